@@ -1,0 +1,53 @@
+# Nothing to do before `make demo` or `make test`: the first call sets up .venv.
+# Another Python or torch:  make demo PYTHON=python3.12 TORCH=torch==2.12.0
+
+PYTHON ?= python3
+TESTED := $(shell grep '^torch==' constraints.txt)
+TORCH  ?= $(TESTED)
+
+VENV := .venv
+PY   := $(VENV)/bin/python
+PINS := $(VENV)/constraints.txt
+OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
+
+.PHONY: demo test check bench clean
+
+demo: $(OK)
+	@$(PY) -m train_manager.demo
+
+test: $(OK)
+	@$(PY) -m pytest $(ARGS)
+
+check: $(OK)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(OK)
+	@$(PY) benchmarks/import_time.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# torch comes first and by pip, which reads the machine's pip settings (uv does not); then nothing
+# else can choose a torch. uv is there for speed: where it cannot be had, pip does its part.
+define SETUP
+set -e
+$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed" if sys.version_info < (3, 11) else 0)'
+$(PYTHON) -m venv $(VENV)
+rm -f $(VENV)/.ok-*
+if [ '$(TORCH)' = '$(TESTED)' ]; then cat constraints.txt
+else echo '$(TORCH)'; sed '1,/^$$/d' constraints.txt; fi >$(PINS)
+$(PY) -m pip install -q -c $(PINS) '$(TORCH)' uv || $(PY) -m pip install -q -c $(PINS) '$(TORCH)'
+$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[dev]' ||
+    $(PY) -m pip install -q -c $(PINS) -e '.[dev]'
+endef
+export SETUP
+
+$(OK): setup.cfg pyproject.toml constraints.txt
+	@echo 'Setting up $(VENV) with $(TORCH) and the tools; this takes about half a minute ...'
+	@log=$$(mktemp); sh -c "$$SETUP" >"$$log" 2>&1 || \
+	    { cat "$$log" >&2; rm -f "$$log"; echo 'The set-up failed; see above.' >&2; exit 1; }; \
+	    rm -f "$$log"
+	@touch '$@'

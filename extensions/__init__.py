@@ -1,0 +1,1 @@
+"""One extension per file, imported as `train_manager.extensions`."""

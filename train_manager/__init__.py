@@ -1,0 +1,67 @@
+"""Train Manager: training code whose plots, logs and checks stay outside of it.
+
+The core (stages, fixtures, hooks, extensions) is here at once and needs the standard library only. What needs
+torch is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from train_manager._version import __version__
+from train_manager.core.errors import (
+    ExtensionNotFound,
+    FixtureExists,
+    FixtureNotFound,
+    HookError,
+    NoStageOpen,
+    StageError,
+    TrainManagerError,
+)
+from train_manager.core.extensible import Extensible, staged
+from train_manager.core.extension import Extension
+from train_manager.core.fixtures import Fixtures
+from train_manager.core.hook import always, priority
+from train_manager.core.skip import Skip, SkipStage
+
+if TYPE_CHECKING:
+    from train_manager.errors import InputError, NonFiniteLoss
+    from train_manager.manager import TrainManager
+    from train_manager.skip import SkipBatch
+else:
+    _LAZY = {
+        "InputError": "train_manager.errors",
+        "NonFiniteLoss": "train_manager.errors",
+        "SkipBatch": "train_manager.skip",
+        "TrainManager": "train_manager.manager",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+__all__ = [
+    "Extensible",
+    "Extension",
+    "ExtensionNotFound",
+    "FixtureExists",
+    "FixtureNotFound",
+    "Fixtures",
+    "HookError",
+    "InputError",
+    "NoStageOpen",
+    "NonFiniteLoss",
+    "Skip",
+    "SkipBatch",
+    "SkipStage",
+    "StageError",
+    "TrainManager",
+    "TrainManagerError",
+    "__version__",
+    "always",
+    "priority",
+    "staged",
+]

@@ -1,0 +1,76 @@
+"""An extension: an object whose hooks run around the stages of an Extensible; and the names they go by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from train_manager.core.errors import HookError
+
+
+class Extension:
+    """Base class of everything that is not the algorithm: plots, logs, checks, training practices.
+
+    Write methods named ``pre_<stage>``, ``post_<stage>`` or ``around_<stage>``; each gets the live fixtures that
+    its parameters name. It is a plain object: its methods can be called by hand, and that is its unit test.
+
+    >>> from train_manager import Extension
+    >>> class Largest(Extension):
+    ...     value = float("-inf")
+    ...     def post_train_step_batch(self, loss):
+    ...         self.value = max(self.value, float(loss))
+    >>> largest = Largest()
+    >>> largest.post_train_step_batch(loss=.3)
+    >>> largest.value
+    0.3
+
+    Attributes:
+        priority: place of its hooks among those of other extensions: lowest first, then as registered.
+    """
+
+    priority: int = 0
+
+
+Extensions = Mapping[str, Extension] | Iterable[Extension]
+"""How a set of extensions is given: a list (names are made from the classes), or a dict of names."""
+
+
+def named(extensions: Extensions | None) -> dict[str, Extension]:
+    """The extensions by name. In a list the name is the class's in snake_case, a second of a class gets ``_2``.
+
+    Raises:
+        HookError: something in it is no extension.
+    """
+    if isinstance(extensions, Mapping):
+        return {name: checked(extension) for name, extension in extensions.items()}
+    found: dict[str, Extension] = {}
+    for extension in extensions or ():
+        found[free_name(checked(extension), found)] = extension
+    return found
+
+
+def checked(extension: Extension) -> Extension:
+    """The extension itself, if it is one.
+
+    Raises:
+        HookError: it is a class, or no Extension.
+    """
+    if isinstance(extension, Extension):
+        return extension
+    if isinstance(extension, type) and issubclass(extension, Extension):
+        what, cure = f"{extension.__name__} is a class", f"add an instance: {extension.__name__}()"
+    else:
+        what = f"{type(extension).__name__} {extension!r:.60} is no extension"
+        cure = "derive its class from train_manager.Extension"
+    raise HookError(what, name=getattr(extension, "__name__", type(extension).__name__), cure=cure)
+
+
+def free_name(extension: Extension, taken: Mapping[str, Extension]) -> str:
+    """``LossCurves`` -> ``loss_curves``; where that is taken ``loss_curves_2``, and so on."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(extension).__name__).lower()
+    number = 2
+    free = name
+    while free in taken:
+        free = f"{name}_{number}"
+        number += 1
+    return free

@@ -1,0 +1,83 @@
+"""Which exception comes out of a stage when several meet: the body's, its hooks', Ctrl-C, a wish to skip."""
+
+from __future__ import annotations
+
+import traceback
+from typing import final
+
+from train_manager.core.skip import Skip
+from train_manager.core.source import shown_path
+
+
+@final
+class Failures:
+    """What went wrong in one stage, in the order it happened.
+
+    One exception comes out, and nothing is lost on the way:
+
+    - an interruption (KeyboardInterrupt, SystemExit) before an error, an error before a wish to skip or a
+      generator that is only being closed
+    - among errors the body's; several of hooks alone come out as an ExceptionGroup
+    - all others become notes on the one that comes out
+
+    A skipped stage, whose wish must not hide an error:
+
+    >>> failures = Failures("step", Skip())
+    >>> failures.add(ValueError("in an @always hook"))
+    >>> failures.outcome()
+    ValueError('in an @always hook')
+    """
+
+    __slots__ = ("_body", "_errors", "_stage")
+
+    def __init__(self, stage: str, body: BaseException | None = None) -> None:
+        self._stage = stage
+        self._body = body
+        self._errors = [body] if body is not None else []
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def add(self, error: BaseException) -> None:
+        """Take in an error of a hook."""
+        self._errors.append(error)
+
+    def outcome(self) -> BaseException | None:
+        """The exception that comes out, the others as notes on it; None where nothing failed."""
+        if not self._errors:
+            return None
+        weightiest = max(map(_weight, self._errors))
+        candidates = [error for error in self._errors if _weight(error) == weightiest]
+        if self._body in candidates or len(candidates) == 1 or weightiest != _ERROR:
+            chosen = self._body if self._body in candidates else candidates[0]
+            assert chosen is not None
+            noted = [error for error in self._errors if error is not chosen]
+        else:
+            message = f"{len(candidates)} hooks of stage {self._stage!r} failed"
+            chosen = BaseExceptionGroup(message, candidates)
+            noted = [error for error in self._errors if error not in candidates]
+        for error in noted:
+            if _weight(error) > _WISH:
+                chosen.add_note(_as_note(error))
+        return chosen
+
+    def first(self) -> BaseException | None:
+        """What made the stage fail, as ``@always`` hooks are told it."""
+        return self._errors[0] if self._errors else None
+
+
+_WISH, _ERROR, _INTERRUPTION = range(3)
+
+
+def _weight(error: BaseException) -> int:
+    if isinstance(error, Skip | GeneratorExit):
+        return _WISH
+    return _ERROR if isinstance(error, Exception) else _INTERRUPTION
+
+
+def _as_note(error: BaseException) -> str:
+    """``also failed at ema.py:41: ValueError: no room``, and its own notes below it."""
+    entries = traceback.extract_tb(error.__traceback__)
+    place = f" at {shown_path(entries[-1].filename)}:{entries[-1].lineno}" if entries else ""
+    lines = [f"also failed{place}: {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    return "\n  ".join(lines)

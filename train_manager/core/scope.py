@@ -1,0 +1,68 @@
+"""A scope: one open stage seen as the owner of fixtures.
+
+It knows names, never values: values live in ``Fixtures`` alone, so that nothing can outlive its stage here.
+"""
+
+from __future__ import annotations
+
+import sys
+from threading import get_ident
+from typing import Any
+
+from train_manager.core.source import Site
+
+
+class Scope:
+    """What one open stage owns, and the scope around it.
+
+    During one training batch the scopes of a TrainManager form this stack, innermost at the bottom::
+
+        run                 owns epoch_num, step_num, ...
+        └─ train
+           └─ train_step_epoch
+              └─ train_step_batch       owns batch, prediction, loss, ...
+                 └─ train_backward      <- innermost: `fixtures["x"] = 1` would be its own
+
+    Attributes:
+        name: the stage's name.
+        path: names of the open stages, outermost first, this one last.
+        depth: how many stages are open, this one included.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "depth",
+        "hidden",
+        "is_open",
+        "name",
+        "opened_at",
+        "owned",
+        "parent",
+        "same_name",
+    )
+
+    def __init__(self, name: str, opened_at: Site) -> None:
+        self.name = name
+        self.opened_at = opened_at
+        self.parent: Scope | None = None
+        self.same_name: Scope | None = None  # the enclosing stage of this name, in a recursion
+        self.depth = 0
+        self.is_open = False
+        self.owned: dict[str, Site] = {}  # name -> where it was defined
+        self.hidden: dict[str, Any] = {}  # what `same_name` owns, put aside until this one ends
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names of the open stages, outermost first, this one last."""
+        return (*self.parent.path, self.name) if self.parent else (self.name,)
+
+    def __repr__(self) -> str:
+        return f"<stage {' > '.join(self.path)}>"
+
+
+def strand() -> tuple[int, object]:
+    """Who is running: this thread, and the asyncio task in it. A scope belongs to the one that opened it."""
+    asyncio = sys.modules.get("asyncio")  # where nobody imported it there are no tasks
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return get_ident(), None
+    return get_ident(), asyncio.current_task()

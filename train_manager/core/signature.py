@@ -1,0 +1,87 @@
+"""What a function asks for by the names of its parameters, and the call that hands it over.
+
+A signature is read once, when the function is handed in; a call then only looks names up.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Any, final
+
+from train_manager.core.errors import HookError
+from train_manager.core.fixtures import Fixtures
+from train_manager.core.source import line_of_function
+
+
+@final
+class NamedCall:
+    """A function whose arguments are found by name.
+
+    >>> def describe(extensible, colour="grey"):
+    ...     return f"a {colour} {extensible}"
+    >>> NamedCall(describe)(Fixtures(extensible="extensible"))
+    'a grey extensible'
+
+    Args:
+        function: what is called.
+        label: what messages call it.
+        reads: where the signature is read, if not from ``function``.
+
+    Attributes:
+        required: names that must be there.
+        optional: names with a default, which is used when they are absent.
+        takes_rest: it has ``**kwargs`` and gets everything that is there.
+
+    Raises:
+        HookError: a parameter can't be given by name (``*args``, positional-only).
+    """
+
+    __slots__ = ("defined_at", "function", "label", "optional", "required", "takes_rest")
+
+    def __init__(self, function: Callable[..., Any], label: str = "", reads: Callable[..., Any] | None = None) -> None:
+        self.function = function
+        self.label = label or getattr(function, "__qualname__", repr(function))
+        self.defined_at = line_of_function(reads or function)
+        parameters = inspect.signature(reads or function).parameters.values()
+        for parameter in parameters:
+            self._refuse_nameless(parameter)
+        named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
+        self.required = tuple(p.name for p in named if p.default is Parameter.empty)
+        self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
+        self.takes_rest = len(named) < len(parameters)
+
+    def __call__(self, fixtures: Fixtures) -> Any:
+        """Call the function with what it asks for; ``**kwargs`` gets all but the always-there ones.
+
+        Raises:
+            FixtureNotFound: a required name is not alive.
+        """
+        alive = fixtures.alive
+        for name in self.missing(fixtures):
+            raise fixtures.not_found(name, f"{self.label} wants", self.defined_at)
+        found = {name: alive[name] for name in self.required}
+        found.update((name, alive[name]) for name in self.optional if name in alive)
+        if self.takes_rest:
+            found.update((name, alive[name]) for name in fixtures)
+        return self.function(**found)
+
+    def missing(self, fixtures: Fixtures) -> list[str]:
+        """The required names that are not alive."""
+        return [name for name in self.required if name not in fixtures.alive]
+
+    def _refuse_nameless(self, parameter: Parameter) -> None:
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            wrong, cure = f"*{parameter.name}", f"name what it wants, or take all with **{parameter.name}"
+        elif parameter.kind is Parameter.POSITIONAL_ONLY:
+            wrong, cure = f"{parameter.name}, /", "take the `/` out of its signature"
+        else:
+            return
+        raise HookError(
+            f"{self.label} has the parameter `{wrong}`, but fixtures are given by name",
+            name=parameter.name,
+            asked_by=self.label,
+            asked_at=self.defined_at,
+            cure=cure,
+        )

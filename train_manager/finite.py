@@ -1,0 +1,47 @@
+"""Finding the first loss that is nan or infinite, without reading a loss in each step."""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from torch import Tensor
+
+from train_manager.errors import NonFiniteLoss
+from train_manager.held import HeldScalars
+
+
+@final
+class FiniteLosses:
+    """The losses of one epoch; they are looked at together, at the end or a thousand at a time."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._losses = HeldScalars()
+        self._steps: list[int] = []
+
+    def append(self, loss: Tensor, step: int) -> None:
+        """Take in the loss of a step, counted from 1."""
+        self._losses.append(loss)
+        self._steps.append(step)
+        if self._losses.is_full:
+            self.check()
+
+    def check(self) -> None:
+        """Look at the losses since the last look.
+
+        Raises:
+            NonFiniteLoss: naming the first step whose loss was nan or infinite.
+        """
+        losses, steps = self._losses.take(), self._steps
+        self._steps = []
+        broken = [(step, loss) for step, loss in zip(steps, losses, strict=True) if not math.isfinite(loss)]
+        if broken:
+            step, loss = broken[0]
+            raise NonFiniteLoss(
+                f"the loss was {loss} in step {step}, epoch {self._epoch}, "
+                f"and not finite in {len(broken)} of {len(losses)} steps looked at together",
+                epoch=self._epoch,
+                step=step,
+                cure="a smaller learning rate, clipped gradients, or a look at that step's batch may help",
+            )

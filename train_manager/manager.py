@@ -1,0 +1,433 @@
+"""TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
+
+What decides nothing about the algorithm is elsewhere: what an argument must be in ``require.py``, how data is walked
+in ``batches.py``, modes in ``modes.py``, random states in ``randomness.py``. Everything else is an extension.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from train_manager import require
+from train_manager.batches import no_batch, to_device, unending, walk, walk_steps
+from train_manager.core.errors import StageError
+from train_manager.core.extensible import Extensible
+from train_manager.core.extension import Extensions
+from train_manager.errors import InputError
+from train_manager.finite import FiniteLosses
+from train_manager.held import WeightedMean
+from train_manager.modes import mode, preserved_modes
+from train_manager.randomness import preserved_random_state, seed_all
+from train_manager.skip import SkipBatch, skippable
+
+EvalResult = dict[str, float]
+
+
+class TrainManager(Extensible):
+    """Train and evaluate a model; use it as it is, or subclass it and override what differs.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from train_manager import TrainManager
+    >>> x = torch.linspace(-1, 1, 32).unsqueeze(1)
+    >>> batches = [(x, 2 * x + 1)] * 20
+    >>> tm = TrainManager(
+    ...     model=nn.Linear(1, 1), loss=nn.functional.mse_loss, epochs=5, train_data=batches,
+    ...     eval_data={"train": batches[:1]}, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=.3))
+    >>> tm.train()
+    >>> tm.eval()["train"]["loss"] < 1e-3
+    True
+
+    Args:
+        model: what is trained.
+        loss: ``loss(prediction, targets)``; or, when one of its required parameters is called ``prediction``, any
+            function of fixtures. May be left out where ``loss_forward`` is overridden.
+        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them.
+        train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
+        eval_data: named iterables of batches, each evaluated before the first epoch and after every one. One
+            that has no name is called "eval".
+        epochs: how many in all; a second ``train()`` goes on to that number.
+        steps_per_epoch: cuts endless data into epochs of so many batches.
+        lr_schedule: a callable that makes a torch scheduler of the optimizer; stepped after each epoch.
+        device: where the model and the batches go; None leaves both where they are.
+        seed: for the random states of python, numpy and torch, once, as the first run opens; None touches none.
+        train_dir: folder for what extensions write; None writes nothing.
+        extensions: a list, or a dict of names.
+
+    Attributes:
+        epoch_num: epochs completed.
+        step_num: batches trained on, those not counted that were skipped.
+        update_num: optimizer steps done.
+        stop_reason: why the last run was ended by ``stop``; None where it was not.
+
+    Raises:
+        InputError: an argument is of no use.
+        NonFiniteLoss: a loss was nan or infinite, said at the latest at the end of the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        loss: Callable[..., Tensor] | None = None,
+        optimizer: Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+        train_data: Iterable[Any] | None = None,
+        eval_data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None,
+        epochs: int = 1,
+        steps_per_epoch: int | None = None,
+        lr_schedule: Callable[[Optimizer], Any] | None = None,
+        device: torch.device | str | None = None,
+        seed: int | None = None,
+        train_dir: Path | str | None = None,
+        extensions: Extensions | None = None,
+    ) -> None:
+        self.device = None if device is None else torch.device(device)
+        self.model = require.model(model, self.device)
+        self.loss = loss
+        self._loss_by_name = require.loss_by_name(loss)
+        self.optimizer = require.optimizer(optimizer, self.model, loss)
+        self.lr_schedule = require.lr_schedule(lr_schedule, self.optimizer)
+        self.train_data = require.train_data(train_data)
+        self.eval_data = require.eval_data(eval_data)
+        self.epochs = require.count(epochs, "epochs", at_least=0)
+        self.steps_per_epoch = (
+            None if steps_per_epoch is None else require.count(steps_per_epoch, "steps_per_epoch", at_least=1)
+        )
+        self.seed = seed
+        self.train_dir = None if train_dir is None else Path(train_dir)
+        self.epoch_num = self.step_num = self.update_num = 0
+        self.stop_reason: str | None = None
+        self._stop_at: str | None = None  # "step" or "epoch", once somebody has asked for it
+        self._has_run = False
+        self._eval_is_due = False
+        self._has_gradients = False  # of the batch that is alive
+        self._stream: Iterator[Any] | None = None  # of data that is cut into epochs: where the last one stopped
+        super().__init__(extensions)
+
+    # ---- to be called ------------------------------------------------------------------------------------------
+
+    @skippable("run")
+    def train(self) -> None:
+        """Train until ``epochs`` epochs are done, evaluating before the first and after each.
+
+        A second call trains nothing more, and warns; raise ``tm.epochs``, or call ``train_epochs``.
+        """
+        if self.epoch_num >= self.epochs:
+            warnings.warn(
+                f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done "
+                "(raise `epochs`, or call train_epochs(n))",
+                stacklevel=3,
+            )
+        self._train_to(self.epochs)
+
+    @skippable("run")
+    def train_epochs(self, n: int) -> None:
+        """Train ``n`` epochs more, whatever ``epochs`` says."""
+        self._train_to(self.epoch_num + require.count(n, "n", at_least=0))
+
+    @skippable("run")
+    def eval(self) -> dict[str, EvalResult]:
+        """Evaluate every set of ``eval_data``, now.
+
+        Returns:
+            For each set its results, ``{"valid": {"loss": 0.31}}``; means are over examples.
+
+        Raises:
+            StageError: a batch is alive; in a hook, call ``eval_soon``.
+            InputError: there is no ``eval_data``, or a set is empty.
+        """
+        self._refuse_while("train_step_batch", "eval")
+        if not self.eval_data:
+            raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
+        with self._run(standalone_eval=True):
+            return self._eval() or {}
+
+    def eval_soon(self) -> None:
+        """Ask for an evaluation between this step and the next; for hooks, which cannot evaluate themselves."""
+        self._eval_is_due = True
+
+    def stop(self, reason: str, at: str = "step") -> None:
+        """End the run after this step, or with ``at="epoch"`` after this epoch; its hooks run as ever.
+
+        Raises:
+            StageError: no run is open.
+        """
+        require.one_of(at, "at", ("step", "epoch"))
+        if "run" not in self.fixtures.path:
+            raise StageError("stop() was called, but no run is open", stages=self.fixtures.path)
+        self.stop_reason = reason
+        self._stop_at = "step" if self._stop_at == "step" else at
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Hold one run open: ``train``, ``eval`` and their kin inside the ``with`` join it."""
+        with self._run(standalone_eval=False):
+            yield
+
+    def mode(self, *, training: bool) -> AbstractContextManager[None]:
+        """Train or eval mode, with or without gradients, for a ``with`` block; restored per submodule."""
+        return mode(self.model, training=training)
+
+    # ---- to be overridden: called with the fixtures that their parameters name; they open no stages --------------
+
+    def initialize_params(self) -> None:
+        """Initialise the model's parameters, once, as the first run opens. Here: as its modules have done it."""
+
+    def unpack_batch(self, batch: Any) -> Mapping[str, Any]:
+        """The fixtures that a batch consists of. Here: ``inputs`` and ``targets`` of a pair, else ``inputs``."""
+        if isinstance(batch, list | tuple) and len(batch) == 2:
+            return {"inputs": batch[0], "targets": batch[1]}
+        return {"inputs": batch}
+
+    def get_true_batch_size(self, batch: Any) -> int:
+        """How many examples a batch has, the weight of its loss. Here: rows of the first tensor in it."""
+        return require.rows(batch)
+
+    def model_forward(self, inputs: Any) -> Any:
+        """The prediction, in training and evaluation."""
+        return self.model(inputs)
+
+    def train_model_forward(self) -> Any:
+        """The prediction in training. Here: ``model_forward``."""
+        return self.call_by_name(self.model_forward)
+
+    def eval_model_forward(self) -> Any:
+        """The prediction in evaluation. Here: ``model_forward``."""
+        return self.call_by_name(self.model_forward)
+
+    def loss_forward(self) -> Tensor:
+        """The loss, in training and evaluation. Here: ``loss``, by fixture names or as PyTorch's losses are called."""
+        if self._loss_by_name is not None:
+            return self._loss_by_name(self.fixtures)  # type: ignore[no-any-return]
+        return require.loss(self.loss)(self.fixtures["prediction"], self.fixtures["targets"])
+
+    def train_loss_forward(self) -> Tensor:
+        """The loss in training. Here: ``loss_forward``."""
+        return self.call_by_name(self.loss_forward)
+
+    def eval_loss_forward(self) -> Tensor:
+        """The loss in evaluation. Here: ``loss_forward``."""
+        return self.call_by_name(self.loss_forward)
+
+    # ---- the loop, from the outside in -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _run(self, *, standalone_eval: bool) -> Iterator[None]:
+        if "run" in self.fixtures.path:  # join the one that is open
+            yield
+            return
+        self._prepare_run()
+        with preserved_modes(self.model), self.staged("run", self._run_fixtures(standalone_eval)):
+            self._initialize_once()
+            self._load_checkpoint()
+            yield
+
+    @skippable("load_checkpoint")
+    def _load_checkpoint(self) -> None:
+        with self.staged("load_checkpoint", {"checkpoint_loaded": False}):
+            pass  # the place for hooks that load one
+
+    def _train_to(self, epochs: int) -> None:
+        self._refuse_while("train")
+        require.ready_to_train(self.optimizer, self.train_data, self.eval_data, epochs - self.epoch_num)
+        with self._run(standalone_eval=False):
+            self._train(epochs)
+
+    @skippable("train")
+    def _train(self, epochs: int) -> None:
+        with self.mode(training=True), self.staged("train"):
+            if self.epoch_num == 0:
+                self._eval()
+            while self.epoch_num < epochs and self._stop_at is None:
+                self._train_step_epoch()
+                if self._stop_at != "step":
+                    self._eval()
+
+    @skippable("train_step_epoch")
+    def _train_step_epoch(self) -> None:
+        with self.staged("train_step_epoch"):
+            losses = FiniteLosses(epoch=self.epoch_num + 1)
+            for batch, last_batch in self._train_batches():
+                if self._eval_is_due:
+                    self._eval()
+                self._train_batch(batch, last_batch, losses)
+                if self._stop_at == "step":
+                    break
+            losses.check()
+            if self._stop_at != "step":
+                self._end_epoch()
+
+    def _train_batch(self, batch: Any, last_batch: bool, losses: FiniteLosses) -> None:
+        self._has_gradients = False
+        try:
+            self._train_step_batch(batch, last_batch, losses)
+        except SkipBatch:
+            if self._has_gradients:
+                self._zero_grad()
+
+    @skippable("train_step_batch")
+    def _train_step_batch(self, batch: Any, last_batch: bool, losses: FiniteLosses) -> None:
+        with self.staged("train_step_batch", {"batch": batch, "last_batch": last_batch}):
+            self._define_batch_parts()
+            self._train_model_forward()
+            self._train_loss_forward()
+            self.fixtures["backward_loss"] = self.fixtures["loss"]
+            self._train_backward()
+            self._train_optimizer_step()
+            losses.append(self.fixtures["loss"], step=self.step_num + 1)
+            self._count("step_num")
+
+    @skippable("train_model_forward")
+    def _train_model_forward(self) -> None:
+        with self.staged("train_model_forward"):
+            prediction = require.prediction(self.call_by_name(self.train_model_forward), self.model)
+            self.fixtures.define("prediction", prediction, stage="train_step_batch")
+
+    @skippable("train_loss_forward")
+    def _train_loss_forward(self) -> None:
+        with self.staged("train_loss_forward"):
+            loss = require.training_loss(self.call_by_name(self.train_loss_forward))
+            self.fixtures.define("loss", loss, stage="train_step_batch")
+
+    @skippable("train_backward")
+    def _train_backward(self) -> None:
+        with self.staged("train_backward"):
+            self._has_gradients = True
+            self.fixtures["backward_loss"].backward()
+
+    @skippable("train_optimizer_step")
+    def _train_optimizer_step(self) -> None:
+        with self.staged("train_optimizer_step"):
+            assert self.optimizer is not None, "train() has checked it"
+            self.optimizer.step()
+            self._zero_grad()
+            self._count("update_num")
+
+    @skippable("eval")
+    def _eval(self) -> dict[str, EvalResult]:
+        self._eval_is_due = False
+        results: dict[str, EvalResult] = {}
+        if not self.eval_data:
+            return results
+        with self.mode(training=False), preserved_random_state(), self.staged("eval"):
+            for name, data in self.eval_data.items():
+                result = self._eval_step_epoch(name, data)
+                if result is not None:
+                    results[name] = result
+            self.fixtures["eval_results"] = results
+        return results
+
+    @skippable("eval_step_epoch")
+    def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
+        with self.staged("eval_step_epoch", {"datasource_name": name}):
+            mean_loss = WeightedMean()
+            for batch in self._eval_batches(name, data):
+                self._eval_step_batch(batch, mean_loss)
+            result = self.fixtures["eval_result"] = {"loss": mean_loss.value()}
+        return result
+
+    @skippable("eval_step_batch")
+    def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean) -> None:
+        with self.staged("eval_step_batch", {"batch": batch}):
+            self._define_batch_parts()
+            self._eval_model_forward()
+            self._eval_loss_forward()
+            mean_loss.append(self.fixtures["loss"], weight=self.fixtures["true_batch_size"])
+
+    @skippable("eval_model_forward")
+    def _eval_model_forward(self) -> None:
+        with self.staged("eval_model_forward"):
+            prediction = require.prediction(self.call_by_name(self.eval_model_forward), self.model)
+            self.fixtures.define("prediction", prediction, stage="eval_step_batch")
+
+    @skippable("eval_loss_forward")
+    def _eval_loss_forward(self) -> None:
+        with self.staged("eval_loss_forward"):
+            loss = require.scalar_loss(self.call_by_name(self.eval_loss_forward))
+            self.fixtures.define("loss", loss, stage="eval_step_batch")
+
+    # ---- parts of the loop that are no stages ------------------------------------------------------------------------
+
+    def _prepare_run(self) -> None:
+        require.train_dir_where_needed(self._all_hooks(), self.train_dir is not None)
+        if self.train_dir is not None:
+            self.train_dir.mkdir(parents=True, exist_ok=True)
+        if self.seed is not None and not self._has_run:
+            seed_all(self.seed)
+        self.stop_reason = self._stop_at = None
+        self._zero_grad()
+
+    def _run_fixtures(self, standalone_eval: bool) -> dict[str, Any]:
+        counters = {"epoch_num": self.epoch_num, "step_num": self.step_num, "update_num": self.update_num}
+        folder = {} if self.train_dir is None else {"train_dir": self.train_dir}
+        return {**counters, "standalone_eval": standalone_eval, **folder}
+
+    def _initialize_once(self) -> None:
+        if not self._has_run:
+            self.call_by_name(self.initialize_params)
+            self._has_run = True
+
+    def _train_batches(self) -> Iterator[tuple[Any, bool]]:
+        """One epoch's batches, each with whether it is the last."""
+        assert self.train_data is not None, "train() has checked it"
+        if self.steps_per_epoch is None:
+            batches = walk(self.train_data, "train_data")
+        else:
+            self._stream = self._stream or unending(self.train_data)
+            batches = walk_steps(self._stream, self.steps_per_epoch)
+        gave_any = False
+        for batch, last_batch in batches:
+            gave_any = True
+            yield self._on_device(batch), last_batch
+        if not gave_any:
+            raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
+
+    def _eval_batches(self, name: str, data: Iterable[Any]) -> Iterator[Any]:
+        gave_any = False
+        for batch in data:
+            gave_any = True
+            yield self._on_device(batch)
+        if not gave_any:
+            raise no_batch(data, f"eval_data[{name!r}]", f"after epoch {self.epoch_num}")
+
+    def _on_device(self, batch: Any) -> Any:
+        return batch if self.device is None else to_device(batch, self.device)
+
+    def _define_batch_parts(self) -> None:
+        """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
+        self.fixtures.update(require.parts(self.call_by_name(self.unpack_batch)))
+        self.fixtures["true_batch_size"] = self.call_by_name(self.get_true_batch_size)
+
+    def _count(self, name: str) -> None:
+        setattr(self, name, getattr(self, name) + 1)
+        self.fixtures.modify(name, getattr(self, name))
+
+    def _end_epoch(self) -> None:
+        if self.lr_schedule is not None:
+            self.lr_schedule.step()
+        self._count("epoch_num")
+
+    def _zero_grad(self) -> None:
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _always_there(self) -> dict[str, Any]:
+        return {**super()._always_there(), "train_manager": self}
+
+    def _refuse_while(self, *stages: str) -> None:
+        alive = next((stage for stage in stages if stage in self.fixtures.path), None)
+        if alive is not None:
+            raise StageError(
+                f"train() and eval() cannot be called inside stage {alive!r}",
+                name=alive,
+                stages=self.fixtures.path,
+                cure="in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)",
+            )

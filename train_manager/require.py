@@ -1,0 +1,243 @@
+"""What a TrainManager requires of what it is given: each function returns it in usable form, or says what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from train_manager.batches import is_read_once, refuse_unusable, tensors_in
+from train_manager.core.hook import Hook
+from train_manager.core.signature import NamedCall
+from train_manager.errors import InputError
+
+# ---- arguments ---------------------------------------------------------------------------------------------------
+
+
+def count(value: int, name: str, *, at_least: int) -> int:
+    """A whole number that is large enough."""
+    if not isinstance(value, int) or value < at_least:
+        raise InputError(f"{name} is {value!r}", name=name, cure=f"give a whole number, {at_least} or more")
+    return value
+
+
+def one_of(value: str, name: str, allowed: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if value not in allowed:
+        raise InputError(f"{name} is {value!r}", name=name, cure=f"give one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def model(value: nn.Module, device: torch.device | None) -> nn.Module:
+    """A module, on its device."""
+    if not isinstance(value, nn.Module):
+        raise InputError(
+            f"model is a {type(value).__name__}, not a torch.nn.Module",
+            name="model",
+            cure="give an instance: model=Net()" if isinstance(value, type) else "wrap it in an nn.Module",
+        )
+    return value if device is None else value.to(device)
+
+
+def optimizer(
+    value: Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer] | None,
+    model: nn.Module,
+    loss: Callable[..., Tensor] | None,
+) -> Optimizer | None:
+    """An optimizer of these parameters: as it is, or made of them."""
+    if value is None or not (isinstance(value, Optimizer) or callable(value)):
+        if value is None:
+            return None
+        raise InputError(
+            f"optimizer is a {type(value).__name__}",
+            name="optimizer",
+            cure="give a torch optimizer, or a callable that makes one of the parameters",
+        )
+    found = value if isinstance(value, Optimizer) else value(model.parameters())
+    known = {id(parameter) for module in (model, loss) for parameter in _parameters(module)}
+    if not any(id(parameter) in known for group in found.param_groups for parameter in group["params"]):
+        raise InputError(
+            f"the optimizer ({type(found).__name__}) holds no parameter of the model, so nothing would be trained",
+            name="optimizer",
+            cure="make it of this model's parameters, or give the class: optimizer=torch.optim.AdamW",
+        )
+    return found
+
+
+def lr_schedule(value: Callable[[Optimizer], Any] | None, optimizer: Optimizer | None) -> Any:
+    """A scheduler made of the optimizer."""
+    if value is None:
+        return None
+    if optimizer is None:
+        raise InputError("lr_schedule needs an optimizer, and there is none", name="lr_schedule")
+    if not callable(value):
+        raise InputError(
+            f"lr_schedule is a {type(value).__name__}, not a callable of the optimizer",
+            name="lr_schedule",
+            cure="lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)",
+        )
+    schedule = value(optimizer)
+    if isinstance(schedule, ReduceLROnPlateau):
+        raise InputError(
+            "lr_schedule made a ReduceLROnPlateau, which is stepped with a metric, not per epoch",
+            name="lr_schedule",
+            cure="step it in a hook: `def post_eval(self, eval_results)`",
+        )
+    return schedule
+
+
+def train_data(value: Iterable[Any] | None) -> Iterable[Any] | None:
+    """An iterable of batches."""
+    if value is not None:
+        refuse_unusable(value, "train_data")
+    return value
+
+
+def eval_data(value: Mapping[str, Iterable[Any]] | Iterable[Any] | None) -> dict[str, Iterable[Any]]:
+    """Iterables of batches by name; one that comes without a name is called "eval"."""
+    sets = dict(value) if isinstance(value, Mapping) else {} if value is None else {"eval": value}
+    for name, data in sets.items():
+        refuse_unusable(data, f"eval_data[{name!r}]")
+    return sets
+
+
+def loss_by_name(loss: Callable[..., Tensor] | None) -> NamedCall | None:
+    """The loss as a function of fixtures; None where it is one of ``(prediction, targets)``, as PyTorch's are."""
+    if loss is None:
+        return None
+    reads = loss.forward if isinstance(loss, nn.Module) else loss
+    try:
+        parameters = inspect.signature(reads).parameters
+    except ValueError:  # written in C, without a signature
+        return None
+    prediction = parameters.get("prediction")
+    if prediction is None or prediction.default is not inspect.Parameter.empty:
+        return None
+    return NamedCall(loss, label=f"loss {getattr(loss, '__qualname__', type(loss).__name__)}", reads=reads)
+
+
+# ---- before a run ------------------------------------------------------------------------------------------------
+
+
+def ready_to_train(
+    optimizer: Optimizer | None,
+    train_data: Iterable[Any] | None,
+    eval_data: Mapping[str, Iterable[Any]],
+    passes: int,
+) -> None:
+    """All that training needs, and data that lasts for it."""
+    if train_data is None:
+        raise InputError("there is no train_data to train on", name="train_data", cure="pass train_data=batches")
+    if optimizer is None:
+        raise InputError(
+            "there is no optimizer to train with", name="optimizer", cure="pass optimizer=torch.optim.AdamW"
+        )
+    for name, data in {
+        "train_data": train_data,
+        **{f"eval_data[{n!r}]": d for n, d in eval_data.items()},
+    }.items():
+        times = passes if name == "train_data" else passes + 1
+        if times > 1 and is_read_once(data):
+            raise InputError(
+                f"{name} is a {type(data).__name__}, which can be read once, but {times} passes are due",
+                name=name,
+                cure="give a list, a DataLoader, or an object with __iter__",
+            )
+
+
+def train_dir_where_needed(hooks: Iterable[Hook], has_train_dir: bool) -> None:
+    """A train_dir, if a hook asks for it."""
+    needing = next((hook for hook in hooks if "train_dir" in hook.call.required), None)
+    if needing is not None and not has_train_dir:
+        raise InputError(
+            f"{needing.label} (extension {needing.owner!r}) needs a train_dir, and there is none",
+            name="train_dir",
+            asked_by=needing.label,
+            asked_at=needing.call.defined_at,
+            cure='pass train_dir="runs/first", or leave that extension out',
+        )
+
+
+# ---- during a run ------------------------------------------------------------------------------------------------
+
+
+def rows(batch: Any) -> int:
+    """Rows of the first tensor in a batch."""
+    for tensor in tensors_in(batch):
+        if tensor.dim():
+            return tensor.shape[0]
+    raise InputError(
+        f"a batch ({type(batch).__name__}) holds no tensor whose rows could be counted",
+        name="true_batch_size",
+        cure="override get_true_batch_size(self, batch)",
+    )
+
+
+def parts(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What ``unpack_batch`` returns: fixtures by name."""
+    if not isinstance(value, Mapping):
+        raise InputError(
+            f"unpack_batch returned a {type(value).__name__}",
+            name="unpack_batch",
+            cure='return a dict of fixtures: {"inputs": ..., "targets": ...}',
+        )
+    return value
+
+
+def prediction(value: Any, model: nn.Module) -> Any:
+    """A prediction that holds a tensor somewhere."""
+    if not isinstance(value, Tensor) and next(tensors_in(value), None) is None:
+        raise InputError(
+            f"{type(model).__name__} returned a {type(value).__name__} without a tensor in it",
+            name="prediction",
+            cure="does its forward() end with `return`?",
+        )
+    return value
+
+
+def scalar_loss(value: Tensor) -> Tensor:
+    """A tensor with one number."""
+    if not isinstance(value, Tensor):
+        raise InputError(
+            f"the loss is a {type(value).__name__}, not a tensor",
+            name="loss",
+            cure="return the tensor itself",
+        )
+    if value.dim():
+        raise InputError(
+            f"the loss has the shape {tuple(value.shape)}, not that of one number",
+            name="loss",
+            cure="reduce it: loss.mean()",
+        )
+    return value
+
+
+def training_loss(value: Tensor) -> Tensor:
+    """A scalar that gradients can be computed of."""
+    if not scalar_loss(value).requires_grad:
+        raise InputError(
+            "the loss does not require grad, so nothing can be learnt from it",
+            name="loss",
+            cure="is it computed under no_grad or from detached tensors, or are all parameters frozen?",
+        )
+    return value
+
+
+def loss(value: Callable[..., Tensor] | None) -> Callable[..., Tensor]:
+    """A loss function."""
+    if value is None:
+        raise InputError(
+            "there is no loss",
+            name="loss",
+            cure="pass loss=F.cross_entropy, or override loss_forward(self, ...)",
+        )
+    return value
+
+
+def _parameters(holder: object) -> Iterable[nn.Parameter]:
+    return holder.parameters() if isinstance(holder, nn.Module) else ()

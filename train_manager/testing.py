@@ -1,0 +1,75 @@
+"""For tests: a small deterministic TrainManager, and an extension that records what ran.
+
+Made for the tests of this library, and for yours of your own extensions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from train_manager.core.extension import Extension
+from train_manager.core.scope import Scope
+from train_manager.manager import TrainManager
+
+
+def tiny_manager(*extensions: Extension, **options: Any) -> TrainManager:
+    """A TrainManager on a problem of 40 examples that trains in milliseconds, the same way each time.
+
+    An epoch has three batches of 16, 16 and 8 examples; the one evaluation set is called "valid".
+
+    >>> from train_manager.testing import Recorder, tiny_manager
+    >>> recorder = Recorder()
+    >>> tiny_manager(recorder, epochs=2).train()
+    >>> recorder.stages.count("train_step_batch")
+    6
+
+    Args:
+        extensions: to be tested.
+        options: arguments of TrainManager, in place of the tiny ones.
+    """
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand(40, 2, generator=generator)
+    targets = (inputs.sum(dim=1) > 1).long()
+    batches = list(zip(inputs.split(16), targets.split(16), strict=True))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    tiny: dict[str, Any] = {
+        "model": model,
+        "loss": nn.functional.cross_entropy,
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.5),
+        "train_data": batches,
+        "eval_data": {"valid": batches[:2]},
+        "extensions": list(extensions),
+    }
+    return TrainManager(**{**tiny, **options})
+
+
+class Recorder(Extension):
+    """Writes down every stage as it opens and as it ends, and which fixtures were alive then.
+
+    It belongs to no library but the core: it can be added to any Extensible.
+
+    Runs at: every stage. Asks for: all that is alive. Leaves behind: its own lists.
+
+    Attributes:
+        stages: names, in the order they opened.
+        hooks: ``pre_<stage>`` and ``post_<stage>``, in the order they ran.
+        born: for each stage's path, the fixtures that it owned at its end.
+    """
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.hooks: list[str] = []
+        self.born: dict[tuple[str, ...], set[str]] = {}
+
+    def pre_stage(self, stage: Scope) -> None:
+        self.stages.append(stage.name)
+        self.hooks.append(f"pre_{stage.name}")
+
+    def post_stage(self, stage: Scope) -> None:
+        self.hooks.append(f"post_{stage.name}")
+        self.born.setdefault(stage.path, set()).update(stage.owned)
