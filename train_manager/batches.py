@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from types import GeneratorType
 from typing import Any
@@ -31,7 +31,7 @@ def walk_steps(stream: Iterator[Any], steps: int) -> Iterator[tuple[Any, bool]]:
         yield batch, step == steps
 
 
-def unending(data: Iterable[Any]) -> Iterator[Any]:
+def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
     """The batches of pass after pass; ends only where a pass gives none."""
     gave_any = True
     while gave_any:
@@ -119,7 +119,7 @@ def _count_down(data: Iterable[Any], length: int, name: str) -> Iterator[tuple[A
     given = 0
     for given, batch in enumerate(data, start=1):
         yield batch, given == length
-    if given != length:
+    if given not in (0, length):  # that it gave none is an error of its own
         warnings.warn(
             f"{name} says len() = {length} but gave {given} batches, so `last_batch` was wrong",
             RuntimeWarning,

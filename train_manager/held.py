@@ -36,8 +36,11 @@ class HeldScalars:
         return len(self._held)
 
     def append(self, value: Tensor) -> None:
-        """Keep a scalar, without its graph and without waiting for it."""
-        self._held.append(value.detach())
+        """Keep a scalar, without its graph and without waiting for it.
+
+        It is copied: the caller may write the next one into the same memory, as CUDA graphs do.
+        """
+        self._held.append(value.detach().clone())
 
     @property
     def is_full(self) -> bool:
@@ -76,7 +79,7 @@ class WeightedMean:
     def value(self) -> float:
         """The mean so far; nan where there is none."""
         self._fold()
-        return self._sum / self._weight if self._weight else math.nan
+        return float(self._sum / self._weight) if self._weight else math.nan  # weights may be tensors
 
     def _fold(self) -> None:
         self._sum += sum(map(operator.mul, self._scalars.take(), self._weights))

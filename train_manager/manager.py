@@ -7,8 +7,9 @@ in ``batches.py``, modes in ``modes.py``, random states in ``randomness.py``. Ev
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +92,8 @@ class TrainManager(Extensible):
     ) -> None:
         self.device = None if device is None else torch.device(device)
         self.model = require.model(model, self.device)
-        self.loss = loss
-        self._loss_by_name = require.loss_by_name(loss)
+        self.loss = require.loss_function(loss, self.device)
+        self._loss_by_name = require.loss_by_name(self.loss)
         self.optimizer = require.optimizer(optimizer, self.model, loss)
         self.lr_schedule = require.lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require.train_data(train_data)
@@ -109,7 +110,8 @@ class TrainManager(Extensible):
         self._has_run = False
         self._eval_is_due = False
         self._has_gradients = False  # of the batch that is alive
-        self._stream: Iterator[Any] | None = None  # of data that is cut into epochs: where the last one stopped
+        # Where the last epoch stopped, of data that is cut into epochs.
+        self._stream: Generator[Any, None, None] | None = None
         super().__init__(extensions)
 
     # ---- to be called ------------------------------------------------------------------------------------------
@@ -126,14 +128,17 @@ class TrainManager(Extensible):
                 "(raise `epochs`, or call train_epochs(n))",
                 stacklevel=3,
             )
-        self._train_to(self.epochs)
+        self._require_ready(self.epochs - self.epoch_num)
+        with self._run(standalone_eval=False):
+            self._train(self.epochs - self.epoch_num)
 
     @skippable("run")
     def train_epochs(self, n: int) -> None:
         """Train ``n`` epochs more, whatever ``epochs`` says."""
-        self._train_to(self.epoch_num + require.count(n, "n", at_least=0))
+        self._require_ready(require.count(n, "n", at_least=0))
+        with self._run(standalone_eval=False):
+            self._train(n)
 
-    @skippable("run")
     def eval(self) -> dict[str, EvalResult]:
         """Evaluate every set of ``eval_data``, now.
 
@@ -147,8 +152,7 @@ class TrainManager(Extensible):
         self._refuse_while("train_step_batch", "eval")
         if not self.eval_data:
             raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
-        with self._run(standalone_eval=True):
-            return self._eval() or {}
+        return self._eval_in_run() or {}
 
     def eval_soon(self) -> None:
         """Ask for an evaluation between this step and the next; for hooks, which cannot evaluate themselves."""
@@ -235,18 +239,14 @@ class TrainManager(Extensible):
         with self.staged("load_checkpoint", {"checkpoint_loaded": False}):
             pass  # the place for hooks that load one
 
-    def _train_to(self, epochs: int) -> None:
-        self._refuse_while("train")
-        require.ready_to_train(self.optimizer, self.train_data, self.eval_data, epochs - self.epoch_num)
-        with self._run(standalone_eval=False):
-            self._train(epochs)
-
     @skippable("train")
     def _train(self, epochs: int) -> None:
         with self.mode(training=True), self.staged("train"):
             if self.epoch_num == 0:
                 self._eval()
-            while self.epoch_num < epochs and self._stop_at is None:
+            for _ in range(epochs):  # not a count of epoch_num: an epoch that is skipped does not move it
+                if self._stop_at is not None:
+                    break
                 self._train_step_epoch()
                 if self._stop_at != "step":
                     self._eval()
@@ -258,7 +258,8 @@ class TrainManager(Extensible):
             for batch, last_batch in self._train_batches():
                 if self._eval_is_due:
                     self._eval()
-                self._train_batch(batch, last_batch, losses)
+                if self._stop_at != "step":  # a hook of that evaluation may have stopped the run
+                    self._train_batch(batch, last_batch, losses)
                 if self._stop_at == "step":
                     break
             losses.check()
@@ -310,6 +311,11 @@ class TrainManager(Extensible):
             self.optimizer.step()
             self._zero_grad()
             self._count("update_num")
+
+    @skippable("run")
+    def _eval_in_run(self) -> dict[str, EvalResult] | None:
+        with self._run(standalone_eval=True):
+            return self._eval()
 
     @skippable("eval")
     def _eval(self) -> dict[str, EvalResult]:
@@ -363,6 +369,7 @@ class TrainManager(Extensible):
         if self.seed is not None and not self._has_run:
             seed_all(self.seed)
         self.stop_reason = self._stop_at = None
+        self._eval_is_due = False  # a run that failed may have left it
         self._zero_grad()
 
     def _run_fixtures(self, standalone_eval: bool) -> dict[str, Any]:
@@ -381,7 +388,8 @@ class TrainManager(Extensible):
         if self.steps_per_epoch is None:
             batches = walk(self.train_data, "train_data")
         else:
-            self._stream = self._stream or unending(self.train_data)
+            if self._stream is None or getgeneratorstate(self._stream) == GEN_CLOSED:  # perhaps by an error
+                self._stream = unending(self.train_data)
             batches = walk_steps(self._stream, self.steps_per_epoch)
         gave_any = False
         for batch, last_batch in batches:
@@ -421,6 +429,11 @@ class TrainManager(Extensible):
 
     def _always_there(self) -> dict[str, Any]:
         return {**super()._always_there(), "train_manager": self}
+
+    def _require_ready(self, epochs: int) -> None:
+        self._refuse_while("train", "eval")
+        passes = epochs if self.steps_per_epoch is None else 1
+        require.ready_to_train(self.optimizer, self.train_data, passes, self.eval_data, epochs + 1)
 
     def _refuse_while(self, *stages: str) -> None:
         alive = next((stage for stage in stages if stage in self.fixtures.path), None)

@@ -58,7 +58,14 @@ def optimizer(
             name="optimizer",
             cure="give a torch optimizer, or a callable that makes one of the parameters",
         )
-    found = value if isinstance(value, Optimizer) else value(model.parameters())
+    # A list, which the callable can walk more than once: a second pass over a generator would find nothing.
+    found = value if isinstance(value, Optimizer) else value(list(model.parameters()))
+    if not hasattr(found, "param_groups"):
+        raise InputError(
+            f"optimizer made a {type(found).__name__}, not a torch optimizer",
+            name="optimizer",
+            cure="optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
+        )
     known = {id(parameter) for module in (model, loss) for parameter in _parameters(module)}
     if not any(id(parameter) in known for group in found.param_groups for parameter in group["params"]):
         raise InputError(
@@ -82,6 +89,12 @@ def lr_schedule(value: Callable[[Optimizer], Any] | None, optimizer: Optimizer |
             cure="lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)",
         )
     schedule = value(optimizer)
+    if not hasattr(schedule, "step"):
+        raise InputError(
+            f"lr_schedule made a {type(schedule).__name__}, which has no step()",
+            name="lr_schedule",
+            cure="lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)",
+        )
     if isinstance(schedule, ReduceLROnPlateau):
         raise InputError(
             "lr_schedule made a ReduceLROnPlateau, which is stepped with a metric, not per epoch",
@@ -106,6 +119,17 @@ def eval_data(value: Mapping[str, Iterable[Any]] | Iterable[Any] | None) -> dict
     return sets
 
 
+def loss_function(value: Callable[..., Tensor] | None, device: torch.device | None) -> Callable[..., Tensor] | None:
+    """Something that can be called with a prediction; on the device, where it is a module with weights of its own."""
+    if isinstance(value, type) or not (value is None or callable(value)):
+        raise InputError(
+            f"loss is {'the class ' + value.__name__ if isinstance(value, type) else 'a ' + type(value).__name__}",
+            name="loss",
+            cure="give a function or an instance: loss=nn.CrossEntropyLoss()",
+        )
+    return value.to(device) if device is not None and isinstance(value, nn.Module) else value
+
+
 def loss_by_name(loss: Callable[..., Tensor] | None) -> NamedCall | None:
     """The loss as a function of fixtures; None where it is one of ``(prediction, targets)``, as PyTorch's are."""
     if loss is None:
@@ -127,8 +151,9 @@ def loss_by_name(loss: Callable[..., Tensor] | None) -> NamedCall | None:
 def ready_to_train(
     optimizer: Optimizer | None,
     train_data: Iterable[Any] | None,
+    train_passes: int,
     eval_data: Mapping[str, Iterable[Any]],
-    passes: int,
+    eval_passes: int,
 ) -> None:
     """All that training needs, and data that lasts for it."""
     if train_data is None:
@@ -137,14 +162,12 @@ def ready_to_train(
         raise InputError(
             "there is no optimizer to train with", name="optimizer", cure="pass optimizer=torch.optim.AdamW"
         )
-    for name, data in {
-        "train_data": train_data,
-        **{f"eval_data[{n!r}]": d for n, d in eval_data.items()},
-    }.items():
-        times = passes if name == "train_data" else passes + 1
-        if times > 1 and is_read_once(data):
+    walked = [("train_data", train_data, train_passes)]
+    walked += [(f"eval_data[{name!r}]", data, eval_passes) for name, data in eval_data.items()]
+    for name, data, passes in walked:
+        if passes > 1 and is_read_once(data):
             raise InputError(
-                f"{name} is a {type(data).__name__}, which can be read once, but {times} passes are due",
+                f"{name} is a {type(data).__name__}, which can be read once, but {passes} passes are due",
                 name=name,
                 cure="give a list, a DataLoader, or an object with __iter__",
             )
@@ -190,8 +213,8 @@ def parts(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def prediction(value: Any, model: nn.Module) -> Any:
-    """A prediction that holds a tensor somewhere."""
-    if not isinstance(value, Tensor) and next(tensors_in(value), None) is None:
+    """A prediction: not nothing. What is no container may be anything, a distribution say."""
+    if value is None or (isinstance(value, Mapping | list | tuple) and next(tensors_in(value), None) is None):
         raise InputError(
             f"{type(model).__name__} returned a {type(value).__name__} without a tensor in it",
             name="prediction",

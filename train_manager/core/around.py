@@ -15,8 +15,10 @@ def enter(hook: Hook, generator: Suspended) -> None:
     """Run the part before the yield.
 
     Raises:
-        HookError: it never yields.
+        HookError: it never yields, or is no generator at all, because ``@contextmanager`` has wrapped it.
     """
+    if not isinstance(generator, Generator):
+        raise _misused(hook, f"made a {type(generator).__name__}, which is no generator")
     try:
         next(generator)
     except StopIteration:
@@ -47,7 +49,8 @@ def _throw(generator: Suspended, error: BaseException) -> None:
     try:
         generator.throw(error)
     except BaseException as raised:
-        if raised is error or raised.__cause__ is error:  # a StopIteration comes back as the cause of another
+        wrapped = isinstance(error, StopIteration) and raised.__cause__ is error  # generators do that to it
+        if raised is error or wrapped:
             raise StopIteration from None
         raise
     finally:
@@ -60,5 +63,5 @@ def _misused(hook: Hook, wrong: str) -> HookError:
         name=hook.label,
         asked_by=hook.label,
         asked_at=hook.call.defined_at,
-        cure="an around-hook has one bare `yield`, where the stage runs",
+        cure="an around-hook has one bare `yield`, where the stage runs, and no @contextmanager",
     )

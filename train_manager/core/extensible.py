@@ -107,6 +107,7 @@ class Extensible:
         Raises:
             FixtureNotFound: it names something that is not alive.
         """
+        self.fixtures.require_own_strand()
         method = getattr(function, "__func__", None)
         if method is None or getattr(function, "__self__", None) is not self:
             return cast(R, NamedCall(function)(self.fixtures))

@@ -39,23 +39,27 @@ class Failures:
         return bool(self._errors)
 
     def add(self, error: BaseException) -> None:
-        """Take in an error of a hook."""
-        self._errors.append(error)
+        """Take in an error of a hook; one that is here already, and was only raised again, counts once."""
+        if not any(error is known for known in self._errors):
+            self._errors.append(error)
 
     def outcome(self) -> BaseException | None:
-        """The exception that comes out, the others as notes on it; None where nothing failed."""
-        if not self._errors:
+        """The exception that comes out, the others as notes on it; None where nothing failed.
+
+        All are forgotten here: the frames in their tracebacks know this object, and would keep each other, and
+        with them the values of the stage, alive.
+        """
+        errors, body = self._errors, self._body
+        self._errors, self._body = [], None
+        if not errors:
             return None
-        weightiest = max(map(_weight, self._errors))
-        candidates = [error for error in self._errors if _weight(error) == weightiest]
-        if self._body in candidates or len(candidates) == 1 or weightiest != _ERROR:
-            chosen = self._body if self._body in candidates else candidates[0]
-            assert chosen is not None
-            noted = [error for error in self._errors if error is not chosen]
-        else:
-            message = f"{len(candidates)} hooks of stage {self._stage!r} failed"
-            chosen = BaseExceptionGroup(message, candidates)
-            noted = [error for error in self._errors if error not in candidates]
+        weightiest = max(map(_weight, errors))
+        candidates = [error for error in errors if _weight(error) == weightiest]
+        chosen = body if body is not None and _weight(body) == weightiest else candidates[0]
+        noted = [error for error in errors if error is not chosen]
+        if chosen is not body and len(candidates) > 1 and weightiest == _ERROR:
+            chosen = BaseExceptionGroup(f"{len(candidates)} hooks of stage {self._stage!r} failed", candidates)
+            noted = [error for error in errors if _weight(error) < weightiest]
         for error in noted:
             if _weight(error) > _WISH:
                 chosen.add_note(_as_note(error))

@@ -174,17 +174,18 @@ class Fixtures(Mapping[str, Any]):
     def open_scope(self, scope: Scope, given: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None) -> None:
         """Make ``scope`` the innermost and define its first fixtures; on an error nothing has changed."""
         self.require_own_strand()
-        if self._innermost is None:
-            self._strand = strand()
         scope.parent = self._innermost
         scope.depth = scope.parent.depth + 1 if scope.parent else 1
-        scope.is_open = True
-        self._innermost = self.alive["stage"] = scope
         scope.same_name = self._opened.get(scope.name)
-        self._opened[scope.name] = scope
         if scope.same_name is not None:
-            scope.hidden = {name: self.alive.pop(name) for name in scope.same_name.owned}
+            scope.hidden = {name: self.alive[name] for name in scope.same_name.owned}
         try:
+            if scope.parent is None:
+                self._strand = strand()
+            self._innermost = self.alive["stage"] = self._opened[scope.name] = scope
+            scope.is_open = True
+            for name in scope.hidden:
+                del self.alive[name]
             for name, value in (given or {}).items():
                 self._define(name, value, scope, scope.opened_at)
             for name, value in (defaults or {}).items():
@@ -195,21 +196,24 @@ class Fixtures(Mapping[str, Any]):
             raise
 
     def close_scope(self, scope: Scope) -> None:
-        """End the innermost scope: its fixtures die, what it hid is back."""
+        """End the innermost scope: its fixtures die, what it hid is back.
+
+        Until the last steps it can be done again: Ctrl-C may have cut it short.
+        """
         for name in scope.owned:
-            del self.alive[name]
+            self.alive.pop(name, None)
             self._took[name] = scope.name
         self.alive.update(scope.hidden)
-        scope.hidden = {}
         if scope.same_name is None:
-            del self._opened[scope.name]
+            self._opened.pop(scope.name, None)
         else:
             self._opened[scope.name] = scope.same_name
-        scope.same_name = None
+        if scope.parent is None:
+            self._strand = None
         scope.is_open = False
         self._innermost = self.alive["stage"] = scope.parent
-        if self._innermost is None:
-            self._strand = None
+        scope.hidden = {}
+        scope.same_name = None
 
     def _open_stage(self, stage: str, site: Site) -> Scope:
         """The innermost open stage of this name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial, partialmethod
 from typing import Any, Final, TypeVar, final
 
 from train_manager.core.errors import HookError
@@ -39,7 +40,7 @@ def always(hook: Function) -> Function:
     ...     def post_train_step_batch(self, exc_value, loss=None):
     ...         print("ended with", exc_value, "at loss", loss)
     """
-    hook.__train_manager_always__ = True  # type: ignore[attr-defined]
+    _plain(hook).__train_manager_always__ = True
     return hook
 
 
@@ -54,7 +55,7 @@ def priority(value: int) -> Callable[[Function], Function]:
     """
 
     def mark(hook: Function) -> Function:
-        hook.__train_manager_priority__ = value  # type: ignore[attr-defined]
+        _plain(hook).__train_manager_priority__ = value
         return hook
 
     return mark
@@ -126,12 +127,21 @@ def _method_names(holder: object) -> Iterator[str]:
     """Names of the methods, base classes first, each class in the order it is written."""
     names = dict.fromkeys(name for cls in reversed(type(holder).__mro__) for name in vars(cls))
     names.update(dict.fromkeys(vars(holder)) if hasattr(holder, "__dict__") else {})
-    return (name for name in names if inspect.isroutine(_unbound(holder, name)))
+    return (name for name in names if _is_method(_unbound(holder, name)))
+
+
+def _is_method(found: object) -> bool:
+    """Whether it was made by ``def``, or by a decorator or ``partial`` of it; no property, nor another object."""
+    return isinstance(found, partial | partialmethod) or (inspect.isroutine(found) and callable(found))
 
 
 def _unbound(holder: object, name: str) -> Any:
-    found = inspect.getattr_static(holder, name)
-    return found.__func__ if isinstance(found, staticmethod | classmethod) else found
+    return _plain(inspect.getattr_static(holder, name))
+
+
+def _plain(method: Any) -> Any:
+    """The function that a static or class method holds."""
+    return method.__func__ if isinstance(method, staticmethod | classmethod) else method
 
 
 def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> Hook:

@@ -37,13 +37,13 @@ def line_of_function(function: Callable[..., Any]) -> str:
 def stages_opened_by(cls: type) -> frozenset[str]:
     """The stage names that stand literally in a class's methods, inherited ones included: ``staged("name")``."""
     functions = [value for base in cls.__mro__ for value in vars(base).values() if inspect.isfunction(value)]
-    return frozenset(stage for function in functions for stage in _stages_in(inspect.unwrap(function)))
+    return frozenset(stage for function in functions for stage in _stages_in(inspect.unwrap(function).__code__))
 
 
 @cache
-def _stages_in(function: Callable[..., Any]) -> tuple[str, ...]:
+def _stages_in(code: CodeType) -> tuple[str, ...]:  # not the function: the cache would keep what it closes over
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError):  # no source: made by exec, or written in C
         return ()
     return tuple(_staged_literals(tree))

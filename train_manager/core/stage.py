@@ -56,8 +56,8 @@ class Stage(Scope):
         self._plan = self._plans[self.name]
         given, defaults = self._given, self._defaults
         self._given = self._defaults = None  # `with` keeps this object; the values must not outlive the stage
-        self._fixtures.open_scope(self, given, defaults)
         failures = Failures(self.name)
+        self._fixtures.open_scope(self, given, defaults)
         try:
             for hook in self._plan.around:
                 self._enter_around(hook)
@@ -87,7 +87,10 @@ class Stage(Scope):
         self._end(failures)
         outcome = failures.outcome()
         if outcome is not None and outcome is not error:
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                del outcome  # its traceback knows this frame, and would keep it and all that it saw alive
 
     # ---- the end -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,80 @@
+"""Rows A02-A05 of the capabilities: Axon's training API, in this product's stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from train_manager import Extension, TrainManager
+from train_manager.testing import Recorder, tiny_manager
+
+
+def ten_batches() -> list[tuple[Tensor, Tensor]]:
+    return [(torch.ones(2, 2), torch.zeros(2, dtype=torch.long))] * 10
+
+
+@pytest.mark.parametrize(("options", "updates"), [({"steps_per_epoch": 3}, 6), ({}, 20)])
+def test_a02_epochs_have_so_many_steps_or_run_until_the_data_is_empty(options: dict[str, int], updates: int) -> None:
+    tm = tiny_manager(train_data=ten_batches(), epochs=2, **options)
+    tm.train()
+
+    assert tm.update_num == updates
+
+
+def test_a03_a_batch_runs_from_before_over_gradients_and_update_to_metrics_and_after() -> None:
+    """Metrics are what hooks read of the finished step, in ``post_train_step_batch``."""
+    recorder = Recorder()
+    tiny_manager(recorder, train_data=ten_batches()[:1], eval_data=None).train()
+    forward = ["train_model_forward", "train_loss_forward", "train_backward", "train_optimizer_step"]
+    inside = [f"{side}_{stage}" for stage in forward for side in ("pre", "post")]
+
+    start = recorder.hooks.index("pre_train_step_batch")
+    assert recorder.hooks[start : start + 10] == ["pre_train_step_batch", *inside, "post_train_step_batch"]
+
+
+def test_a04_an_epoch_runs_from_before_over_its_batches_to_after_and_is_then_evaluated() -> None:
+    """What needs the evaluation hooks ``post_eval``."""
+    recorder = Recorder()
+    tiny_manager(recorder, train_data=ten_batches()[:2]).train()
+    outer = ("train_step_epoch", "train_step_batch", "eval")
+    order = [hook for hook in recorder.hooks if hook.partition("_")[2] in outer]
+
+    batch = ["pre_train_step_batch", "post_train_step_batch"]
+    epoch = ["pre_train_step_epoch", *batch, *batch, "post_train_step_epoch"]
+    assert order == ["pre_eval", "post_eval", *epoch, "pre_eval", "post_eval"]
+
+
+def test_a05_the_evaluation_gets_its_own_objective_once_per_epoch() -> None:
+    """And once before the first, so that there is something to compare with."""
+    training: list[str] = []
+
+    class OwnObjective(TrainManager):
+        def train_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+            training.append("train objective")
+            return F.cross_entropy(prediction, targets)
+
+        def eval_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+            return (prediction.argmax(dim=1) != targets).float().mean()
+
+    class Errors(Extension):
+        rates: list[Any] = []
+
+        def post_eval(self, eval_results: dict[str, dict[str, float]]) -> None:
+            self.rates.append(eval_results["valid"]["loss"])
+
+    OwnObjective(
+        model=torch.nn.Linear(2, 2),
+        train_data=ten_batches(),
+        eval_data={"valid": ten_batches()},
+        optimizer=torch.optim.SGD,
+        epochs=3,
+        extensions=[Errors()],
+    ).train()
+
+    assert len(Errors.rates) == 1 + 3
+    assert set(Errors.rates) <= {0.0, 1.0}
+    assert len(training) == 30

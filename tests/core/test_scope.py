@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from train_manager import Extensible
+from train_manager.core.scope import Scope, strand
+
+
+def test_the_stage_fixture_tells_name_path_and_depth() -> None:
+    extensible = Extensible()
+    with extensible.staged("run"):
+        with extensible.staged("step"):
+            stage: Scope = extensible.fixtures["stage"]
+            assert (stage.name, stage.path, stage.depth) == ("step", ("run", "step"), 2)
+
+
+def test_depth_counts_from_one() -> None:
+    extensible = Extensible()
+    with extensible.staged("run") as stage:
+        assert stage.depth == 1
+
+
+def test_no_stage_is_none() -> None:
+    assert Extensible().fixtures["stage"] is None
+
+
+def test_the_stage_around_is_the_stage_again_when_the_inner_one_has_ended() -> None:
+    extensible = Extensible()
+    with extensible.staged("run") as outer:
+        with extensible.staged("step"):
+            pass
+        assert extensible.fixtures["stage"] is outer
+    assert extensible.fixtures["stage"] is None
+
+
+def test_a_recursion_has_the_name_twice_in_its_path() -> None:
+    extensible = Extensible()
+    with extensible.staged("visit"):
+        with extensible.staged("visit") as inner:
+            assert inner.path == ("visit", "visit")
+
+
+def test_a_stage_still_knows_its_path_when_it_has_ended() -> None:
+    extensible = Extensible()
+    with extensible.staged("run"), extensible.staged("step") as stage:
+        pass
+    assert stage.path == ("run", "step")
+    assert not stage.is_open
+
+
+def test_a_stage_shows_its_path() -> None:
+    extensible = Extensible()
+    with extensible.staged("run"), extensible.staged("step") as stage:
+        assert repr(stage) == "<stage run > step>"
+
+
+def test_a_strand_is_the_same_wherever_the_same_thread_asks() -> None:
+    assert strand() == strand()
+
+
+def test_another_thread_is_another_strand() -> None:
+    strands = [strand()]
+    thread = threading.Thread(target=lambda: strands.append(strand()))
+    thread.start()
+    thread.join()
+    assert strands[0] != strands[1]
+
+
+def test_each_task_of_one_thread_is_a_strand_of_its_own() -> None:
+    async def both() -> tuple[object, object]:
+        async def its_strand() -> object:
+            return strand()
+
+        first, second = await asyncio.gather(its_strand(), its_strand())
+        return first, second
+
+    first, second = asyncio.run(both())
+    assert first != second

@@ -1,0 +1,478 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from train_manager import Extensible, Extension, FixtureExists, StageError, always
+
+At = Callable[[str], str]
+
+
+class Full(Extension):
+    """A hook at each place of a stage."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def around_step(self) -> Generator[None]:
+        self.log.append("enter")
+        yield
+        self.log.append("leave")
+
+    def pre_step(self) -> None:
+        self.log.append("pre")
+
+    def post_step(self) -> None:
+        self.log.append("post")
+
+    @always
+    def post_stage(self) -> None:
+        self.log.append("always")
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_runs_around_hooks_pre_hooks_body_post_hooks_and_around_hooks_again() -> None:
+    log: list[str] = []
+    with Extensible([Full(log)]).staged("step"):
+        log.append("body")
+    assert log == ["enter", "pre", "body", "post", "always", "leave"]
+
+
+def test_after_a_failure_of_the_body_only_always_hooks_run() -> None:
+    log: list[str] = []
+    with pytest.raises(ValueError, match="body"), Extensible([Full(log)]).staged("step"):
+        raise ValueError("body")
+    assert log == ["enter", "pre", "always"]
+
+
+def test_after_a_failure_of_a_pre_hook_the_body_and_the_other_hooks_do_not_run() -> None:
+    log: list[str] = []
+
+    class Broken(Extension):
+        def pre_step(self) -> None:
+            raise ValueError("pre")
+
+    with pytest.raises(ValueError, match="pre"), Extensible([Broken(), Full(log)]).staged("step"):
+        log.append("body")
+    assert log == ["enter", "always"]
+
+
+def test_after_a_failure_of_a_post_hook_only_always_hooks_run() -> None:
+    log: list[str] = []
+
+    class Broken(Extension):
+        def post_step(self) -> None:
+            raise ValueError("post")
+
+    with pytest.raises(ValueError, match="post"), Extensible([Broken(), Full(log)]).staged("step"):
+        log.append("body")
+    assert log == ["enter", "pre", "body", "always"]
+
+
+def test_hooks_run_only_at_their_own_stage() -> None:
+    log: list[str] = []
+    with Extensible([Full(log)]).staged("run"):
+        log.append("body")
+    assert log == ["body", "always"]
+
+
+def test_always_hooks_are_told_what_failed() -> None:
+    told: list[object] = []
+
+    class Notes(Extension):
+        @always
+        def post_step(self, exc_type: object, exc_value: object, traceback: object) -> None:
+            told.extend([exc_type, exc_value, traceback])
+
+    extensible = Extensible([Notes()])
+    with extensible.staged("step"):
+        pass
+    assert told == [None, None, None]
+    with pytest.raises(ValueError, match="body") as error, extensible.staged("step"):
+        raise ValueError("body")
+    assert told[3:5] == [ValueError, error.value]
+    assert told[5] is not None
+    assert extensible.fixtures["exc_value"] is None
+
+
+def test_a_true_return_value_of_an_always_hook_does_not_swallow_the_exception() -> None:
+    class Swallow(Extension):
+        @always
+        def post_step(self) -> bool:
+            return True
+
+    with pytest.raises(ValueError, match="body"), Extensible([Swallow()]).staged("step"):
+        raise ValueError("body")
+
+
+# ---- ways out --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration])
+def test_after_an_exception_the_fixtures_are_those_before(error: type[BaseException]) -> None:
+    extensible = Extensible()
+    with extensible.staged("run", {"x": 1}):
+        raised = error()
+        with pytest.raises(error) as caught, extensible.staged("step", {"y": 2}):
+            extensible.fixtures["z"] = 3
+            raise raised
+        assert caught.value is raised
+        assert dict(extensible.fixtures) == {"x": 1}
+        assert extensible.fixtures["stage"].path == ("run",)
+
+
+def test_break_and_return_leave_a_stage_and_run_its_post_hooks() -> None:
+    log: list[str] = []
+    extensible = Extensible([Full(log)])
+
+    def returning() -> None:
+        with extensible.staged("step", {"x": 1}):
+            return
+
+    returning()
+    for _ in range(3):
+        with extensible.staged("step", {"x": 1}):
+            break
+    assert log == 2 * ["enter", "pre", "post", "always", "leave"]
+    assert dict(extensible.fixtures) == {}
+
+
+class Streaming(Extensible):
+    def numbers(self, stage: str = "stream") -> Generator[int]:
+        with self.staged(stage, {f"of_{stage}": 1}):
+            yield 1
+            yield 2
+
+
+def test_a_closed_generator_leaves_its_stage() -> None:
+    streaming = Streaming()
+    numbers = streaming.numbers()
+    next(numbers)
+    assert dict(streaming.fixtures) == {"of_stream": 1}
+    numbers.close()
+    assert dict(streaming.fixtures) == {}
+
+
+def test_a_generator_that_nobody_refers_to_any_more_leaves_its_stage() -> None:
+    streaming = Streaming()
+    with streaming.staged("run"):
+        for _ in streaming.numbers():
+            break
+        gc.collect()
+        assert dict(streaming.fixtures) == {}
+        assert streaming.fixtures["stage"].path == ("run",)
+
+
+def test_interleaved_stages_are_unwound_and_the_error_names_both(at: At) -> None:
+    streaming = Streaming()
+    with streaming.staged("run", {"x": 1}):
+        with pytest.raises(StageError) as error:
+            with streaming.staged("outer"):
+                numbers = Interleaved.opened(streaming)
+        assert dict(streaming.fixtures) == {"x": 1}
+        assert streaming.fixtures["stage"].path == ("run",)
+    assert str(error.value) == (
+        "stage 'outer' ended while stage 'inner' inside it was still open\n"
+        f"  asked at     {at('opens inner')}\n"
+        "  open stages  run > outer > inner\n"
+        "  a generator opened it and was left half-way: finish or close() it inside the outer stage"
+    )
+    numbers.close()
+    assert dict(streaming.fixtures) == {}
+
+
+class Interleaved:
+    @classmethod
+    def opened(cls, extensible: Extensible) -> Generator[None]:
+        generator = cls.stage(extensible)
+        next(generator)
+        return generator
+
+    @staticmethod
+    def stage(extensible: Extensible) -> Generator[None]:
+        with extensible.staged("inner", {"y": 1}):  # opens inner
+            yield
+
+
+def test_two_generators_that_are_finished_in_the_wrong_order_leave_nothing_open() -> None:
+    streaming = Streaming()
+    first, second = streaming.numbers("one"), streaming.numbers("two")
+    next(first)
+    next(second)
+    with pytest.raises(StageError, match="stage 'one' ended while stage 'two' inside it was still open"):
+        list(first)
+    assert dict(streaming.fixtures) == {}
+    assert list(second) == [2]
+    assert streaming.fixtures["stage"] is None
+
+
+def test_always_hooks_of_a_stage_that_is_unwound_run_and_are_told_why() -> None:
+    told = []
+
+    class Notes(Extension):
+        @always
+        def post_inner(self, exc_value: StageError, y: int) -> None:
+            told.append((str(exc_value).splitlines()[0], y))
+
+        def post_outer(self) -> None:
+            told.append(("never", 0))
+
+    extensible = Extensible([Notes()])
+    with pytest.raises(StageError), extensible.staged("outer"):
+        kept = Interleaved.opened(extensible)
+    assert told == [("stage 'outer' ended while stage 'inner' inside it was still open", 1)]
+    kept.close()
+
+
+def test_the_bodys_error_goes_before_the_unfinished_inner_stage() -> None:
+    extensible = Extensible()
+    with pytest.raises(ValueError, match="body") as error, extensible.staged("outer"):
+        kept = Interleaved.opened(extensible)
+        raise ValueError("body")
+    assert len(error.value.__notes__) == 1
+    assert "stage 'outer' ended while stage 'inner' inside it was still open" in error.value.__notes__[0]
+    kept.close()
+
+
+# ---- refused ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_hook_that_opens_a_stage_of_its_caller_is_refused(at: At) -> None:
+    class Opener(Extension):
+        def pre_step(self, extensible: Extensible) -> None:
+            with extensible.staged("other"):  # opened by a hook
+                pass
+
+    extensible = Extensible({"opener": Opener()})
+    with pytest.raises(StageError) as error, extensible.staged("step"):
+        pass
+    assert str(error.value) == (
+        "Opener.pre_step opens stage 'other' of the extensible that is calling it\n"
+        f"  asked at     {at('opened by a hook')}\n"
+        "  open stages  step\n"
+        "  hooks run around stages and open none; open the stage in a method of the extensible"
+    )
+    assert error.value.__notes__ == ["in hook Opener.pre_step of extension 'opener', at stage step"]
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_an_around_hook_opens_no_stage_either(side: str) -> None:
+    class Opener(Extension):
+        def around_step(self, extensible: Extensible) -> Generator[None]:
+            if side == "before":
+                extensible.staged("other").__enter__()
+            yield
+            extensible.staged("other").__enter__()
+
+    extensible = Extensible([Opener()])
+    with pytest.raises(StageError, match=r"Opener.around_step opens stage 'other'"), extensible.staged("step"):
+        pass
+    assert extensible.fixtures["stage"] is None
+
+
+def test_a_hook_may_open_stages_of_another_extensible() -> None:
+    other = Extensible()
+    seen: list[tuple[str, ...]] = []
+
+    class Opener(Extension):
+        def pre_step(self) -> None:
+            with other.staged("inside"):
+                seen.append(other.fixtures["stage"].path)
+
+    with Extensible([Opener()]).staged("step"):
+        pass
+    assert seen == [("inside",)]
+
+
+def test_stages_can_be_opened_again_when_a_hook_was_refused() -> None:
+    class Opener(Extension):
+        def pre_step(self, extensible: Extensible) -> None:
+            extensible.staged("other").__enter__()
+
+    extensible = Extensible([Opener()])
+    with pytest.raises(StageError), extensible.staged("step"):
+        pass
+    with extensible.staged("other"):
+        assert extensible.fixtures["stage"].path == ("other",)
+
+
+def test_one_stage_object_opens_once() -> None:
+    extensible = Extensible()
+    stage = extensible.staged("step")
+    for _ in range(2):
+        try:
+            with stage:
+                pass
+        except StageError as error:
+            refused = str(error)
+    assert refused.startswith("stage 'step' was opened a second time from one `staged(...)`\n")
+    assert refused.endswith("\n  call `self.staged(...)` anew in each `with`")
+
+
+def test_a_stage_is_not_left_by_another_thread() -> None:
+    extensible = Extensible()
+    stage = extensible.staged("step", {"x": 1})
+    stage.__enter__()
+    raised: list[BaseException] = []
+
+    def leave() -> None:
+        try:
+            stage.__exit__(None, None, None)
+        except StageError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert len(raised) == 1
+    assert dict(extensible.fixtures) == {"x": 1}
+    stage.__exit__(None, None, None)
+    assert dict(extensible.fixtures) == {}
+
+
+def test_another_task_does_not_open_a_stage_inside_this_ones() -> None:
+    extensible = Extensible()
+
+    async def other() -> None:
+        with extensible.staged("inner"):
+            raise AssertionError("never runs")
+
+    async def owner() -> None:
+        with extensible.staged("outer"):
+            with pytest.raises(StageError, match="another thread or task"):
+                await asyncio.create_task(other())
+            assert extensible.fixtures["stage"].path == ("outer",)
+
+    asyncio.run(owner())
+
+
+def test_a_stage_spans_an_await_of_its_own_task() -> None:
+    extensible = Extensible()
+
+    async def owner() -> int:
+        with extensible.staged("step", {"x": 1}):
+            await asyncio.sleep(0)
+            value: int = extensible.fixtures["x"]
+            return value
+
+    assert asyncio.run(owner()) == 1
+
+
+# ---- hooks that change the hooks -------------------------------------------------------------------------------------
+
+
+def test_an_extension_that_is_added_while_a_stage_is_open_takes_part_from_the_next_stage_on() -> None:
+    log: list[str] = []
+    extensible = Extensible()
+    with extensible.staged("step"):
+        extensible.add_extension(Full(log))
+        with extensible.staged("step"):
+            pass
+        assert log == ["enter", "pre", "post", "always", "leave"]
+    assert log == ["enter", "pre", "post", "always", "leave"]
+
+
+def test_a_hook_may_remove_its_own_extension() -> None:
+    log: list[str] = []
+
+    class Once(Extension):
+        def pre_step(self, extensible: Extensible) -> None:
+            extensible.remove_extension("once")
+            log.append("pre")
+
+        def post_step(self) -> None:
+            log.append("post")
+
+    extensible = Extensible([Once()])
+    for _ in range(2):
+        with extensible.staged("step"):
+            pass
+    assert log == ["pre", "post"]
+
+
+# ---- interruptions ---------------------------------------------------------------------------------------------------
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt where a signal can arrive: at a call inside the library, and as a loop goes round."""
+
+    def __init__(self, at_place: int) -> None:
+        self.left = at_place
+        self.lines: dict[FrameType, int] = {}  # where each frame was last
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Interrupter | None:
+        if "/train_manager/core/" not in frame.f_code.co_filename.replace("\\", "/"):
+            return None
+        goes_round = event == "line" and frame.f_lineno < self.lines.get(frame, 0)
+        self.lines[frame] = frame.f_lineno
+        if event == "call" or goes_round:
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+class Watching(Extension):
+    def pre_step(self, x: int) -> None: ...
+
+    def around_step(self) -> Generator[None]:
+        yield
+
+    @always
+    def post_step(self, exc_type: object) -> None: ...
+
+
+def interruptions() -> Iterator[tuple[Extensible, BaseException]]:
+    """Interrupt a recursion inside an outer stage at every place inside the library, one after the other."""
+    at_place = 1
+    while True:
+        extensible = Extensible([Watching()])
+        previous = sys.gettrace()
+        with extensible.staged("run", {"kept": 0}):
+            interrupter = Interrupter(at_place)
+            try:
+                with extensible.staged("around"):
+                    sys.settrace(interrupter)
+                    with extensible.staged("step", {"x": 1}):
+                        extensible.fixtures["y"] = 2
+                        with extensible.staged("step", {"x": 1}):
+                            extensible.fixtures["y"] = 2
+                    sys.settrace(None)
+            except KeyboardInterrupt as interrupt:
+                yield extensible, interrupt
+            finally:
+                sys.settrace(previous)
+            if interrupter.left > 0:
+                return
+        at_place += 1
+
+
+def test_ctrl_c_anywhere_in_the_library_leaves_the_fixtures_as_they_were() -> None:
+    count = 0
+    for extensible, _ in interruptions():
+        assert dict(extensible.fixtures) == {"kept": 0}
+        assert extensible.fixtures["stage"].path == ("run",)
+        with extensible.staged("step", {"x": 1}):
+            pass
+        count += 1
+    assert count > 100
+
+
+def test_a_refused_definition_as_the_stage_opens_runs_no_hook() -> None:
+    log: list[str] = []
+    extensible = Extensible([Full(log)])
+    with extensible.staged("run", {"x": 1}):
+        log.clear()
+        with pytest.raises(FixtureExists), extensible.staged("step", {"x": 2}):
+            log.append("body")
+        assert log == []

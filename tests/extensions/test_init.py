@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import train_manager.extensions
+from train_manager import Extension
+from train_manager.extensions import LossCurves, ProgressBar, default_extensions
+from train_manager.testing import tiny_manager
+
+
+def test_every_name_in_the_list_is_there() -> None:
+    for name in train_manager.extensions.__all__:
+        assert getattr(train_manager.extensions, name).__name__ == name
+
+
+def test_a_name_that_is_not_there_is_said() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'LossCurve'"):
+        train_manager.extensions.LossCurve  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_extension_says_when_it_runs_what_it_asks_for_and_what_it_leaves_behind() -> None:
+    for name in train_manager.extensions.__all__:
+        found = getattr(train_manager.extensions, name)
+        if isinstance(found, type) and issubclass(found, Extension):
+            for words in ("*Runs at:*", "*Asks for:*", "*Leaves behind:*", ">>> "):
+                assert words in (found.__doc__ or ""), f"{name} does not say {words}"
+
+
+def test_the_list_is_imported_without_torch_tqdm_or_matplotlib() -> None:
+    program = "import sys, train_manager.extensions; sys.exit(bool({'torch', 'tqdm', 'matplotlib'} & set(sys.modules)))"
+    folder = Path(train_manager.__file__).parents[1]
+    assert subprocess.run([sys.executable, "-c", program], cwd=folder).returncode == 0
+
+
+def test_the_defaults_are_a_new_dict_of_new_extensions_each_time() -> None:
+    first, second = default_extensions(), default_extensions()
+    assert list(first) == ["progress_bar", "loss_curves"]
+    assert not {id(extension) for extension in first.values()} & {id(extension) for extension in second.values()}
+
+
+def test_the_defaults_have_the_names_that_a_list_of_them_would_get() -> None:
+    assert list(tiny_manager(*default_extensions().values()).extensions) == list(default_extensions())
+
+
+def test_the_defaults_without_files_need_no_train_dir() -> None:
+    tm = tiny_manager(extensions=default_extensions(files=False))
+    tm.train()
+    assert list(tm.extensions) == ["progress_bar"]
+
+
+def test_an_extension_whose_extra_is_missing_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.warns(UserWarning, match=r"'loss_curves'.*pip install \"train-manager\[viz\]\"") as caught:
+        assert list(default_extensions()) == ["progress_bar"]
+    assert caught[0].filename == __file__
+
+
+def test_the_weights_are_the_same_to_the_bit_with_and_without_the_defaults(tmp_path: Path) -> None:
+    plain = tiny_manager(epochs=3)
+    bar = ProgressBar(interval=0, force=True, file=io.StringIO())
+    watched = tiny_manager(bar, LossCurves(), epochs=3, train_dir=tmp_path)
+    plain.train()
+    watched.train()
+    for name, weights in plain.model.state_dict().items():
+        assert weights.equal(watched.model.state_dict()[name]), name

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def modules() -> list[str]:
+    files = [
+        *(path.relative_to(ROOT) for path in (ROOT / "train_manager").glob("*.py")),
+        *(path.relative_to(ROOT) for path in (ROOT / "train_manager" / "core").glob("*.py")),
+        *(Path("train_manager") / path.relative_to(ROOT) for path in (ROOT / "extensions").rglob("*.py")),
+    ]
+    return sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files)
+
+
+@pytest.mark.parametrize("name", modules())
+def test_the_examples_in_the_docstrings_run_as_printed(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_there_are_examples() -> None:
+    core = importlib.import_module("train_manager.core.extensible")
+    assert doctest.testmod(core).attempted > 3

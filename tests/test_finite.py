@@ -1,0 +1,82 @@
+"""The first loss that is nan or infinite is found, later, without reading one in each step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from train_manager import NonFiniteLoss
+from train_manager.finite import FiniteLosses
+from train_manager.held import HeldScalars
+
+
+def losses_of(*values: float, first_step: int = 1) -> FiniteLosses:
+    losses = FiniteLosses(epoch=2)
+    for step, value in enumerate(values, start=first_step):
+        losses.append(torch.tensor(value), step=step)
+    return losses
+
+
+def test_finite_losses_pass() -> None:
+    losses_of(1.0, 0.0, -3e38).check()
+
+
+def test_no_losses_pass() -> None:
+    losses_of().check()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_not_finite_is_named_as_it_was(value: str) -> None:
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses_of(1.0, float(value)).check()
+
+    assert str(caught.value) == (
+        f"the loss was {value} in step 2, epoch 2, and not finite in 1 of 2 steps looked at together\n"
+        "  a smaller learning rate, clipped gradients, or a look at that step's batch may help"
+    )
+
+
+def test_the_first_of_several_is_named() -> None:
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses_of(1.0, float("inf"), float("nan"), first_step=11).check()
+
+    assert (caught.value.step, caught.value.epoch) == (12, 2)
+
+
+def test_it_is_said_once() -> None:
+    losses = losses_of(float("nan"))
+    with pytest.raises(NonFiniteLoss):
+        losses.check()
+
+    losses.check()
+
+
+def test_steps_after_a_look_are_numbered_on() -> None:
+    losses = losses_of(1.0, 2.0)
+    losses.check()
+    losses.append(torch.tensor(float("nan")), step=3)
+
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses.check()
+    assert caught.value.step == 3
+
+
+def test_a_step_without_a_number_leaves_the_numbers_right() -> None:
+    """A skipped batch has none."""
+    losses = losses_of(1.0)
+    losses.append(torch.tensor(float("nan")), step=7)
+
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses.check()
+    assert caught.value.step == 7
+
+
+def test_a_look_is_taken_when_there_are_many() -> None:
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses_of(*[float("nan")] * HeldScalars.limit)
+
+    assert caught.value.step == 1
+
+
+def test_it_is_an_arithmetic_error_too() -> None:
+    assert issubclass(NonFiniteLoss, ArithmeticError)

@@ -1,0 +1,93 @@
+"""The notebooks: each runs from its first cell to its last, and is the same as its source.
+
+``python tests/test_notebooks.py`` runs all sources and writes the notebooks anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import jupytext  # type: ignore[import-untyped]
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import train_manager
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+SOURCES = sorted(FOLDER.glob("*.py"))
+SMALL = 200_000  # bytes: what may lie in git with its pictures
+
+by_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+
+
+def read(source: Path) -> Any:
+    """The notebook that lies beside a source."""
+    return nbformat.read(source.with_suffix(".ipynb"), as_version=4)  # type: ignore[no-untyped-call]
+
+
+def cells_of(notebook: Any) -> list[tuple[str, str]]:
+    return [(cell.cell_type, cell.source) for cell in notebook.cells]
+
+
+def execute(source: Path, folder: Path) -> Any:
+    """The notebook of a source, run in a folder of its own by the Python that runs this."""
+    kernel = folder / "jupyter" / "kernels" / "python3" / "kernel.json"
+    kernel.parent.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    kernel.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
+    library = str(Path(train_manager.__file__).parents[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(kernel.parents[2]))  # looked through before all others
+        patch.setenv("PYTHONPATH", os.pathsep.join([library, os.environ.get("PYTHONPATH", "")]))
+        notebook = jupytext.read(source)
+        client = NotebookClient(notebook, timeout=100, kernel_name="python3", resources={"metadata": {"path": folder}})
+        client.execute()
+    return notebook
+
+
+def outputs_of(notebook: Any) -> list[Any]:
+    return [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+
+
+@by_source
+def test_a_notebook_runs_to_its_end_and_shows_pictures_and_no_warnings(source: Path, tmp_path: Path) -> None:
+    outputs = outputs_of(execute(source, tmp_path))
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert [output.text for output in outputs if output.get("name") == "stderr"] == []
+
+
+@by_source
+def test_a_notebook_is_the_same_as_its_source(source: Path) -> None:
+    notebook = read(source)
+    assert cells_of(notebook) == cells_of(jupytext.read(source)), f"run: python {__file__}"
+
+
+@by_source
+def test_a_notebook_is_there_with_its_pictures_and_small(source: Path) -> None:
+    assert any("image/png" in output.get("data", {}) for output in outputs_of(read(source)))
+    assert source.with_suffix(".ipynb").stat().st_size < SMALL
+
+
+def test_there_is_a_source_for_every_notebook() -> None:
+    assert [path.stem for path in sorted(FOLDER.glob("*.ipynb"))] == [path.stem for path in SOURCES] != []
+
+
+def write_all() -> None:
+    import tempfile
+
+    for source in SOURCES:
+        with tempfile.TemporaryDirectory() as folder:
+            notebook = execute(source, Path(folder))
+        for number, cell in enumerate(notebook.cells):
+            cell.id = f"cell-{number}"  # else random: a change where nothing has changed
+            cell.metadata = {}
+        nbformat.write(notebook, source.with_suffix(".ipynb"))  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    write_all()

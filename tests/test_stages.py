@@ -1,0 +1,87 @@
+"""The map of the loop is what runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from train_manager import Extension
+from train_manager.core.scope import Scope
+from train_manager.stages import MAP
+from train_manager.testing import Recorder, tiny_manager
+
+StagePath = tuple[str, ...]
+Tree = dict[StagePath, set[str]]
+
+
+def parsed(text: str) -> Tree:
+    """Each stage's path, in the order of the map, and the fixtures that it says are born there."""
+    tree: Tree = {}
+    open_stages: list[tuple[int, str]] = []
+    evaluates: list[tuple[StagePath, int]] = []  # "eval, as below": in which stage, and after how many others
+    for line in text.strip().splitlines():
+        indentation = len(line) - len(line.lstrip())
+        while open_stages and open_stages[-1][0] >= indentation:
+            open_stages.pop()
+        code, _, comment = (part.strip() for part in line.partition("#"))
+        path = tuple(name for _, name in open_stages)
+        if staged := re.match(r'with staged\("(\w+)"\):$', code):
+            open_stages.append((indentation, staged[1]))
+            tree[(*path, staged[1])] = set(filter(None, comment.split(", ")))
+        elif comment:
+            owner = path[: path.index(comment.removeprefix("of ")) + 1]
+            tree[owner].add(code.split(" = ")[0])
+        elif code.endswith("eval, as below"):
+            evaluates.append((path, len(tree)))
+    return grafted(tree, evaluates)
+
+
+def grafted(tree: Tree, evaluates: list[tuple[StagePath, int]]) -> Tree:
+    """The tree with what stands below "run > eval" also where the map says "eval, as below"."""
+    below = {path[1:]: fixtures for path, fixtures in tree.items() if path[:2] == ("run", "eval")}
+    items = list(tree.items())
+    for stage, place in reversed(evaluates):
+        items[place:place] = [((*stage, *path), fixtures) for path, fixtures in below.items()]
+    return dict(items)
+
+
+class Opened(Extension):
+    """The path of every stage, in the order they opened."""
+
+    def __init__(self) -> None:
+        self.paths: list[StagePath] = []
+
+    def pre_stage(self, stage: Scope) -> None:
+        self.paths.append(stage.path)
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> tuple[Opened, Recorder]:
+    """A run of two epochs with two evaluation sets, and an evaluation by itself."""
+    opened, recorder = Opened(), Recorder()
+    tm = tiny_manager(opened, recorder, epochs=2, train_dir=tmp_path)
+    tm.eval_data["again"] = tm.eval_data["valid"]
+    tm.train()
+    tm.eval()
+    return opened, recorder
+
+
+def test_the_stages_that_run_are_those_of_the_map_in_its_order(ran: tuple[Opened, Recorder]) -> None:
+    assert list(dict.fromkeys(ran[0].paths)) == list(parsed(MAP))
+
+
+def test_each_stage_owns_the_fixtures_that_the_map_gives_it(ran: tuple[Opened, Recorder]) -> None:
+    assert ran[1].born == parsed(MAP)
+
+
+def test_the_map_is_parsed_into_nineteen_stages() -> None:
+    """So that a parser which finds nothing does not agree with everything."""
+    assert len(parsed(MAP)) == 19
+
+
+def test_the_manager_opens_no_stage_that_is_not_on_the_map() -> None:
+    source = Path(__file__).parents[1].joinpath("train_manager/manager.py").read_text(encoding="utf-8")
+
+    assert set(re.findall(r'self\.staged\("(\w+)"', source)) == {path[-1] for path in parsed(MAP)}
