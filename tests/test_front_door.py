@@ -101,7 +101,6 @@ def test_every_package_folder_is_built() -> None:
     setup.read(ROOT / "setup.cfg")
     packages = {name.strip() for name in setup["options"]["packages"].split(",")}
     folders = {init.parent.relative_to(ROOT) for init in (ROOT / "train_manager").rglob("__init__.py")}
-    folders |= {
-        Path("train_manager") / init.parent.relative_to(ROOT) for init in (ROOT / "extensions").rglob("__init__.py")
-    }
+    mapped = (init.parent.relative_to(ROOT) for init in (ROOT / "extensions").rglob("__init__.py"))
+    folders |= {Path("train_manager") / folder for folder in mapped}
     assert packages == {".".join(folder.parts) for folder in folders}

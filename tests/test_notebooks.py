@@ -44,6 +44,7 @@ def execute(source: Path, folder: Path) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(kernel.parents[2]))  # looked through before all others
         patch.setenv("PYTHONPATH", os.pathsep.join([library, os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("OMP_NUM_THREADS", "1")  # several wait long for each other where others work, too
         notebook = jupytext.read(source)
         client = NotebookClient(notebook, timeout=100, kernel_name="python3", resources={"metadata": {"path": folder}})
         client.execute()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 import time
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def digits() -> list[Tensor]:
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
     except ImportError as error:
-        sys.exit(f'{error}. The demo needs an extra: pip install "train-manager[demo]"')
+        raise SystemExit(f'{error}. The demo needs an extra: pip install "train-manager[demo]"') from None
     images, labels = load_digits(return_X_y=True)
     images = images.reshape(-1, 1, 8, 8).astype("float32") / 16
     return [*map(torch.from_numpy, train_test_split(images, labels, test_size=450, random_state=0, stratify=labels))]
@@ -54,6 +53,7 @@ def main() -> None:
     """Train, and say what was reached and where everything lies."""
     started = time.perf_counter()
     images, held_out_images, labels, held_out_labels = digits()
+    torch.set_num_threads(1)  # for so small a network more are no faster, and far slower on a machine that is busy
     torch.manual_seed(0)  # for the first weights, the dropout and the order of the digits
     layers = [convolution(1, 32), convolution(32, 64), convolution(64, 128)]
     tm = TrainManager(

@@ -165,6 +165,25 @@ def test_an_around_hook_that_yields_twice_is_an_error(at: At) -> None:
     )
 
 
+def test_an_around_hook_that_yields_twice_is_closed_before_the_error_is_told() -> None:
+    log: list[str] = []
+
+    class Twice(Extension):
+        def around_step(self) -> Generator[None]:
+            yield
+            try:
+                yield
+            finally:
+                log.append("closed")
+
+    try:
+        with Extensible([Twice()]).staged("step"):
+            pass
+    except HookError:
+        log.append("told")
+    assert log == ["closed", "told"]
+
+
 def test_an_around_hook_that_yields_again_on_an_error_does_not_hide_the_error() -> None:
     class Twice(Extension):
         def around_step(self) -> Generator[None]:

@@ -491,6 +491,17 @@ def test_a_stage_that_somebody_keeps_keeps_no_value() -> None:
     assert kept.path == ("step",)
 
 
+@pytest.mark.usefixtures("no_gc")
+def test_an_inner_stage_that_somebody_keeps_keeps_no_value_that_it_hid() -> None:
+    extensible = Extensible()
+    with extensible.staged("visit", {"x": Value()}):
+        watched = weakref.ref(extensible.fixtures["x"])
+        with extensible.staged("visit") as kept:
+            pass
+    assert watched() is None
+    assert kept.path == ("visit", "visit")
+
+
 class Failing(Extension):
     def pre_before(self, x: Value) -> None:
         raise ValueError

@@ -94,6 +94,13 @@ def trained(folder: Path, *others: Extension, **options: Any) -> LossCurves:
     return curves
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[LossCurves, Losses, Path]:
+    """A training of two epochs, for all who only look at it: its curves, all losses, and its folder."""
+    folder, losses = tmp_path_factory.mktemp("plain"), Losses()
+    return trained(folder, losses), losses, folder
+
+
 def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "plots").iterdir())
 
@@ -113,28 +120,26 @@ def panels_of(figure: Figure) -> list[tuple[str, str]]:
 # ---- what is recorded --------------------------------------------------------------------------------------------
 
 
-def test_the_training_by_batch_has_the_loss_of_every_step_over_step_num(tmp_path: Path) -> None:
-    losses = Losses()
-    curves = trained(tmp_path, losses)
+def test_the_training_by_batch_has_the_loss_of_every_step_over_step_num(plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves, losses, _ = plain
     assert curves.training["batch"].x == [1, 2, 3, 4, 5, 6]
     assert curves.training["batch"].y == losses.values
 
 
-def test_the_training_by_example_goes_on_by_the_true_batch_sizes(tmp_path: Path) -> None:
-    curves = trained(tmp_path)
+def test_the_training_by_example_goes_on_by_the_true_batch_sizes(plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves, _, _ = plain
     assert curves.training["example"].x == [16, 32, 40, 56, 72, 80]
 
 
-def test_the_training_by_epoch_is_the_mean_over_the_examples_of_each(tmp_path: Path) -> None:
-    losses = Losses()
-    curves = trained(tmp_path, losses)
+def test_the_training_by_epoch_is_the_mean_over_the_examples_of_each(plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves, losses, _ = plain
     weighted = [loss * weight for loss, weight in zip(losses.values, losses.weights, strict=True)]
     assert curves.training["epoch"].x == [1, 2]
     assert curves.training["epoch"].y == pytest.approx([sum(weighted[:3]) / 40, sum(weighted[3:]) / 40])
 
 
-def test_an_evaluation_set_starts_before_the_first_epoch(tmp_path: Path) -> None:
-    valid = trained(tmp_path).eval_sets["valid"]
+def test_an_evaluation_set_starts_before_the_first_epoch(plain: tuple[LossCurves, Losses, Path]) -> None:
+    valid = plain[0].eval_sets["valid"]
     assert valid["epoch"].x == [0, 1, 2]
     assert valid["batch"].x == [0, 3, 6]
     assert valid["example"].x == [0, 40, 80]
@@ -205,11 +210,11 @@ def test_all_sets_are_recorded_whatever_their_names(tmp_path: Path) -> None:
 # ---- files -------------------------------------------------------------------------------------------------------
 
 
-def test_the_curves_are_written_as_png_and_svg_and_nothing_else(tmp_path: Path) -> None:
-    trained(tmp_path)
-    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
-    assert (tmp_path / "plots" / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in (tmp_path / "plots" / "loss_curves.svg").read_bytes()
+def test_the_curves_are_written_as_png_and_svg_and_nothing_else(plain: tuple[LossCurves, Losses, Path]) -> None:
+    folder = plain[2]
+    assert files_in(folder) == ["loss_curves.png", "loss_curves.svg"]
+    assert (folder / "plots" / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (folder / "plots" / "loss_curves.svg").read_bytes()
 
 
 def test_the_same_training_writes_the_same_files(tmp_path: Path) -> None:
@@ -220,7 +225,7 @@ def test_the_same_training_writes_the_same_files(tmp_path: Path) -> None:
 
 
 def drawings_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Gets the number of training steps in every picture that is written as PNG."""
+    """Grows by one with every picture that is written as PNG."""
     drawn: list[int] = []
 
     def count(path: Path, content: bytes) -> None:
@@ -292,8 +297,8 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
 # ---- surviving ----------------------------------------------------------------------------------------------------
 
 
-def test_the_state_is_plain_and_comes_back_through_a_file(tmp_path: Path) -> None:
-    curves, again = trained(tmp_path), LossCurves()
+def test_the_state_is_plain_and_comes_back_through_a_file(plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves, again = plain[0], LossCurves()
     again.load_state_dict(json.loads(json.dumps(curves.state_dict())))
     assert again.state_dict() == curves.state_dict()
     assert rendered(again.figure(), "svg") == rendered(curves.figure(), "svg")
@@ -515,8 +520,8 @@ def test_the_legend_names_every_curve_as_it_is() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", *names]
 
 
-def test_a_notebook_shows_the_curves_as_a_picture(tmp_path: Path) -> None:
-    assert trained(tmp_path)._repr_png_().startswith(b"\x89PNG")
+def test_a_notebook_shows_the_curves_as_a_picture(plain: tuple[LossCurves, Losses, Path]) -> None:
+    assert plain[0]._repr_png_().startswith(b"\x89PNG")
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
