@@ -25,6 +25,7 @@ check: $(OK)
 
 bench: $(OK)
 	@$(PY) benchmarks/import_time.py
+	@$(PY) benchmarks/check_time.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

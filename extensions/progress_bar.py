@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from train_manager.batches import length_of
 from train_manager.core.extension import Extension
-from train_manager.core.hook import always
+from train_manager.core.marks import always
 from train_manager.manager import TrainManager
 
 

@@ -26,7 +26,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from train_manager import Extension, FixtureNotFound, TrainManager
+from train_manager import CheckError, Extension, TrainManager
 from train_manager.extensions import default_extensions
 from train_manager.stages import MAP
 
@@ -159,9 +159,9 @@ class Misspelt(Extension):
 tm.add_extension(Misspelt(), name="misspelt")
 try:
     tm.eval()
-except FixtureNotFound as error:
-    print(error.what)
-    print(error.cure)
+except CheckError as error:
+    print(error.mistakes[0].what)
+    print(error.mistakes[0].cure)
 removed = tm.remove_extension("misspelt")
 
 # %% [markdown]

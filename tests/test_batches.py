@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from typing import Any
@@ -150,6 +150,19 @@ def test_the_last_of_so_many_steps_is_marked() -> None:
     assert list(walk_steps(iter("abc"), 2)) == [("a", False), ("b", True)]
 
 
+def test_too_few_steps_warn() -> None:
+    message = "train_data ended after 2 of 3 batches of an epoch, so `last_batch` was wrong"
+    with pytest.warns(RuntimeWarning, match=message):
+        walked = list(walk_steps(iter("ab"), 3))
+
+    assert walked == [("a", False), ("b", False)]
+
+
+def test_no_steps_at_all_do_not_warn() -> None:
+    """That is an error of its own."""
+    assert list(walk_steps(iter(""), 3)) == []
+
+
 def test_the_stream_goes_on_where_the_last_steps_stopped() -> None:
     stream = count()
     list(walk_steps(stream, 2))
@@ -177,7 +190,16 @@ def test_unending_ends_where_a_pass_gives_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [(n for n in range(1)), iter([1]), zip([1], [2], strict=True), map(str, [1]), enumerate([1]), count()]
+    "data",
+    [
+        (n for n in range(1)),
+        iter([1]),
+        zip([1], [2], strict=True),
+        map(str, [1]),
+        enumerate([1]),
+        count(),
+        iter(DataLoader(TensorDataset(torch.zeros(1)))),
+    ],
 )
 def test_what_can_be_read_once_is_known(data: Iterable[Any]) -> None:
     assert is_read_once(data)
@@ -229,6 +251,15 @@ def test_what_cannot_be_iterated_is_refused() -> None:
     assert str(caught.value) == ("eval_data['valid'] is a int, which cannot be iterated\n  give an iterable of batches")
 
 
+def test_a_dict_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable({"train": []}, "train_data")
+
+    assert str(caught.value) == (
+        "train_data is a dict, whose keys would be the batches\n  give the iterable of batches itself"
+    )
+
+
 def test_a_dataset_that_is_a_stream_of_batches_is_taken() -> None:
     refuse_unusable(Stream(), "train_data")
 
@@ -265,6 +296,7 @@ Pair = namedtuple("Pair", "x y")
         (torch.zeros(1), [torch.zeros(1)]),
         {"x": torch.zeros(1), "more": {"y": torch.zeros(1)}},
         OrderedDict(x=torch.zeros(1)),
+        defaultdict(torch.Tensor, x=torch.zeros(1)),
         Pair(torch.zeros(1), torch.zeros(1)),
     ],
 )
@@ -272,11 +304,29 @@ def test_every_tensor_of_a_batch_goes_to_the_device(batch: Any) -> None:
     assert {tensor.device for tensor in tensors_in(to_device(batch, META))} == {META}
 
 
-@pytest.mark.parametrize("batch", [[], (1,), {"x": 1}, OrderedDict(x=1), Pair(1, 2), "text", None])
+@pytest.mark.parametrize(
+    "batch", [[], (1,), {"x": 1}, OrderedDict(x=1), defaultdict(int, x=1), Pair(1, 2), "text", None]
+)
 def test_a_batch_keeps_its_type_and_what_is_no_tensor(batch: Any) -> None:
     moved = to_device(batch, META)
 
     assert (type(moved), moved) == (type(batch), batch)
+
+
+def test_a_defaultdict_keeps_its_default() -> None:
+    assert to_device(defaultdict(int), META)["missing"] == 0
+
+
+def test_an_object_that_knows_how_to_move_is_asked_to() -> None:
+    class Graph:
+        place = torch.device("cpu")
+
+        def to(self, device: torch.device) -> Graph:
+            moved = Graph()
+            moved.place = device
+            return moved
+
+    assert to_device([Graph()], META)[0].place == META
 
 
 def test_tensors_come_in_the_order_of_the_batch() -> None:

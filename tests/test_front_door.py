@@ -12,6 +12,7 @@ import train_manager
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
+    "CheckError",
     "Extensible",
     "Extension",
     "ExtensionNotFound",
@@ -22,6 +23,7 @@ PUBLIC = [
     "InputError",
     "NoStageOpen",
     "NonFiniteLoss",
+    "OrderError",
     "Skip",
     "SkipBatch",
     "SkipStage",
@@ -30,7 +32,10 @@ PUBLIC = [
     "TrainManagerError",
     "__version__",
     "always",
+    "fixture",
+    "modifies",
     "priority",
+    "provides",
     "staged",
 ]
 

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from train_manager import (
+    CheckError,
     Extension,
     FixtureNotFound,
     InputError,
@@ -30,6 +31,7 @@ from train_manager import (
     StageError,
     TrainManager,
     always,
+    fixture,
 )
 from train_manager.testing import Recorder, tiny_manager
 
@@ -329,6 +331,16 @@ def test_train_epochs_adds_to_what_a_checkpoint_has_brought() -> None:
     assert tm.epoch_num == 7
 
 
+def test_the_counters_of_a_checkpoint_are_the_fixtures_after_it() -> None:
+    def load(train_manager: TrainManager) -> None:
+        train_manager.epoch_num, train_manager.step_num, train_manager.update_num = 5, 15, 14
+
+    counters = Values("pre_train", "epoch_num", "step_num", "update_num")
+    tiny_manager(At("pre_load_checkpoint", load), counters, epochs=6).train()
+
+    assert counters.seen == [(5, 15, 14)]
+
+
 def test_no_epochs_only_evaluate() -> None:
     recorder = Recorder()
     tm = tiny_manager(recorder)
@@ -407,6 +419,15 @@ def test_the_last_batch_of_so_many_steps_is_known() -> None:
     tiny_manager(last, train_data=endless(), steps_per_epoch=3, epochs=2).train()
 
     assert last.seen == [False, False, True] * 2
+
+
+def test_an_epoch_that_ends_before_so_many_steps_warns() -> None:
+    message = "train_data ended after 1 of 3 batches of an epoch, so `last_batch` was wrong"
+    tm = tiny_manager(train_data=iter(make_batches(1)), steps_per_epoch=3)
+    with pytest.warns(RuntimeWarning, match=message):
+        tm.train()
+
+    assert (tm.step_num, tm.epoch_num) == (1, 1)
 
 
 def test_nothing_is_read_ahead_of_so_many_steps() -> None:
@@ -516,9 +537,18 @@ def test_a_loss_that_names_what_is_not_there_gets_the_near_match() -> None:
     assert str(caught.value).endswith("\n  did you mean 'targets'?")
 
 
+@pytest.mark.parametrize("later", [F.cross_entropy, by_names, nn.CrossEntropyLoss()])
+def test_a_loss_that_is_put_in_later_is_the_one_that_is_called(later: Any) -> None:
+    tm = tiny_manager(seed=0, loss=lambda prediction: prediction.sum())
+    tm.loss = later
+    tm.train()
+
+    assert tm.eval()["valid"]["loss"] == final_loss(loss=F.cross_entropy)
+
+
 def test_no_loss_is_needed_where_loss_forward_is_overridden() -> None:
     class Own(TrainManager):
-        def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+        def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
             return F.cross_entropy(prediction, targets)
 
     tm = Own(model=nn.Linear(2, 2), optimizer=SGD, train_data=make_batches(2))
@@ -570,7 +600,7 @@ def test_the_common_forward_methods_serve_training_and_evaluation() -> None:
             self.called.append(self.fixtures["stage"].name)
             return self.model(inputs)  # type: ignore[no-any-return]
 
-        def loss_forward(self, prediction: Tensor) -> Tensor:  # type: ignore[override]
+        def loss_forward(self, prediction: Tensor) -> Tensor:
             self.called.append(self.fixtures["stage"].name)
             return prediction.sum()
 
@@ -584,11 +614,11 @@ def test_the_common_forward_methods_serve_training_and_evaluation() -> None:
 
 def test_the_training_forms_are_for_training_only() -> None:
     class Special(Own):
-        def train_model_forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
+        def train_model_forward(self, inputs: Tensor) -> Tensor:
             self.called.append("train_model_forward")
             return self.model(inputs)  # type: ignore[no-any-return]
 
-        def train_loss_forward(self, prediction: Tensor) -> Tensor:  # type: ignore[override]
+        def train_loss_forward(self, prediction: Tensor) -> Tensor:
             self.called.append("train_loss_forward")
             return prediction.sum()
 
@@ -600,11 +630,11 @@ def test_the_training_forms_are_for_training_only() -> None:
 
 def test_the_evaluation_forms_are_for_evaluation_only() -> None:
     class Special(Own):
-        def eval_model_forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
+        def eval_model_forward(self, inputs: Tensor) -> Tensor:
             self.called.append("eval_model_forward")
             return self.model(inputs)  # type: ignore[no-any-return]
 
-        def eval_loss_forward(self, prediction: Tensor) -> Tensor:  # type: ignore[override]
+        def eval_loss_forward(self, prediction: Tensor) -> Tensor:
             self.called.append("eval_loss_forward")
             return torch.tensor(7.0)
 
@@ -617,16 +647,46 @@ def test_the_evaluation_forms_are_for_evaluation_only() -> None:
 
 def test_a_batch_of_another_form_is_unpacked_by_ones_own_method() -> None:
     class Dicts(Own):
-        def unpack_batch(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {"pixels": batch["x"], "targets": batch["y"]}
-
-        def model_forward(self, pixels: Tensor) -> Tensor:
-            return self.model(pixels)  # type: ignore[no-any-return]
+        def unpack_batch(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            return batch["x"], batch["y"]
 
     tm = Dicts(train_data=[{"x": x, "y": y} for x, y in make_batches(3)])
     tm.train()
 
     assert tm.step_num == 3
+
+
+def test_other_parts_of_a_batch_are_fixtures_of_their_own() -> None:
+    class Masked(Own):
+        def unpack_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+            return batch[0], batch[1]
+
+        @fixture("train_step_batch")
+        def mask(self, batch: tuple[Tensor, ...]) -> Tensor:
+            return batch[2]
+
+        def train_model_forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
+            self.called.append(f"mask of {len(mask)}")
+            return self.model(inputs) * mask  # type: ignore[no-any-return]
+
+    tm = Masked(train_data=[(x, y, torch.ones(4, 1)) for x, y in make_batches(2)])
+    tm.train()
+
+    assert tm.called == ["mask of 4"] * 2
+
+
+def test_a_part_of_a_batch_with_another_name_is_refused() -> None:
+    class Pixels(Own):
+        def unpack_batch(self, batch: Batch) -> dict[str, Tensor]:
+            return {"inputs": batch[0], "pixels": batch[0]}
+
+    with pytest.raises(InputError) as caught:
+        Pixels().train()
+
+    assert str(caught.value) == (
+        "unpack_batch returned 'pixels' beside inputs and targets\n"
+        '  write a fixture of its own: @fixture("train_step_batch") def pixels(self, batch): ...'
+    )
 
 
 def test_a_batch_that_is_no_pair_is_the_inputs() -> None:
@@ -644,7 +704,7 @@ def test_ones_own_batch_size_is_the_weight_in_the_mean() -> None:
         def get_true_batch_size(self, targets: Tensor) -> int:
             return int(targets[0])
 
-        def loss_forward(self, targets: Tensor) -> Tensor:  # type: ignore[override]
+        def loss_forward(self, targets: Tensor) -> Tensor:
             return targets[0].float()
 
     tm = Masked(eval_data=[(torch.zeros(2, 2), torch.tensor([n, 0])) for n in (1, 3)])
@@ -654,7 +714,7 @@ def test_ones_own_batch_size_is_the_weight_in_the_mean() -> None:
 
 def test_parameters_are_initialised_once_by_fixture_names() -> None:
     class Xavier(Own):
-        def initialize_params(self, epoch_num: int, train_manager: TrainManager) -> None:  # type: ignore[override]
+        def initialize_params(self, epoch_num: int, train_manager: TrainManager) -> None:
             self.called.append(f"epoch {epoch_num}")
             nn.init.xavier_uniform_(self.model.weight, generator=torch.Generator().manual_seed(5))  # type: ignore[arg-type]
 
@@ -762,6 +822,25 @@ def test_gradients_that_were_there_before_a_run_are_not_learnt_from() -> None:
     stained.train()
 
     assert torch.equal(weights(clean.model), weights(stained.model))
+
+
+def test_gradients_that_were_made_in_a_run_before_train_are_not_learnt_from() -> None:
+    clean, stained = tiny_manager(), tiny_manager()
+    clean.train()
+    with stained.run():
+        stained.model(torch.ones(1, 2)).sum().backward()
+        stained.train()
+
+    assert torch.equal(weights(clean.model), weights(stained.model))
+
+
+def test_evaluation_leaves_gradients_alone() -> None:
+    tm = tiny_manager()
+    tm.model(torch.ones(1, 2)).sum().backward()
+    before = [parameter.grad for parameter in tm.model.parameters()]
+    tm.eval()
+
+    assert all(parameter.grad is grad for parameter, grad in zip(tm.model.parameters(), before, strict=True))
 
 
 def test_gradients_gather_where_the_update_is_left_out() -> None:
@@ -972,6 +1051,40 @@ def test_stop_ends_the_run_after_this_step(hook: str) -> None:
 
     assert (tm.step_num, tm.epoch_num, tm.stop_reason) == (1, 0, "enough")
     assert recorder.hooks[-3:] == ["post_train_step_epoch", "post_train", "post_run"]
+
+
+def in_the_last_step(tm: TrainManager) -> bool:
+    return tm.step_num == 3
+
+
+@pytest.mark.parametrize("hook", ["post_train_step_batch", "post_train_step_epoch"])
+def test_an_epoch_that_a_stop_ended_with_its_last_batch_counts_and_is_evaluated(hook: str) -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at(hook, when=in_the_last_step), recorder, lr_schedule=warm_up, epochs=3)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, tm.lr_schedule.last_epoch) == (3, 1, 1)
+    assert recorder.hooks[-3:] == ["post_eval", "post_train", "post_run"]
+    assert recorder.stages.count("eval") == 2
+
+
+def test_an_epoch_that_a_stop_cut_short_is_not_evaluated() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 2), recorder)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, recorder.stages.count("eval")) == (2, 0, 1)
+
+
+def test_training_again_in_a_run_that_was_stopped_warns() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch"))
+    with tm.run():
+        tm.train()
+        with pytest.warns(UserWarning, match=r"this run was stopped \(enough\), so nothing more is trained") as caught:
+            tm.train()
+
+    assert tm.step_num == 1
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("hook", ["pre_train_step_epoch", "pre_train_step_batch", "post_train_step_epoch"])
@@ -1258,6 +1371,21 @@ def test_a_model_in_eval_mode_is_trained_in_train_mode_and_left_in_eval_mode() -
     assert not any(modes(tm.model))
 
 
+def test_a_loss_that_is_a_module_is_in_the_mode_of_the_model() -> None:
+    class Loss(nn.Module):
+        modes: list[bool] = []
+
+        def forward(self, output: Tensor, target: Tensor) -> Tensor:
+            self.modes.append(self.training)
+            return F.cross_entropy(output, target)
+
+    tm = tiny_manager(loss=Loss().eval())
+    tm.train()
+
+    assert Loss.modes == [False] * 2 + [True] * 3 + [False] * 2
+    assert modes(tm.loss) == [False]  # type: ignore[arg-type]
+
+
 def test_mode_is_for_a_with_block() -> None:
     tm = tiny_manager()
     with tm.mode(training=False):
@@ -1424,6 +1552,13 @@ def test_a_generator_for_several_epochs_is_refused() -> None:
     )
 
 
+def test_an_iterator_of_a_data_loader_for_several_epochs_is_refused() -> None:
+    assert refused_run(train_data=iter(shuffled()), epochs=2) == (
+        "train_data is a _SingleProcessDataLoaderIter, which can be read once, but 2 passes are due\n"
+        "  give a list, a DataLoader, or an object with __iter__"
+    )
+
+
 def test_a_generator_for_one_epoch_is_trained_on() -> None:
     tm = tiny_manager(train_data=iter(make_batches(3)))
     tm.train()
@@ -1507,9 +1642,20 @@ def test_a_model_all_of_whose_parameters_are_frozen_is_refused() -> None:
     assert refused_run(model=nn.Linear(2, 2).requires_grad_(False)).startswith("the loss does not require grad")
 
 
-@pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), ("3", "'3'")])
+@pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), ("3", "'3'"), (True, "True"), (1.5, "1.5")])
 def test_epochs_that_are_no_number_of_epochs_are_refused(value: Any, shown: str) -> None:
     assert rejected(epochs=value) == f"epochs is {shown}\n  give a whole number, 0 or more"
+
+
+def test_epochs_may_be_numpys() -> None:
+    tm = tiny_manager(epochs=np.int64(2))
+    tm.train()
+
+    assert (tm.epoch_num, type(tm.epochs)) == (2, int)
+
+
+def test_a_seed_that_is_no_whole_number_is_refused() -> None:
+    assert rejected(seed=1.5) == "seed is 1.5\n  give a whole number, 0 or more"
 
 
 def test_no_steps_per_epoch_are_refused() -> None:
@@ -1542,6 +1688,12 @@ def test_a_tensor_instead_of_batches_is_refused() -> None:
     )
 
 
+def test_a_dict_instead_of_batches_is_refused() -> None:
+    assert rejected(train_data={"train": make_batches(1)}) == (
+        "train_data is a dict, whose keys would be the batches\n  give the iterable of batches itself"
+    )
+
+
 def test_a_model_class_is_refused() -> None:
     assert rejected(model=nn.Linear) == "model is a type, not a torch.nn.Module\n  give an instance: model=Net()"
 
@@ -1571,18 +1723,25 @@ def test_a_batch_without_tensors_is_refused() -> None:
     )
 
 
-def test_parts_of_a_batch_without_names_are_refused() -> None:
-    class Pairs(Own):
+def test_a_batch_that_is_unpacked_into_one_tensor_is_refused() -> None:
+    class OnlyInputs(Own):
         def unpack_batch(self, batch: Batch) -> Any:
-            return batch
+            return batch[0]
 
-    tm = Pairs()
+    tm = OnlyInputs()
     with pytest.raises(InputError) as caught:
         tm.train()
 
     assert tm.fixtures.path == ()
     assert str(caught.value) == (
-        'unpack_batch returned a tuple\n  return a dict of fixtures: {"inputs": ..., "targets": ...}'
+        'unpack_batch returned a Tensor\n  return (inputs, targets), or a dict: {"inputs": ...}'
+    )
+
+
+def test_a_batch_without_targets_is_refused_where_the_loss_wants_some() -> None:
+    assert refused_run(train_data=[x for x, _ in make_batches(2)], eval_data=None) == (
+        "the loss wants targets, and a batch (Tensor) has none: it is no pair\n"
+        "  override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)"
     )
 
 
@@ -1736,12 +1895,12 @@ def test_no_value_of_a_step_is_alive_in_the_next_step_or_evaluation(hook: str, d
 
 
 @pytest.mark.parametrize("data", [Fresh(), FreshSized()])
-def test_only_the_last_batch_is_alive_at_the_end_of_an_epoch(data: Iterable[Batch]) -> None:
-    """As after a ``for`` loop; its prediction and its graph are gone."""
+def test_no_value_of_a_step_is_alive_at_the_end_of_an_epoch(data: Iterable[Batch]) -> None:
+    """Not even the last batch, unlike after a ``for`` loop."""
     living = Living("post_train_step_epoch")
     tiny_manager(living, train_data=data).train()
 
-    assert living.alive == [{"inputs"}]
+    assert living.alive == [set()]
 
 
 def test_no_value_of_a_step_is_alive_after_the_run() -> None:
@@ -1839,6 +1998,23 @@ def test_the_model_and_the_batches_go_to_the_device() -> None:
 
     assert set(devices) == {"meta"}
     assert {parameter.device.type for parameter in tm.model.parameters()} == {"meta"}
+
+
+def test_all_mistakes_in_hooks_are_told_before_the_first_step() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(
+        recorder, At("post_train_step_bacth", lambda: None), At("post_train_step_batch", lambda epoch_nun: None)
+    )
+    with pytest.raises(CheckError, match=r"^2 mistakes") as caught:
+        tm.train()
+
+    assert recorder.stages == []
+    assert [mistake.nearest[0] for mistake in caught.value.mistakes] == ["train_step_batch", "epoch_num"]
+
+
+def test_nothing_in_the_loop_is_hidden_from_the_check() -> None:
+    """What it cannot read it lets pass, so there must be nothing."""
+    assert tiny_manager().check() == []
 
 
 def test_an_extension_can_be_added_between_two_epochs() -> None:

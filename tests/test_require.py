@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ def sgd() -> Optimizer:
 # ---- numbers and words -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), ("3", "'3'"), (2.0, "2.0"), (None, "None")])
+@pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), ("3", "'3'"), (2.0, "2.0"), (None, "None"), (True, "True")])
 def test_a_count_is_a_whole_number_that_is_large_enough(value: Any, shown: str) -> None:
     text = refusal(lambda: require.count(value, "epochs", at_least=0))
 
@@ -39,6 +40,10 @@ def test_a_count_is_a_whole_number_that_is_large_enough(value: Any, shown: str) 
 
 def test_a_count_that_is_large_enough_passes() -> None:
     assert require.count(0, "epochs", at_least=0) == 0
+
+
+def test_a_count_of_numpy_becomes_pythons() -> None:
+    assert type(require.count(np.int64(2), "epochs", at_least=0)) is int  # type: ignore[arg-type]
 
 
 def test_a_word_that_is_not_allowed_is_refused() -> None:
@@ -341,7 +346,35 @@ def test_a_prediction_with_a_tensor_somewhere_passes(value: object) -> None:
     assert require.prediction(value, nn.Identity()) is value
 
 
-def test_parts_of_a_batch_are_given_by_name() -> None:
-    text = refusal(lambda: require.parts((1, 2)))  # type: ignore[arg-type]
+def test_a_pair_is_inputs_and_targets() -> None:
+    assert require.parts((1, 2)) == {"inputs": 1, "targets": 2}
 
-    assert text == ('unpack_batch returned a tuple\n  return a dict of fixtures: {"inputs": ..., "targets": ...}')
+
+@pytest.mark.parametrize("parts", [{}, {"inputs": 1}, {"targets": 2}, {"inputs": 1, "targets": 2}])
+def test_a_dict_of_inputs_and_targets_may_lack_some(parts: dict[str, int]) -> None:
+    assert require.parts(parts) == parts
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [((1, 2, 3), "3 values"), ((1,), "1 values"), ([1, 2], "a list"), (None, "a NoneType")]
+)
+def test_what_is_neither_pair_nor_dict_is_refused(value: Any, shown: str) -> None:
+    text = refusal(lambda: require.parts(value))
+
+    assert text == f'unpack_batch returned {shown}\n  return (inputs, targets), or a dict: {{"inputs": ...}}'
+
+
+def test_a_part_with_another_name_is_refused() -> None:
+    text = refusal(lambda: require.parts({"inputs": 1, "mask": 2}))
+
+    assert text == (
+        "unpack_batch returned 'mask' beside inputs and targets\n"
+        '  write a fixture of its own: @fixture("train_step_batch") def mask(self, batch): ...'
+    )
+
+
+def test_a_batch_without_targets_is_named_by_its_type() -> None:
+    assert str(require.no_targets({"x": 1})) == (
+        "the loss wants targets, and a batch (dict) has none: it is no pair\n"
+        "  override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)"
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager import Extension
+from train_manager import Extension, TrainManager
 from train_manager.core.scope import Scope
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
@@ -48,13 +48,16 @@ def grafted(tree: Tree, evaluates: list[tuple[StagePath, int]]) -> Tree:
 
 
 class Opened(Extension):
-    """The path of every stage, in the order they opened."""
+    """The path of every stage, in the order they opened; asks for an evaluation before the first step of an epoch."""
 
     def __init__(self) -> None:
         self.paths: list[StagePath] = []
 
     def pre_stage(self, stage: Scope) -> None:
         self.paths.append(stage.path)
+
+    def pre_train_step_epoch(self, train_manager: TrainManager) -> None:
+        train_manager.eval_soon()
 
 
 @pytest.fixture
@@ -76,9 +79,27 @@ def test_each_stage_owns_the_fixtures_that_the_map_gives_it(ran: tuple[Opened, R
     assert ran[1].born == parsed(MAP)
 
 
-def test_the_map_is_parsed_into_nineteen_stages() -> None:
+def test_the_map_is_parsed_into_twenty_four_stages() -> None:
     """So that a parser which finds nothing does not agree with everything."""
-    assert len(parsed(MAP)) == 19
+    assert len(parsed(MAP)) == 24
+
+
+def children(drawing: str) -> dict[str, list[str]]:
+    """For each stage of a drawn tree those right below it, wherever it is drawn with them."""
+    found: dict[str, list[str]] = {}
+    path = ["run"]
+    for match in re.finditer(r"^([│ ]*)[├└]─ (\w+)", drawing, flags=re.MULTILINE):
+        path[len(match[1]) // 3 + 1 :] = [match[2]]
+        found.setdefault(path[-2], []).append(path[-1])
+    return found
+
+
+def test_the_tree_of_the_readme_is_that_of_explain() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    explained = children(tiny_manager().explain())
+
+    assert children(readme) == explained
+    assert explained["train_step_epoch"] == ["eval", "train_step_batch"]
 
 
 def test_the_manager_opens_no_stage_that_is_not_on_the_map() -> None:

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from train_manager._version import __version__
 from train_manager.core.errors import (
+    CheckError,
     ExtensionNotFound,
     FixtureExists,
     FixtureNotFound,
     HookError,
     NoStageOpen,
+    OrderError,
     StageError,
     TrainManagerError,
 )
 from train_manager.core.extensible import Extensible, staged
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.hook import always, priority
+from train_manager.core.marks import always, fixture, modifies, priority, provides
 from train_manager.core.skip import Skip, SkipStage
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ else:
 
 
 __all__ = [
+    "CheckError",
     "Extensible",
     "Extension",
     "ExtensionNotFound",
@@ -54,6 +57,7 @@ __all__ = [
     "InputError",
     "NoStageOpen",
     "NonFiniteLoss",
+    "OrderError",
     "Skip",
     "SkipBatch",
     "SkipStage",
@@ -62,6 +66,9 @@ __all__ = [
     "TrainManagerError",
     "__version__",
     "always",
+    "fixture",
+    "modifies",
     "priority",
+    "provides",
     "staged",
 ]

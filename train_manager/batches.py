@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
+from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMapping, Sized
 from itertools import islice
 from types import GeneratorType
 from typing import Any
@@ -27,8 +29,15 @@ def walk(data: Iterable[Any], name: str) -> Iterator[tuple[Any, bool]]:
 
 def walk_steps(stream: Iterator[Any], steps: int) -> Iterator[tuple[Any, bool]]:
     """The next ``steps`` batches of a stream, each with whether it is the last of them."""
+    step = 0
     for step, batch in enumerate(islice(stream, steps), start=1):
         yield batch, step == steps
+    if 0 < step < steps:
+        warnings.warn(
+            f"train_data ended after {step} of {steps} batches of an epoch, so `last_batch` was wrong",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
@@ -36,9 +45,11 @@ def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
     gave_any = True
     while gave_any:
         gave_any = False
-        for batch in data:
-            gave_any = True
-            yield batch
+        iterator = iter(data)
+        with contextlib.suppress(StopIteration):
+            while True:
+                yield next(iterator)  # under no name here, which would keep it alive until the next epoch
+                gave_any = True
 
 
 def length_of(data: object) -> int | None:
@@ -51,8 +62,8 @@ def length_of(data: object) -> int | None:
 
 def is_read_once(data: object) -> bool:
     """Whether a second pass over it would be empty: a generator, or what ``iter``, ``zip`` or ``map`` return."""
-    builtin = type(data).__module__ in ("builtins", "itertools")
-    return isinstance(data, GeneratorType) or (builtin and isinstance(data, Iterator))
+    known = type(data).__module__ in ("builtins", "itertools", "torch.utils.data.dataloader")
+    return isinstance(data, GeneratorType) or (known and isinstance(data, Iterator))
 
 
 def refuse_unusable(data: object, name: str) -> None:
@@ -71,6 +82,8 @@ def refuse_unusable(data: object, name: str) -> None:
             "a Dataset of single examples",
             "wrap it: DataLoader(dataset, batch_size=64, shuffle=True)",
         )
+    elif isinstance(data, Mapping):
+        what, cure = "a dict, whose keys would be the batches", "give the iterable of batches itself"
     elif not isinstance(data, Iterable):
         what, cure = f"a {type(data).__name__}, which cannot be iterated", "give an iterable of batches"
     else:
@@ -91,8 +104,14 @@ def to_device(batch: Any, device: torch.device) -> Any:
     """The batch with every tensor in it on ``device``, without waiting for the copies; other things as they are."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
+    if isinstance(batch, MutableMapping):
+        moved = copy.copy(batch)  # whose class may have a constructor of its own
+        moved.update({key: to_device(value, device) for key, value in batch.items()})
+        return moved
     if isinstance(batch, Mapping):
-        return type(batch)({key: to_device(value, device) for key, value in batch.items()})  # type: ignore[call-arg]
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if callable(getattr(batch, "to", None)):  # a graph, an encoding, a packed sequence
+        return batch.to(device)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(to_device(value, device) for value in batch))
     if isinstance(batch, list | tuple):

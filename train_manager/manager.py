@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,12 @@ from train_manager.randomness import preserved_random_state, seed_all
 from train_manager.skip import SkipBatch, skippable
 
 EvalResult = dict[str, float]
+R = TypeVar("R")
+
+
+def overridable(method: Callable[..., R]) -> Callable[..., R]:
+    """Say to type checkers that an override may have other parameters: it names the fixtures that it wants."""
+    return method
 
 
 class TrainManager(Extensible):
@@ -93,7 +99,7 @@ class TrainManager(Extensible):
         self.device = None if device is None else torch.device(device)
         self.model = require.model(model, self.device)
         self.loss = require.loss_function(loss, self.device)
-        self._loss_by_name = require.loss_by_name(self.loss)
+        self._named_loss = self.loss, require.loss_by_name(self.loss)
         self.optimizer = require.optimizer(optimizer, self.model, loss)
         self.lr_schedule = require.lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require.train_data(train_data)
@@ -102,7 +108,7 @@ class TrainManager(Extensible):
         self.steps_per_epoch = (
             None if steps_per_epoch is None else require.count(steps_per_epoch, "steps_per_epoch", at_least=1)
         )
-        self.seed = seed
+        self.seed = None if seed is None else require.count(seed, "seed", at_least=0)
         self.train_dir = None if train_dir is None else Path(train_dir)
         self.epoch_num = self.step_num = self.update_num = 0
         self.stop_reason: str | None = None
@@ -129,14 +135,14 @@ class TrainManager(Extensible):
                 stacklevel=3,
             )
         self._require_ready(self.epochs - self.epoch_num)
-        with self._run(standalone_eval=False):
+        with self._run("train"):
             self._train(self.epochs - self.epoch_num)
 
     @skippable("run")
     def train_epochs(self, n: int) -> None:
         """Train ``n`` epochs more, whatever ``epochs`` says."""
         self._require_ready(require.count(n, "n", at_least=0))
-        with self._run(standalone_eval=False):
+        with self._run("train_epochs"):
             self._train(n)
 
     def eval(self) -> dict[str, EvalResult]:
@@ -170,69 +176,98 @@ class TrainManager(Extensible):
         self.stop_reason = reason
         self._stop_at = "step" if self._stop_at == "step" else at
 
-    @contextmanager
-    def run(self) -> Iterator[None]:
+    def run(self) -> AbstractContextManager[None]:
         """Hold one run open: ``train``, ``eval`` and their kin inside the ``with`` join it."""
-        with self._run(standalone_eval=False):
-            yield
+        return self._run(entry=None)
 
     def mode(self, *, training: bool) -> AbstractContextManager[None]:
         """Train or eval mode, with or without gradients, for a ``with`` block; restored per submodule."""
-        return mode(self.model, training=training)
+        return mode(*self._modules(), training=training)
 
     # ---- to be overridden: called with the fixtures that their parameters name; they open no stages --------------
 
+    @overridable
     def initialize_params(self) -> None:
         """Initialise the model's parameters, once, as the first run opens. Here: as its modules have done it."""
 
-    def unpack_batch(self, batch: Any) -> Mapping[str, Any]:
-        """The fixtures that a batch consists of. Here: ``inputs`` and ``targets`` of a pair, else ``inputs``."""
+    @overridable
+    def unpack_batch(self, batch: Any) -> tuple[Any, ...] | Mapping[str, Any]:
+        """What is ``inputs`` and what is ``targets`` in a batch. Here: a pair is both, anything else is ``inputs``.
+
+        Return ``(inputs, targets)``, or a dict of the two where one is missing. For other parts of a batch write
+        a ``@fixture("train_step_batch")`` method of that name.
+        """
         if isinstance(batch, list | tuple) and len(batch) == 2:
             return {"inputs": batch[0], "targets": batch[1]}
         return {"inputs": batch}
 
+    @overridable
     def get_true_batch_size(self, batch: Any) -> int:
         """How many examples a batch has, the weight of its loss. Here: rows of the first tensor in it."""
         return require.rows(batch)
 
+    @overridable
     def model_forward(self, inputs: Any) -> Any:
         """The prediction, in training and evaluation."""
         return self.model(inputs)
 
+    @overridable
     def train_model_forward(self) -> Any:
         """The prediction in training. Here: ``model_forward``."""
         return self.call_by_name(self.model_forward)
 
+    @overridable
     def eval_model_forward(self) -> Any:
         """The prediction in evaluation. Here: ``model_forward``."""
         return self.call_by_name(self.model_forward)
 
+    @overridable
     def loss_forward(self) -> Tensor:
         """The loss, in training and evaluation. Here: ``loss``, by fixture names or as PyTorch's losses are called."""
-        if self._loss_by_name is not None:
-            return self._loss_by_name(self.fixtures)  # type: ignore[no-any-return]
-        return require.loss(self.loss)(self.fixtures["prediction"], self.fixtures["targets"])
+        if self.loss is not self._named_loss[0]:
+            self._named_loss = self.loss, require.loss_by_name(self.loss)
+        by_name = self._named_loss[1]
+        if by_name is not None:
+            return by_name(self._store)  # type: ignore[no-any-return]
+        loss = require.loss(self.loss)
+        if "targets" not in self.fixtures:
+            raise require.no_targets(self.fixtures["batch"])
+        return loss(self.fixtures["prediction"], self.fixtures["targets"])
 
+    @overridable
     def train_loss_forward(self) -> Tensor:
         """The loss in training. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
 
+    @overridable
     def eval_loss_forward(self) -> Tensor:
         """The loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
 
     # ---- the loop, from the outside in -----------------------------------------------------------------------------
 
+    def _run(self, entry: str | None) -> AbstractContextManager[None]:
+        """The run that is open; else a new one, entered by the method of that name."""
+        return nullcontext() if "run" in self.fixtures.path else self._new_run(entry)
+
     @contextmanager
-    def _run(self, *, standalone_eval: bool) -> Iterator[None]:
-        if "run" in self.fixtures.path:  # join the one that is open
-            yield
-            return
-        self._prepare_run()
-        with preserved_modes(self.model), self.staged("run", self._run_fixtures(standalone_eval)):
+    def _new_run(self, entry: str | None) -> Iterator[None]:
+        self._prepare_run(entry)
+        given: dict[str, Any] = {  # with its names, for `check` and `explain` read them here
+            "epoch_num": self.epoch_num,
+            "step_num": self.step_num,
+            "update_num": self.update_num,
+            "standalone_eval": entry == "eval",
+        }
+        if self.train_dir is not None:
+            given["train_dir"] = self.train_dir
+        with preserved_modes(*self._modules()), self.staged("run", given):
             self._initialize_once()
             self._load_checkpoint()
+            for name in ("epoch_num", "step_num", "update_num"):  # a checkpoint has set the attributes
+                self.fixtures.modify(name, vars(self)[name])
             yield
+        self._report_unreached()
 
     @skippable("load_checkpoint")
     def _load_checkpoint(self) -> None:
@@ -241,30 +276,39 @@ class TrainManager(Extensible):
 
     @skippable("train")
     def _train(self, epochs: int) -> None:
+        self._zero_grad()  # an error in an earlier step may have left gradients
         with self.mode(training=True), self.staged("train"):
             if self.epoch_num == 0:
                 self._eval()
             for _ in range(epochs):  # not a count of epoch_num: an epoch that is skipped does not move it
                 if self._stop_at is not None:
                     break
+                done = self.epoch_num
                 self._train_step_epoch()
-                if self._stop_at != "step":
+                if self.epoch_num > done:
                     self._eval()
 
     @skippable("train_step_epoch")
     def _train_step_epoch(self) -> None:
         with self.staged("train_step_epoch"):
             losses = FiniteLosses(epoch=self.epoch_num + 1)
-            for batch, last_batch in self._train_batches():
-                if self._eval_is_due:
-                    self._eval()
-                if self._stop_at != "step":  # a hook of that evaluation may have stopped the run
-                    self._train_batch(batch, last_batch, losses)
-                if self._stop_at == "step":
-                    break
+            complete = self._train_all_batches(losses)
             losses.check()
-            if self._stop_at != "step":
-                self._end_epoch()
+            if complete:
+                self._step_lr_schedule()
+                self._count("epoch_num")
+
+    def _train_all_batches(self, losses: FiniteLosses) -> bool:
+        """Train on one epoch's batches; False where the run was stopped before the last."""
+        for batch, last_batch in self._train_batches():
+            if self._eval_is_due:
+                self._eval()
+            if self._stop_at == "step":  # by a hook of that evaluation
+                return False
+            self._train_batch(batch, last_batch, losses)
+            if self._stop_at == "step" and not last_batch:
+                return False
+        return True
 
     def _train_batch(self, batch: Any, last_batch: bool, losses: FiniteLosses) -> None:
         self._has_gradients = False
@@ -314,7 +358,7 @@ class TrainManager(Extensible):
 
     @skippable("run")
     def _eval_in_run(self) -> dict[str, EvalResult] | None:
-        with self._run(standalone_eval=True):
+        with self._run("eval"):
             return self._eval()
 
     @skippable("eval")
@@ -362,20 +406,18 @@ class TrainManager(Extensible):
 
     # ---- parts of the loop that are no stages ------------------------------------------------------------------------
 
-    def _prepare_run(self) -> None:
-        require.train_dir_where_needed(self._all_hooks(), self.train_dir is not None)
+    def _prepare_run(self, entry: str | None) -> None:
+        if entry not in self._checked:
+            self._checked[entry] = self.check(entry)
+        require.train_dir_where_needed(self._registry.hooks, self.train_dir is not None)
         if self.train_dir is not None:
             self.train_dir.mkdir(parents=True, exist_ok=True)
         if self.seed is not None and not self._has_run:
             seed_all(self.seed)
         self.stop_reason = self._stop_at = None
         self._eval_is_due = False  # a run that failed may have left it
-        self._zero_grad()
-
-    def _run_fixtures(self, standalone_eval: bool) -> dict[str, Any]:
-        counters = {"epoch_num": self.epoch_num, "step_num": self.step_num, "update_num": self.update_num}
-        folder = {} if self.train_dir is None else {"train_dir": self.train_dir}
-        return {**counters, "standalone_eval": standalone_eval, **folder}
+        if entry != "eval":
+            self._zero_grad()
 
     def _initialize_once(self) -> None:
         if not self._has_run:
@@ -411,27 +453,49 @@ class TrainManager(Extensible):
 
     def _define_batch_parts(self) -> None:
         """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
-        self.fixtures.update(require.parts(self.call_by_name(self.unpack_batch)))
+        parts = require.parts(self.call_by_name(self.unpack_batch))
+        if "inputs" in parts:
+            self.fixtures["inputs"] = parts["inputs"]
+        if "targets" in parts:
+            self.fixtures["targets"] = parts["targets"]
         self.fixtures["true_batch_size"] = self.call_by_name(self.get_true_batch_size)
 
     def _count(self, name: str) -> None:
-        setattr(self, name, getattr(self, name) + 1)
-        self.fixtures.modify(name, getattr(self, name))
+        counted = vars(self)[name] = vars(self)[name] + 1
+        self.fixtures.modify(name, counted)
 
-    def _end_epoch(self) -> None:
+    def _step_lr_schedule(self) -> None:
         if self.lr_schedule is not None:
             self.lr_schedule.step()
-        self._count("epoch_num")
+
+    def _modules(self) -> list[nn.Module]:
+        """The model, and the loss where it is a module: it may have modes and parameters too."""
+        return [part for part in (self.model, self.loss) if isinstance(part, nn.Module)]
 
     def _zero_grad(self) -> None:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
+
+    def _approve_extensions(self) -> None:
+        super()._approve_extensions()
+        if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
+            self.check()
+
+    def _report_unreached(self) -> None:
+        """Where not all stages could be read from the source, mistakes can only be told at the end."""
+        for hook in self._never_reached():
+            warnings.warn(
+                f"{hook.label} ({hook.whose}) never ran: no stage {hook.stage!r} has opened ({hook.call.defined_at})",
+                stacklevel=2,
+            )
 
     def _always_there(self) -> dict[str, Any]:
         return {**super()._always_there(), "train_manager": self}
 
     def _require_ready(self, epochs: int) -> None:
         self._refuse_while("train", "eval")
+        if self._stop_at is not None and "run" in self.fixtures.path:
+            warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
         passes = epochs if self.steps_per_epoch is None else 1
         require.ready_to_train(self.optimizer, self.train_data, passes, self.eval_data, epochs + 1)
 

@@ -10,9 +10,9 @@ from torch import nn
 
 
 @contextmanager
-def preserved_modes(model: nn.Module) -> Iterator[None]:
+def preserved_modes(*models: nn.Module) -> Iterator[None]:
     """Restore on any exit what was: grad mode, and train or eval mode of each submodule."""
-    before = [(module, module.training) for module in model.modules()]
+    before = [(module, module.training) for model in models for module in model.modules()]
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):
             yield
@@ -22,7 +22,7 @@ def preserved_modes(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+def mode(*models: nn.Module, training: bool) -> Iterator[None]:
     """Train mode with gradients or eval mode without, for a while.
 
     A submodule that is in eval mode on purpose, a frozen BatchNorm say, is so again afterwards.
@@ -35,7 +35,8 @@ def mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     >>> print(net.training, net[0].training, net[1].training)
     True True False
     """
-    with preserved_modes(model):
-        model.train(training)
+    with preserved_modes(*models):
+        for model in models:
+            model.train(training)
         torch.set_grad_enabled(training)
         yield

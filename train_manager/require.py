@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -21,9 +22,10 @@ from train_manager.errors import InputError
 
 def count(value: int, name: str, *, at_least: int) -> int:
     """A whole number that is large enough."""
-    if not isinstance(value, int) or value < at_least:
+    is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_whole or operator.index(value) < at_least:
         raise InputError(f"{name} is {value!r}", name=name, cure=f"give a whole number, {at_least} or more")
-    return value
+    return operator.index(value)
 
 
 def one_of(value: str, name: str, allowed: tuple[str, ...]) -> str:
@@ -201,13 +203,23 @@ def rows(batch: Any) -> int:
     )
 
 
-def parts(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What ``unpack_batch`` returns: fixtures by name."""
+def parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Mapping[str, Any]:
+    """What ``unpack_batch`` returns: a pair, or a dict of ``inputs`` and ``targets``."""
+    if isinstance(value, tuple) and len(value) == 2:
+        return {"inputs": value[0], "targets": value[1]}
     if not isinstance(value, Mapping):
+        found = f"{len(value)} values" if isinstance(value, tuple) else f"a {type(value).__name__}"
         raise InputError(
-            f"unpack_batch returned a {type(value).__name__}",
+            f"unpack_batch returned {found}",
             name="unpack_batch",
-            cure='return a dict of fixtures: {"inputs": ..., "targets": ...}',
+            cure='return (inputs, targets), or a dict: {"inputs": ...}',
+        )
+    others = [name for name in value if name not in ("inputs", "targets")]
+    if others:
+        raise InputError(
+            f"unpack_batch returned {others[0]!r} beside inputs and targets",
+            name="unpack_batch",
+            cure=f'write a fixture of its own: @fixture("train_step_batch") def {others[0]}(self, batch): ...',
         )
     return value
 
@@ -249,6 +261,15 @@ def training_loss(value: Tensor) -> Tensor:
             cure="is it computed under no_grad or from detached tensors, or are all parameters frozen?",
         )
     return value
+
+
+def no_targets(batch: Any) -> InputError:
+    """The error for a batch without targets, where the loss is called as PyTorch's are."""
+    return InputError(
+        f"the loss wants targets, and a batch ({type(batch).__name__}) has none: it is no pair",
+        name="targets",
+        cure="override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)",
+    )
 
 
 def loss(value: Callable[..., Tensor] | None) -> Callable[..., Tensor]:

@@ -17,7 +17,9 @@ R = TypeVar("R")
 class SkipBatch(Skip):
     """Raised in a hook of ``train_step_batch`` or of a stage inside it: leave out the rest of this batch.
 
-    It is not counted in ``step_num``, and gradients that it has left behind are zeroed. ``@always`` hooks run.
+    It is not counted in ``step_num``, and gradients that it has left behind are zeroed. ``@always`` hooks run. In a
+    post hook of ``train_step_batch`` itself it comes too late: the batch is trained and counted, and only the
+    remaining hooks are left out.
 
     >>> from train_manager import Extension, SkipBatch
     >>> class SkipOutliers(Extension):

@@ -16,6 +16,7 @@ with staged("run"):                              # epoch_num, step_num, update_n
         for each epoch:
             with staged("train_step_epoch"):
                 for batch in train_data:
+                    where a hook has asked for it (eval_soon): eval, as below
                     with staged("train_step_batch"):     # batch, last_batch, inputs, targets, true_batch_size
                         with staged("train_model_forward"):
                             prediction = train_model_forward(...)         # of train_step_batch

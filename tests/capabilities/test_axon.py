@@ -53,11 +53,11 @@ def test_a05_the_evaluation_gets_its_own_objective_once_per_epoch() -> None:
     training: list[str] = []
 
     class OwnObjective(TrainManager):
-        def train_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+        def train_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
             training.append("train objective")
             return F.cross_entropy(prediction, targets)
 
-        def eval_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:  # type: ignore[override]
+        def eval_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
             return (prediction.argmax(dim=1) != targets).float().mean()
 
     class Errors(Extension):

@@ -96,7 +96,7 @@ def test_t28_initialize_params_takes_fixtures_and_makes_xavier_weights() -> None
     class Xavier(TrainManager):
         epoch: int | None = None
 
-        def initialize_params(self, epoch_num: int) -> None:  # type: ignore[override]
+        def initialize_params(self, epoch_num: int) -> None:
             self.epoch = epoch_num
             for parameter in self.model.parameters():
                 if parameter.ndim > 1:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -384,3 +386,63 @@ def test_an_exception_of_the_function_comes_out_as_it_is() -> None:
     with pytest.raises(Skip) as error:
         Worker().call_by_name(failing)
     assert not hasattr(error.value, "__notes__")
+
+
+def test_assigning_extensions_to_an_object_is_refused_because_it_would_add_no_hook() -> None:
+    class Careless(Extensible):
+        def __init__(self) -> None:
+            self.extensions = [Extension()]
+
+    with pytest.raises(HookError) as error:
+        Careless()
+    assert str(error.value) == (
+        "Careless.extensions was assigned, which adds no hook\n"
+        "  declare them on the class, pass them to the constructor, or call add_extension(...)"
+    )
+
+
+def test_the_extensions_of_a_class_can_be_read_from_the_class() -> None:
+    class Declaring(Extensible):
+        extensions = [Extension()]
+
+    assert names(Declaring()) == ["extension"]
+    assert len(Declaring.extensions) == 1
+
+
+class Foreign:
+    """Like torch's Module, it takes its state over itself."""
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+
+
+class Counting(Extension):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def post_work(self) -> None:
+        self.count += 1
+
+
+class Working(Extensible):
+    def __init__(self, extensions: list[Extension] | None = None) -> None:
+        super().__init__(extensions)
+        self.size = 3
+
+    def work(self) -> None:
+        with self.staged("work", {"size": self.size}):
+            pass
+
+
+class WorkingModule(Foreign, Working):
+    """The foreign base comes first, and restores in its own way."""
+
+
+@pytest.mark.parametrize("cls", [Working, WorkingModule])
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_a_copy_has_stages_and_hooks_of_its_own(cls: type[Working], again: Callable[[Working], Working]) -> None:
+    copied = again(cls([Counting()]))
+    copied.work()
+    assert copied.size == 3
+    assert copied["counting"].count == 1  # type: ignore[attr-defined]
+    assert copied.fixtures["extensible"] is copied

@@ -54,8 +54,8 @@ def test_hooks_of_base_classes_come_first_and_an_override_takes_their_place() ->
             return "derived"
 
     hooks = read_hooks(Derived(), "d")
-    fixtures = Extensible().fixtures
-    assert [(hook.stage, hook.call(fixtures)) for hook in hooks] == [("a", "derived"), ("b", "base"), ("c", "derived")]
+    store = Extensible()._store
+    assert [(hook.stage, hook.call(store)) for hook in hooks] == [("a", "derived"), ("b", "base"), ("c", "derived")]
     assert [hook.label for hook in hooks] == ["Derived.pre_a", "Derived.pre_b", "Derived.pre_c"]
 
 
@@ -90,7 +90,7 @@ def test_static_methods_class_methods_and_partials_are_hooks() -> None:
 
     extensible = Extensible()
     with extensible.staged("step", {"x": 1}):
-        results = [hook.call(extensible.fixtures) for hook in read_hooks(Watcher(), "w")]
+        results = [hook.call(extensible._store) for hook in read_hooks(Watcher(), "w")]
     assert results == [1, ("Watcher", 1), 10, 101]
 
 
@@ -110,7 +110,7 @@ def test_a_wrapped_method_is_a_hook_with_the_wishes_of_what_it_wraps() -> None:
     extensible = Extensible()
     (hook,) = read_hooks(Watcher(), "w")
     with extensible.staged("step", {"x": 1}):
-        assert hook.call(extensible.fixtures) == ("counted", 1)
+        assert hook.call(extensible._store) == ("counted", 1)
 
 
 def test_a_function_given_to_one_object_is_a_hook_of_it() -> None:

@@ -22,7 +22,7 @@ class EveryWatcher(Extension):
 
 def test_a_plan_has_the_hooks_of_its_stage_and_those_of_every_stage() -> None:
     hooks = [*read_hooks(Watcher(), "a"), *read_hooks(EveryWatcher(), "b")]
-    plan = compile_plan("step", hooks)
+    plan = compile_plan("step", hooks, {})
     assert [hook.label for hook in plan.pre] == ["Watcher.pre_step", "EveryWatcher.pre_stage"]
     assert [hook.label for hook in plan.post] == ["Watcher.post_step"]
     assert plan.around == ()
@@ -31,14 +31,14 @@ def test_a_plan_has_the_hooks_of_its_stage_and_those_of_every_stage() -> None:
 @pytest.mark.parametrize("side", ["pre", "post"])
 def test_hooks_run_in_the_order_of_registration(side: str) -> None:
     hooks = [hook for owner in "abc" for hook in read_hooks(Watcher(), owner)]
-    assert [hook.owner for hook in getattr(compile_plan("step", hooks), side)] == ["a", "b", "c"]
+    assert [hook.owner for hook in getattr(compile_plan("step", hooks, {}), side)] == ["a", "b", "c"]
 
 
 def test_the_lowest_priority_runs_first_and_ties_in_order_of_registration() -> None:
     hooks = [
         hook for owner, rank in [("a", 5), ("b", 0), ("c", -5), ("d", 0)] for hook in read_hooks(Watcher(), owner, rank)
     ]
-    assert [hook.owner for hook in compile_plan("step", hooks).pre] == ["c", "b", "d", "a"]
+    assert [hook.owner for hook in compile_plan("step", hooks, {}).pre] == ["c", "b", "d", "a"]
 
 
 def test_the_priority_of_a_hook_goes_before_that_of_its_extension() -> None:
@@ -51,22 +51,22 @@ def test_the_priority_of_a_hook_goes_before_that_of_its_extension() -> None:
         def post_step(self) -> None: ...
 
     hooks = [*read_hooks(Mixed(), "mixed", Mixed.priority), *read_hooks(Watcher(), "watcher")]
-    plan = compile_plan("step", hooks)
+    plan = compile_plan("step", hooks, {})
     assert [hook.owner for hook in plan.pre] == ["watcher", "mixed"]
     assert [hook.owner for hook in plan.post] == ["mixed", "watcher"]
 
 
 def test_the_extensibles_own_hooks_run_first_whatever_the_priorities() -> None:
     hooks = [*read_hooks(Watcher(), "early", -100), *read_hooks(Watcher(), "", 100)]
-    assert [hook.owner for hook in compile_plan("step", hooks).pre] == ["", "early"]
+    assert [hook.owner for hook in compile_plan("step", hooks, {}).pre] == ["", "early"]
 
 
 def test_a_plan_is_made_once_and_anew_only_when_the_hooks_change() -> None:
     plans = Plans()
-    plans.use(read_hooks(Watcher(), "a"))
+    plans.use(read_hooks(Watcher(), "a"), [])
     first = plans["step"]
     assert plans["step"] is first
-    plans.use([])
+    plans.use([], [])
     assert plans["step"].pre == ()
     assert [hook.owner for hook in first.pre] == ["a"]
 

@@ -16,21 +16,21 @@ At = Callable[[str], str]
 def test_the_order_of_parameters_does_not_matter() -> None:
     extensible = Extensible()
     with extensible.staged("step", {"a": 1, "b": 2, "c": 3}):
-        assert NamedCall(lambda c, a: (c, a))(extensible.fixtures) == (3, 1)
+        assert NamedCall(lambda c, a: (c, a))(extensible._store) == (3, 1)
 
 
 def test_a_default_is_used_when_the_fixture_is_not_alive() -> None:
     call = NamedCall(lambda x="absent": x)
     extensible = Extensible()
-    assert call(extensible.fixtures) == "absent"
+    assert call(extensible._store) == "absent"
     with extensible.staged("step", {"x": 1}):
-        assert call(extensible.fixtures) == 1
+        assert call(extensible._store) == 1
 
 
 def test_a_live_none_is_not_absent() -> None:
     extensible = Extensible()
     with extensible.staged("step", {"x": None}):
-        assert NamedCall(lambda x="absent": x)(extensible.fixtures) is None
+        assert NamedCall(lambda x="absent": x)(extensible._store) is None
 
 
 def test_keyword_only_parameters_are_named_too() -> None:
@@ -39,19 +39,19 @@ def test_keyword_only_parameters_are_named_too() -> None:
 
     extensible = Extensible()
     with extensible.staged("step", {"x": 1}):
-        assert NamedCall(function)(extensible.fixtures) == (1, 5)
+        assert NamedCall(function)(extensible._store) == (1, 5)
 
 
 def test_kwargs_get_every_live_fixture_but_the_always_there_ones() -> None:
     extensible = Extensible()
     with extensible.staged("step", {"a": 1, "b": 2, "c": 3}):
-        assert NamedCall(lambda b, **rest: (b, rest))(extensible.fixtures) == (2, {"a": 1, "c": 3})
+        assert NamedCall(lambda b, **rest: (b, rest))(extensible._store) == (2, {"a": 1, "c": 3})
 
 
 def test_what_is_always_there_can_be_named() -> None:
     extensible = Extensible()
     with extensible.staged("step") as step:
-        found = NamedCall(lambda fixtures, stage, extensible: (fixtures, stage, extensible))(extensible.fixtures)
+        found = NamedCall(lambda fixtures, stage, extensible: (fixtures, stage, extensible))(extensible._store)
         assert found == (extensible.fixtures, step, extensible)
 
 
@@ -62,7 +62,7 @@ def test_an_unknown_name_is_refused_with_the_near_match_and_the_line_of_the_func
     extensible = Extensible()
     with extensible.staged("run"), extensible.staged("step", {"loss": 1}):
         with pytest.raises(FixtureNotFound) as error:
-            NamedCall(report, "Report.post_step")(extensible.fixtures)
+            NamedCall(report, "Report.post_step")(extensible._store)
     assert str(error.value) == (
         "Report.post_step wants 'losses', which no open stage provides\n"
         f"  asked at     {at('where report is defined')}\n"
@@ -107,7 +107,7 @@ def test_a_wrapped_function_is_asked_for_the_wishes_of_what_it_wraps() -> None:
 
     extensible = Extensible()
     with extensible.staged("step", {"x": 1}):
-        assert NamedCall(wrapper)(extensible.fixtures) == 10
+        assert NamedCall(wrapper)(extensible._store) == 10
 
 
 def test_a_signature_can_be_read_from_another_function() -> None:
@@ -115,7 +115,7 @@ def test_a_signature_can_be_read_from_another_function() -> None:
 
     extensible = Extensible()
     with extensible.staged("step", {"x": 1, "y": 2}):
-        assert NamedCall(lambda **found: found, reads=likes_x)(extensible.fixtures) == {"x": 1}
+        assert NamedCall(lambda **found: found, reads=likes_x)(extensible._store) == {"x": 1}
 
 
 def test_a_signature_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,10 +123,10 @@ def test_a_signature_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(inspect, "signature")
     extensible = Extensible()
     with extensible.staged("step", {"x": 1}):
-        assert call(extensible.fixtures) == 1
+        assert call(extensible._store) == 1
 
 
 def test_missing_names_are_the_required_ones_that_are_not_alive() -> None:
     extensible = Extensible()
     with extensible.staged("step", {"b": 1}):
-        assert NamedCall(lambda a, b, c, d=4: None).missing(extensible.fixtures) == ["a", "c"]
+        assert NamedCall(lambda a, b, c, d=4: None).missing(extensible._store) == ["a", "c"]

@@ -3,34 +3,19 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import pytest
 import torch
-from matplotlib.axis import Axis
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from train_manager import Extension, InputError, NonFiniteLoss, SkipBatch, TrainManager
 from train_manager.extensions import LossCurves
-from train_manager.extensions.loss_curves import (
-    MOST_POINTS,
-    Curve,
-    Curves,
-    draw,
-    halved,
-    legend_columns,
-    mean_point,
-    new_curves,
-    rendered,
-    replace_file,
-    scale_for,
-    short_name,
-)
+from train_manager.files import replace_file
+from train_manager.plots import rendered
 from train_manager.testing import tiny_manager
 
 LONG = [f"validation set of the year 2024, {part}, web pages in German" for part in ("first half", "second half")]
@@ -103,18 +88,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[LossCurves, Losses,
 
 def files_in(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "plots").iterdir())
-
-
-def curves_of(values: list[float]) -> Curves:
-    curves = new_curves()
-    for x, value in enumerate(values):
-        for curve in curves.values():
-            curve.append(x, value)
-    return curves
-
-
-def panels_of(figure: Figure) -> list[tuple[str, str]]:
-    return [(axes.get_xlabel(), axes.get_yscale()) for axes in figure.axes]
 
 
 # ---- what is recorded --------------------------------------------------------------------------------------------
@@ -278,22 +251,6 @@ def test_without_a_train_dir_it_is_refused_by_name() -> None:
     assert "train_dir" in caught.value.cure
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file"
-    replace_file(path, b"old")
-    with path.open("rb") as reader:
-        replace_file(path, b"new")
-        assert reader.read() == b"old"
-    assert path.read_bytes() == b"new"
-
-
-def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "file").mkdir()  # in the way
-    with pytest.raises(OSError):  # noqa: PT011  # which one depends on the system
-        replace_file(tmp_path / "file", b"new")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 # ---- surviving ----------------------------------------------------------------------------------------------------
 
 
@@ -349,175 +306,6 @@ def test_the_settings_of_matplotlib_are_left_as_they_were(tmp_path: Path) -> Non
     before = dict(matplotlib.rcParams)
     trained(tmp_path)
     assert dict(matplotlib.rcParams) == before
-
-
-def test_the_settings_of_the_user_do_not_change_the_picture() -> None:
-    curves = curves_of([2, 1])
-    usual = rendered(draw(curves, {}), "png")
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "lines.linewidth": 9}):
-        assert rendered(draw(curves, {}), "png") == usual
-
-
-# ---- decisions: thinning -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [0, 1, 5, MOST_POINTS - 1, MOST_POINTS, 3 * MOST_POINTS + 1])
-def test_a_curve_is_never_longer_than_the_most_points(number: int) -> None:
-    curve = Curve()
-    for x in range(number):
-        curve.append(x, 1.0)
-    assert len(curve.x) == len(curve.y) <= MOST_POINTS
-    assert len(curve.x) >= min(number, MOST_POINTS // 2)
-
-
-def test_a_short_curve_has_every_point_as_it_was() -> None:
-    curve = Curve()
-    for x in range(MOST_POINTS - 1):
-        curve.append(x, x / 7)
-    assert curve.x == list(range(MOST_POINTS - 1))
-    assert curve.y == [x / 7 for x in range(MOST_POINTS - 1)]
-
-
-def test_the_points_of_a_long_curve_are_means_of_neighbours() -> None:
-    curve = Curve(most=4)
-    for x in range(8):
-        curve.append(x, 10 * x)
-    assert (curve.x, curve.y) == ([1.5, 5.5], [15, 55])
-
-
-def test_the_last_point_is_shown_though_its_neighbours_are_still_missing() -> None:
-    curve = Curve(most=4)
-    for x in range(9):
-        curve.append(x, 10 * x)
-    assert (curve.x[-1], curve.y[-1]) == (8, 80)
-
-
-def test_a_curve_that_goes_on_from_its_state_is_the_same_as_one_that_never_stopped() -> None:
-    whole, first, second = Curve(most=4), Curve(most=4), Curve(most=4)
-    for x in range(23):
-        whole.append(x, x)
-        if x == 12:
-            second.load_state_dict(first.state_dict())
-        (first if x < 12 else second).append(x, x)
-    assert second.state_dict() == whole.state_dict()
-
-
-def test_means_leave_out_what_is_not_finite() -> None:
-    assert mean_point([(1, math.nan), (2, 3.0), (3, math.inf)]) == (2, 3.0)
-
-
-def test_a_mean_of_nothing_finite_is_a_gap() -> None:
-    assert math.isnan(mean_point([(1, math.nan), (2, -math.inf)])[1])
-
-
-def test_halving_keeps_an_odd_last_point() -> None:
-    assert halved([(0, 0), (1, 2), (2, 8)]) == [(0.5, 1), (2, 8)]
-
-
-# ---- decisions: the picture ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("deciding", "drawn", "scale"),
-    [
-        ([2.3, 0.05], [2.3, 0.01], "log"),
-        ([2.3, 0.5], [2.3, 0.01], "linear"),  # the noise of single batches does not decide
-        ([2.3, 0.05], [2.3, 0.0], "linear"),  # a loss of 0 could not be drawn
-        ([2.3, -5.0], [2.3, -5.0], "linear"),
-        ([2.3, math.nan, 0.05], [2.3, math.nan], "log"),
-        ([math.inf, 1.0], [1.0], "linear"),
-        ([math.nan], [math.nan], "linear"),
-        ([], [], "linear"),
-    ],
-)
-def test_the_scale_is_logarithmic_where_losses_span_a_wide_range(
-    deciding: list[float], drawn: list[float], scale: str
-) -> None:
-    assert scale_for(deciding, drawn) == scale
-
-
-def test_a_figure_has_three_panels_of_one_scale() -> None:
-    figure = draw(curves_of([2.3, 0.3, 0.01]), {"valid": curves_of([2.3, 0.2, 0.02])})
-    assert panels_of(figure) == [("epochs", "log"), ("batches", "log"), ("examples seen", "log")]
-
-
-def test_a_long_name_keeps_its_start_and_its_end() -> None:
-    assert short_name("a" * 50 + "b" * 50, most=11) == "aaaaa…bbbbb"
-    assert short_name("valid") == "valid"
-    assert short_name("two\nlines") == "two lines"
-
-
-def test_long_names_stand_below_each_other() -> None:
-    assert legend_columns(["training", *LONG]) == 1
-    assert legend_columns(["training", "valid", "test"]) == 3
-
-
-def is_in_view(axis: Axis, place: float) -> bool:
-    low, high = sorted(axis.get_view_interval())
-    return bool(low <= place <= high)
-
-
-def overlaps(figure: Figure) -> list[tuple[str, str]]:
-    """Pairs of texts that cover each other, and texts that are cut off at the edge."""
-    figure.draw_without_rendering()
-    axes_of = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
-    texts = [tick.label1 for axis in axes_of for tick in axis.get_major_ticks() if is_in_view(axis, tick.get_loc())]
-    texts += [axis.label for axis in axes_of]
-    texts += [text for legend in figure.legends for text in legend.get_texts()]
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_text()]
-    inside = [(a, b) for i, (a, box) in enumerate(boxes) for b, other in boxes[:i] if box.overlaps(other)]
-    width, height = figure.bbox.size
-    cut = [(a, "edge") for a, box in boxes if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height]
-    return inside + cut
-
-
-def one_epoch() -> tuple[Curves, dict[str, Curves]]:
-    return curves_of([2.3]), {"valid": curves_of([2.3, 0.5])}
-
-
-def many_sets() -> tuple[Curves, dict[str, Curves]]:
-    return curves_of([2.3, 0.01]), {f"{name} {i}": curves_of([2.3, 0.02]) for i in range(7) for name in LONG}
-
-
-def large_numbers() -> tuple[Curves, dict[str, Curves]]:
-    curves = new_curves()
-    for x in range(1, 6):
-        for curve in curves.values():
-            curve.append(x * 987_654_321, 123456.0 - x)
-    return curves, {}
-
-
-def small_numbers() -> tuple[Curves, dict[str, Curves]]:
-    return curves_of([1.00001e-5, 1.00002e-5, 0.0]), {}
-
-
-def nothing() -> tuple[Curves, dict[str, Curves]]:
-    return new_curves(), {}
-
-
-def only_gaps() -> tuple[Curves, dict[str, Curves]]:
-    return curves_of([math.nan, math.inf]), {"valid": curves_of([math.nan])}
-
-
-@pytest.mark.parametrize(
-    "case", [one_epoch, many_sets, large_numbers, small_numbers, nothing, only_gaps], ids=lambda case: case.__name__
-)
-def test_no_text_covers_another_or_is_cut_off(case: Callable[[], tuple[Curves, dict[str, Curves]]]) -> None:
-    figure = draw(*case())
-    assert overlaps(figure) == []
-
-
-def test_two_sets_never_look_alike() -> None:
-    figure = draw(curves_of([1, 2]), {str(i): curves_of([1, 2]) for i in range(12)})
-    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines}
-    assert len(looks) == 13
-
-
-def test_the_legend_names_every_curve_as_it_is() -> None:
-    names = ["_hidden", "a $ and a $", "中文"]
-    figure = draw(curves_of([1, 2]), {name: curves_of([1, 2]) for name in names})
-    rendered(figure, "png")
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["training", *names]
 
 
 def test_a_notebook_shows_the_curves_as_a_picture(plain: tuple[LossCurves, Losses, Path]) -> None:

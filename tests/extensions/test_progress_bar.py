@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from train_manager import Extension, FixtureNotFound, SkipBatch, TrainManager
+from train_manager import CheckError, Extension, SkipBatch, TrainManager
 from train_manager.extensions import ProgressBar
 from train_manager.extensions.progress_bar import text_of
-from train_manager.testing import tiny_manager
+from train_manager.testing import Recorder, tiny_manager
 
 NEVER = 1e9  # seconds
 
@@ -189,11 +189,12 @@ def test_a_second_training_goes_on_where_the_first_stopped() -> None:
 # ---- fixtures beside the bar -----------------------------------------------------------------------------------------
 
 
-def test_a_fixture_that_is_not_alive_is_an_error_that_names_the_extension_and_the_nearest_name() -> None:
-    with pytest.raises(FixtureNotFound, match=r"ProgressBar.post_train_step_batch wants 'lss'") as caught:
-        tiny_manager(ProgressBar(show=["lss"])).train()
-    assert caught.value.nearest[0] == "loss"
-    assert "in hook ProgressBar.post_train_step_batch of extension 'progress_bar'" in caught.value.__notes__[0]
+def test_a_fixture_that_is_never_alive_is_told_before_the_first_step_with_the_nearest_name() -> None:
+    recorder = Recorder()
+    with pytest.raises(CheckError, match=r"ProgressBar.post_train_step_batch wants 'lss'") as caught:
+        tiny_manager(ProgressBar(show=["lss"]), recorder).train()
+    assert caught.value.mistakes[0].nearest[0] == "loss"
+    assert recorder.stages == []
 
 
 def test_one_name_may_be_given_without_a_list() -> None:

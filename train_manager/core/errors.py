@@ -6,6 +6,8 @@ TrainManagerError
 ├── NoStageOpen        (RuntimeError)   a fixture was written while no stage was open
 ├── StageError         (RuntimeError)   a stage was opened, left or touched where it cannot be
 ├── HookError          (TypeError)      a hook, or an extension, that can never be called
+├── OrderError         (ValueError)     nothing orders two hooks, or fixtures wait for each other in a circle
+├── CheckError         (ValueError)     mistakes found before the first stage, all at once
 └── ExtensionNotFound  (KeyError)       no extension has this name
 
 Every error holds its data as attributes and renders them as lines: what happened and to whom, where it was
@@ -28,6 +30,7 @@ class TrainManagerError(Exception):
         name: the fixture, stage, hook or extension that it is about.
         asked_by: the hook, function or method that asked.
         asked_at: where in the source, as ``file:line``.
+        requests: who asked whom, outermost first, where fixtures asked for fixtures.
         stages: names of the open stages, outermost first; None where stages play no part.
         alive: names of the live fixtures; None where they play no part.
         nearest: names that are written nearly like ``name``, best first.
@@ -42,6 +45,7 @@ class TrainManagerError(Exception):
         asked_by: str = "",
         asked_at: str = "",
         defined_at: str = "",
+        requests: Sequence[str] = (),
         stages: Sequence[str] | None = None,
         alive: Iterable[str] | None = None,
         nearest: Sequence[str] = (),
@@ -53,6 +57,7 @@ class TrainManagerError(Exception):
         self.asked_by = asked_by
         self.asked_at = asked_at
         self.defined_at = defined_at
+        self.requests = tuple(requests)
         self.stages = None if stages is None else tuple(stages)
         self.alive = None if alive is None else tuple(sorted(alive))
         self.nearest = tuple(nearest)
@@ -64,6 +69,8 @@ class TrainManagerError(Exception):
             lines.append(f"  defined at   {self.defined_at}")
         if self.asked_at:
             lines.append(f"  asked at     {self.asked_at}")
+        for request in self.requests:
+            lines.append(f"  requested by {request}")
         if self.stages is not None:
             lines.append(f"  open stages  {' > '.join(self.stages) or 'none'}")
         if self.alive is not None:
@@ -91,6 +98,26 @@ class StageError(TrainManagerError, RuntimeError):
 
 class HookError(TrainManagerError, TypeError):
     """A hook that can never be called as it is written, or an extension that is none."""
+
+
+class OrderError(TrainManagerError, ValueError):
+    """Nothing says in which order two hooks run, or wishes lead back to where they came from."""
+
+
+class CheckError(TrainManagerError, ValueError):
+    """Mistakes that were found before the first stage opened, all at once.
+
+    Attributes:
+        mistakes: each as an error of its own.
+    """
+
+    def __init__(self, what: str, mistakes: Sequence[TrainManagerError] = ()) -> None:
+        super().__init__(what)
+        self.mistakes = tuple(mistakes)
+
+    def __str__(self) -> str:
+        numbered = (f"{number}. {mistake}" for number, mistake in enumerate(self.mistakes, start=1))
+        return "\n".join([self.what, *(line.replace("\n", "\n   ") for line in numbered)])
 
 
 class ExtensionNotFound(TrainManagerError, KeyError):
@@ -121,6 +148,8 @@ for _error in (
     NoStageOpen,
     StageError,
     HookError,
+    OrderError,
+    CheckError,
     ExtensionNotFound,
 ):
     _error.__module__ = "train_manager"  # the door that users import from, and read in a traceback

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping
-from types import FrameType, MappingProxyType
-from typing import Any, TypeVar, cast
+from types import FrameType
+from typing import Any, Self, TypeVar, cast
 
-from train_manager.core.errors import ExtensionNotFound, HookError, did_you_mean, near
+from train_manager.core.check import mistakes, unopened
+from train_manager.core.declared import Declared
+from train_manager.core.errors import CheckError, HookError
+from train_manager.core.explain import described, extension_text, fixture_text, tree_text
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.hook import Hook, read_hooks, refuse_foreign_names
-from train_manager.core.plan import Plans
+from train_manager.core.hook import Hook
+from train_manager.core.outside import load
+from train_manager.core.registry import Registry
+from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.signature import NamedCall
 from train_manager.core.source import line_of, site_of
 from train_manager.core.stage import Stage
+from train_manager.core.store import Store
+from train_manager.core.tree import stage_tree
 
 R = TypeVar("R")
 
@@ -46,6 +54,7 @@ class Extensible:
 
     Attributes:
         extensions: on the class, a list or dict to start with; on an object, a view of them by name.
+        strict: on the class: hooks may write only what they declare with ``@provides`` or ``@modifies``.
         fixtures: what is alive now.
 
     Args:
@@ -55,33 +64,55 @@ class Extensible:
         HookError: a hook could never be called as it is written, or something is no extension.
     """
 
-    extensions: Extensions = ()
+    extensions: Any = Declared(())
+    strict: bool = False
     fixtures: Fixtures
 
-    _extensions: dict[str, Extension]
-    _own_hooks: list[Hook]
-    _hooks: dict[str, list[Hook]]  # extension name -> its hooks
-    _plans: Plans
+    _store: Store
+    _registry: Registry
+    _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
     _named_calls: dict[Any, NamedCall]  # function of a method -> its wishes, read once
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        declared = cls.__dict__.get("extensions", Declared(()))
+        if not isinstance(declared, Declared):
+            cls.extensions = Declared(declared)
+        if "__setstate__" not in cls.__dict__:  # another base may have one, and come first
+            cls.__setstate__ = Extensible.__setstate__  # type: ignore[method-assign]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Here rather than in __init__, so that a subclass need not remember to call it.
         self = super().__new__(cls)
-        self.fixtures = Fixtures(**self._always_there())
-        self._plans = Plans()
+        self._store = Store(self._always_there())
+        self._store.strict = self.strict
+        self.fixtures = self._store.alive["fixtures"] = Fixtures(self._store)
         self._named_calls = {}
-        self._own_hooks = read_hooks(self, owner="")
-        self._hooks = {}
-        self._extensions = {}
-        self.__dict__["extensions"] = MappingProxyType(self._extensions)
-        for name, extension in named(cls.extensions).items():
-            self.add_extension(extension, name)
-        self._use_hooks()
+        self._checked = {}
+        self._registry = Registry(self, self._store, self._approve_extensions)
+        self._registry.add(named(cls.extensions))
         return self
 
     def __init__(self, extensions: Extensions | None = None) -> None:
-        for name, extension in named(extensions).items():
-            self.add_extension(extension, name)
+        self._registry.add(named(extensions))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or pickled: all but the state of open stages; hooks are found anew."""
+        kept = {name: value for name, value in self.__dict__.items() if name not in Extensible.__annotations__}
+        return {**kept, _KEPT: dict(self._registry.extensions)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        extensions = state.pop(_KEPT)
+        others = (vars(base) for base in type(self).__mro__ if not issubclass(base, Extensible))
+        restore = next((names["__setstate__"] for names in others if "__setstate__" in names), None)
+        if restore is None:
+            self.__dict__.update(state)
+        else:
+            restore(self, state)
+        for name in self._registry.extensions.keys() - extensions.keys():
+            self._registry.remove(name)
+        self._registry.add(extensions)
 
     def staged(
         self, name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
@@ -107,38 +138,87 @@ class Extensible:
         Raises:
             FixtureNotFound: it names something that is not alive.
         """
-        self.fixtures.require_own_strand()
+        self._store.require_own_strand()
         method = getattr(function, "__func__", None)
         if method is None or getattr(function, "__self__", None) is not self:
-            return cast(R, NamedCall(function)(self.fixtures))
+            return cast(R, NamedCall(function)(self._store))
         call = self._named_calls.get(method)
         if call is None:
             label = f"{type(self).__name__}.{function.__name__}"
             call = self._named_calls[method] = NamedCall(function, label)
-        return cast(R, call(self.fixtures))
+        return cast(R, call(self._store))
 
-    def add_extension(self, extension: Extension, name: str | None = None) -> Extension:
+    def check(self, entry: str | None = None) -> list[str]:
+        """Find mistakes in hooks and providers by reading the source of this class, before anything runs.
+
+        Args:
+            entry: the method that a run is entered by; then fixtures must be alive at points that it reaches.
+                None stands for all methods that no other method calls.
+
+        Returns:
+            What could not be known, and was passed over: a stage whose name is made at run time, source that
+            is not there, code that this object is handed to.
+
+        Raises:
+            CheckError: all mistakes at once: stages that do not exist, fixtures that are never alive where they
+                are asked for, with the nearest names.
+        """
+        whole = stage_tree(type(self), self._registry.plans.__getitem__)
+        entered = whole if entry is None else stage_tree(type(self), self._registry.plans.__getitem__, [entry])
+        hooks, providers = self._registry.hooks, self._registry.providers
+        found = mistakes(whole, entered, hooks, providers, self._store.always_there, strict=self.strict)
+        if found:
+            count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
+            raise CheckError(f"{count} in the hooks of {type(self).__name__}, found before the first stage", found)
+        return list(entered.unknown)
+
+    def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
+        """Tell what runs where, in which order and why, and what lives how long; nothing is run for it.
+
+        Args:
+            about: a fixture's name, for its life; an extension, or the name of one, for its doings; None for the
+                whole stage tree.
+            format: "text", or "json" of the whole tree, for tools.
+
+        Raises:
+            ValueError: another format.
+        """
+        plan_of = self._registry.plans.__getitem__
+        tree = stage_tree(type(self), plan_of)
+        if format == "json":
+            return json.dumps(described(tree, plan_of), indent=2)
+        if format != "text":
+            raise ValueError(f"format is {format!r}; give 'text' or 'json'")
+        if about is None:
+            return tree_text(type(self).__name__, tree, plan_of)
+        extension = next((name for name, there in self.extensions.items() if about in (name, there)), None)
+        if extension is None:
+            return fixture_text(str(about), tree, plan_of)
+        return extension_text(extension, tree, plan_of)
+
+    def add_extension(
+        self, extension: Extension | str | None = None, name: str | None = None, **hooks: Callable[..., Any]
+    ) -> Extension:
         """Add an extension, from the next stage that opens.
 
         Args:
-            extension: the object that holds the hooks.
+            extension: the object that holds the hooks; or the name under which an installed package offers one.
             name: what ``self[name]`` finds; an extension of this name is replaced. Left out, it is made from
                 the class.
+            hooks: functions in place of an object: ``add_extension(post_train_step_batch=lambda loss: ...)``.
 
         Returns:
             The extension, so that it can be made and kept in one line.
 
         Raises:
             HookError: one of its hooks could never be called; nothing has changed then.
+            OrderError: nothing says in which order two hooks run; nothing has changed then either.
+            ExtensionNotFound: no installed package offers one of that name.
         """
-        name = free_name(checked(extension), self._extensions) if name is None else name
-        self._refuse_twice(extension, name)
-        hooks = read_hooks(extension, name, extension.priority)
-        refuse_foreign_names(extension, type(self))
-        self._extensions[name] = extension
-        self._hooks[name] = hooks
-        self._use_hooks()
-        return extension
+        added, name = _made(extension, name, hooks)
+        name = free_name(checked(added), self.extensions) if name is None else name
+        self._registry.add({name: added})
+        return added
 
     def remove_extension(self, name: str) -> Extension:
         """Take an extension out, from the next stage that opens, and return it.
@@ -146,42 +226,29 @@ class Extensible:
         Raises:
             ExtensionNotFound: none has this name.
         """
-        extension = self[name]
-        del self._extensions[name], self._hooks[name]
-        self._use_hooks()
-        return extension
+        return self._registry.remove(name)
 
     def __getitem__(self, name: str) -> Extension:
-        try:
-            return self._extensions[name]
-        except KeyError:
-            nearest = near(name, self._extensions)
-            there = ", ".join(self._extensions) or "none"
-            raise ExtensionNotFound(
-                f"{type(self).__name__} has no extension {name!r}",
-                name=name,
-                nearest=nearest,
-                cure=did_you_mean(nearest) or f"its extensions: {there}",
-            ) from None
+        return self._registry.named(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._registry.extensions
 
     def _always_there(self) -> dict[str, Any]:
         """Fixtures that need no stage; a subclass may add its own name for itself."""
         return {"extensible": self}
 
-    def _all_hooks(self) -> list[Hook]:
-        return [*self._own_hooks, *(hook for hooks in self._hooks.values() for hook in hooks)]
+    def _approve_extensions(self) -> None:
+        """Called after extensions have come or gone; raising takes the change back."""
+        self._checked = {}
 
-    def _use_hooks(self) -> None:
-        self._plans.use(self._all_hooks())
-
-    def _refuse_twice(self, extension: Extension, name: str) -> None:
-        for taken, there in self._extensions.items():
-            if there is extension and taken != name:
-                raise HookError(
-                    f"this {type(extension).__name__} is an extension here already, as {taken!r}",
-                    name=name,
-                    cure=f"its hooks would run twice; add another {type(extension).__name__}()",
-                )
+    def _never_reached(self) -> list[Hook]:
+        """Hooks of stages that stand nowhere in the source and have not opened so far."""
+        if not any(self._checked.values()):
+            return []
+        plans = self._registry.plans
+        whole = stage_tree(type(self), plans.__getitem__)
+        return [hook for hook in unopened(self._registry.hooks, whole) if hook.stage not in plans]
 
     def _stage(
         self,
@@ -190,7 +257,23 @@ class Extensible:
         fixtures: Mapping[str, Any] | None,
         defaults: Mapping[str, Any] | None,
     ) -> Stage:
-        return Stage(name, site_of(frame), self.fixtures, self._plans, fixtures, defaults)
+        if self._store.shares and self._store.innermost is None:
+            refuse_if_busy(self.extensions.values(), self._store)
+        return Stage(name, site_of(frame), self._store, self._registry.plans, fixtures, defaults)
+
+
+_KEPT = "_kept_extensions"
+
+
+def _made(
+    extension: Extension | str | None, name: str | None, hooks: Mapping[str, Callable[..., Any]]
+) -> tuple[Extension, str | None]:
+    """The extension that ``add_extension`` was asked for, and its name where one is said."""
+    if isinstance(extension, str):
+        return load(extension), name or extension
+    if (extension is None) == (not hooks):
+        raise HookError("add_extension takes an extension, or hooks by name", cure="give one of the two")
+    return Extension.of(**hooks) if extension is None else extension, name
 
 
 def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> Stage:

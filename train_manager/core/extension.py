@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from train_manager.core.errors import HookError
 
@@ -25,10 +26,42 @@ class Extension:
     0.3
 
     Attributes:
-        priority: place of its hooks among those of other extensions: lowest first, then as registered.
+        priority: on the class or the object: place of its hooks among those of other extensions that nothing else
+            orders; lowest first, then as registered.
+        shared: on the class: one object may serve two Extensibles that have stages open at the same time.
     """
 
     priority: int = 0
+    shared: bool = False
+
+    @staticmethod
+    def of(**hooks: Callable[..., Any]) -> Extension:
+        """An extension made of functions, for what is written on the spot.
+
+        >>> from train_manager import Extension, Extensible
+        >>> class Worker(Extensible):
+        ...     def work(self):
+        ...         with self.staged("work", {"size": 2}):
+        ...             pass
+        >>> Worker([Extension.of(pre_work=lambda size: print("size", size))]).work()
+        size 2
+
+        Args:
+            hooks: functions by the names of hooks; they take fixtures, and no ``self``.
+
+        Raises:
+            HookError: a name is not a hook's.
+        """
+        for name, function in hooks.items():
+            if name.partition("_")[0] not in ("pre", "post", "around") or not callable(function):
+                raise HookError(
+                    f"Extension.of was given {name}={function!r:.60}, which is no hook",
+                    name=name,
+                    cure="give functions by the names of hooks: Extension.of(post_train_step_batch=lambda loss: ...)",
+                )
+        methods = {name: staticmethod(function) for name, function in hooks.items()}
+        made: Extension = type("Hooks", (Extension,), methods)()
+        return made
 
 
 Extensions = Mapping[str, Extension] | Iterable[Extension]

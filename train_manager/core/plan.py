@@ -6,44 +6,54 @@ comes or goes, so work done here is never done in a training step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
 from train_manager.core.errors import StageError
 from train_manager.core.hook import EVERY_STAGE, Hook
+from train_manager.core.order import in_order, refuse_two_providers
+from train_manager.core.provider import Provider, chosen
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The hooks of one stage, each side in the order it runs."""
+    """What runs at one stage.
+
+    Attributes:
+        around: around-hooks, in the order they enter.
+        pre: pre hooks in their order.
+        post: post hooks in theirs.
+        providers: of this stage's own fixtures on demand, by name.
+        on_demand: of those of all stages.
+    """
 
     around: tuple[Hook, ...]
     pre: tuple[Hook, ...]
     post: tuple[Hook, ...]
+    providers: Mapping[str, Provider]
+    on_demand: Mapping[str, Provider]
 
 
-def compile_plan(stage: str, hooks: Iterable[Hook]) -> Plan:
-    """Sort out the hooks that belong to this stage.
+def compile_plan(stage: str, hooks: Iterable[Hook], providers: Mapping[str, Mapping[str, Provider]]) -> Plan:
+    """Sort out what belongs to this stage.
 
     Args:
         stage: the stage's name.
-        hooks: all hooks, in the order of registration, the Extensible's own first.
+        hooks: all hooks, in the order of registration.
+        providers: the provider of each fixture's name, by stage.
 
     Raises:
-        StageError: a stage cannot have this name.
+        OrderError: nothing orders two hooks that must be ordered.
     """
-    _refuse_name(stage)
-    own_first = sorted(
-        (hook for hook in hooks if hook.stage in (stage, EVERY_STAGE)),
-        key=lambda hook: (hook.owner != "", hook.priority),
-    )
+    here = [hook for hook in hooks if hook.stage in (stage, EVERY_STAGE)]
+    on_demand = {name: provider for in_stage in providers.values() for name, provider in in_stage.items()}
 
     def of(side: str) -> tuple[Hook, ...]:
-        return tuple(hook for hook in own_first if hook.side == side)
+        return in_order([hook for hook in here if hook.side == side], on_demand)
 
-    return Plan(around=of("around"), pre=of("pre"), post=of("post"))
+    return Plan(of("around"), of("pre"), of("post"), providers.get(stage, {}), on_demand)
 
 
 @final
@@ -52,14 +62,25 @@ class Plans(dict[str, Plan]):
 
     def __init__(self) -> None:
         self._hooks: tuple[Hook, ...] = ()
+        self._providers: Mapping[str, Mapping[str, Provider]] = {}
 
-    def use(self, hooks: Iterable[Hook]) -> None:
-        """Take these hooks from the next stage on; a stage that is open keeps its plan to its end."""
-        self._hooks = tuple(hooks)
+    def use(self, hooks: Iterable[Hook], providers: Iterable[Provider]) -> None:
+        """Take these from the next stage on; a stage that is open keeps its plan to its end.
+
+        Raises:
+            OrderError: they cannot be ordered, or provide a fixture twice; then nothing has changed.
+        """
+        hooks = tuple(hooks)
+        chosen_providers = chosen(list(providers))
+        refuse_two_providers(hooks, chosen_providers)
+        for stage in {hook.stage for hook in hooks}:  # hooks of every stage meet each other too
+            compile_plan(stage, hooks, chosen_providers)
+        self._hooks, self._providers = hooks, chosen_providers
         self.clear()
 
     def __missing__(self, stage: str) -> Plan:
-        plan = self[stage] = compile_plan(stage, self._hooks)
+        _refuse_name(stage)
+        plan = self[stage] = compile_plan(stage, self._hooks, self._providers)
         return plan
 
 

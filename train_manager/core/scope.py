@@ -7,9 +7,24 @@ from __future__ import annotations
 
 import sys
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol
 
 from train_manager.core.source import Site
+
+
+class Caller(Protocol):
+    """A hook or a provider: what fixtures know of who is being called."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def written(self) -> tuple[str, ...]: ...
+    @property
+    def call(self) -> Any: ...
+
+
+Definer = Site | Caller
+"""Who defined a fixture: a line of code, or a hook or provider by its return value."""
 
 
 class Scope:
@@ -33,12 +48,15 @@ class Scope:
         "__weakref__",
         "depth",
         "hidden",
+        "hidden_promised",
         "is_open",
         "name",
         "opened_at",
         "owned",
         "parent",
+        "promised",
         "same_name",
+        "suspended",
     )
 
     def __init__(self, name: str, opened_at: Site) -> None:
@@ -48,8 +66,11 @@ class Scope:
         self.same_name: Scope | None = None  # the enclosing stage of this name, in a recursion
         self.depth = 0
         self.is_open = False
-        self.owned: dict[str, Site] = {}  # name -> where it was defined
+        self.owned: dict[str, Definer] = {}  # name -> where it was defined, or by which hook or provider
         self.hidden: dict[str, Any] = {}  # what `same_name` owns, put aside until this one ends
+        self.promised: tuple[str, ...] = ()  # names that are computed on demand
+        self.hidden_promised: dict[str, Any] = {}  # of `same_name`, like `hidden`
+        self.suspended: list[tuple[Any, Any]] = []  # hooks and providers that go on when the stage ends
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from inspect import Parameter
 from typing import Any, final
 
+from train_manager.core import refusals
 from train_manager.core.errors import HookError
-from train_manager.core.fixtures import Fixtures
 from train_manager.core.source import line_of_function
+from train_manager.core.store import Store
 
 
 @final
@@ -21,7 +22,7 @@ class NamedCall:
 
     >>> def describe(extensible, colour="grey"):
     ...     return f"a {colour} {extensible}"
-    >>> NamedCall(describe)(Fixtures(extensible="extensible"))
+    >>> NamedCall(describe)(Store({"extensible": "extensible"}))
     'a grey extensible'
 
     Args:
@@ -52,24 +53,31 @@ class NamedCall:
         self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
         self.takes_rest = len(named) < len(parameters)
 
-    def __call__(self, fixtures: Fixtures) -> Any:
-        """Call the function with what it asks for; ``**kwargs`` gets all but the always-there ones.
+    def __call__(self, store: Store) -> Any:
+        """Call the function with what it asks for.
+
+        ``**kwargs`` gets all that is alive but the always-there ones, and computes nothing.
 
         Raises:
             FixtureNotFound: a required name is not alive.
         """
-        alive = fixtures.alive
-        for name in self.missing(fixtures):
-            raise fixtures.not_found(name, f"{self.label} wants", self.defined_at)
+        alive = store.alive
+        for name in self.missing(store):
+            raise refusals.not_found(store, name, f"{self.label} wants", self.defined_at)
         found = {name: alive[name] for name in self.required}
-        found.update((name, alive[name]) for name in self.optional if name in alive)
+        found.update((name, alive[name]) for name in self.optional if alive.has(name))
         if self.takes_rest:
-            found.update((name, alive[name]) for name in fixtures)
+            found.update((name, value) for name, value in alive.items() if name not in store.always_there)
         return self.function(**found)
 
-    def missing(self, fixtures: Fixtures) -> list[str]:
+    def missing(self, store: Store) -> list[str]:
         """The required names that are not alive."""
-        return [name for name in self.required if name not in fixtures.alive]
+        return [name for name in self.required if not store.alive.has(name)]
+
+    @property
+    def asks_for(self) -> tuple[str, ...]:
+        """All that it names, with and without a default."""
+        return (*self.required, *self.optional)
 
     def _refuse_nameless(self, parameter: Parameter) -> None:
         if parameter.kind is Parameter.VAR_POSITIONAL:

@@ -14,12 +14,15 @@ from typing import Any, final
 from train_manager.core import around
 from train_manager.core.errors import StageError
 from train_manager.core.failures import Failures
-from train_manager.core.fixtures import FAILURE, Fixtures
 from train_manager.core.hook import Hook
 from train_manager.core.plan import Plan, Plans
+from train_manager.core.provider import Provider, clean_up, promises
 from train_manager.core.scope import Scope
 from train_manager.core.skip import SkipStage
 from train_manager.core.source import Site, line_of
+from train_manager.core.state import FAILURE
+from train_manager.core.store import Store
+from train_manager.core.writes import write
 
 
 @final
@@ -30,7 +33,7 @@ class Stage(Scope):
     collected, and costs six times as much.
     """
 
-    __slots__ = ("_defaults", "_fixtures", "_given", "_left", "_plan", "_plans", "_suspended")
+    __slots__ = ("_defaults", "_given", "_left", "_plan", "_plans", "_store")
 
     _plan: Plan
 
@@ -38,17 +41,16 @@ class Stage(Scope):
         self,
         name: str,
         opened_at: Site,
-        fixtures: Fixtures,
+        store: Store,
         plans: Plans,
         given: Mapping[str, Any] | None,
         defaults: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(name, opened_at)
-        self._fixtures = fixtures
+        self._store = store
         self._plans = plans
         self._given = given
         self._defaults = defaults
-        self._suspended: list[tuple[Hook, around.Suspended]] = []  # entered around-hooks
         self._left = False
 
     def __enter__(self) -> Stage:
@@ -56,9 +58,10 @@ class Stage(Scope):
         self._plan = self._plans[self.name]
         given, defaults = self._given, self._defaults
         self._given = self._defaults = None  # `with` keeps this object; the values must not outlive the stage
-        failures = Failures(self.name)
-        self._fixtures.open_scope(self, given, defaults)
+        self._store.open_scope(self, given, defaults)
         try:
+            if self._plan.providers:
+                self._store.promise(self, promises(self._plan.providers, self, self._store))
             for hook in self._plan.around:
                 self._enter_around(hook)
             for hook in self._plan.pre:
@@ -66,11 +69,12 @@ class Stage(Scope):
         except BaseException as error:
             if isinstance(error, SkipStage):
                 error.path = self.path
+            failures = Failures(self.name)
             failures.add(error)
-        if failures:
-            self._end(failures)
-            raise failures.outcome() or AssertionError("a failure has an outcome")
-        return self
+        else:
+            return self
+        self._end(failures)
+        raise failures.outcome() or AssertionError("a failure has an outcome")
 
     def __exit__(
         self,
@@ -80,9 +84,9 @@ class Stage(Scope):
     ) -> None:
         if self._left:  # an outer stage has unwound this one, and said so
             return
-        self._fixtures.require_own_strand()
+        self._store.require_own_strand()
         failures = Failures(self.name, error)
-        while self._fixtures.innermost is not self:
+        while self._store.innermost is not self:
             self._unwind_inner(failures)
         self._end(failures)
         outcome = failures.outcome()
@@ -100,15 +104,15 @@ class Stage(Scope):
             for hook in self._plan.post:
                 if hook.always or not failures:
                     self._guarded(failures, self._call, hook)
-            while self._suspended:
-                self._guarded(failures, self._leave_around, *self._suspended.pop(), failures.first())
+            while self.suspended:
+                self._guarded(failures, self._resume, *self.suspended.pop(), failures.first())
         finally:
             self._left = True
-            self._fixtures.close_scope(self)
+            self._store.close_scope(self)
 
     def _guarded(self, failures: Failures, do: Callable[..., None], *args: Any) -> None:
         """Do one thing of the end, which can see what has failed so far, and note if it fails itself."""
-        alive, error = self._fixtures.alive, failures.first()
+        alive, error = self._store.alive, failures.first()
         try:
             if error is not None:
                 alive.update(zip(FAILURE, (type(error), error, error.__traceback__), strict=True))
@@ -116,11 +120,12 @@ class Stage(Scope):
         except BaseException as raised:
             failures.add(raised)
         finally:
-            alive.update(dict.fromkeys(FAILURE))
+            if error is not None:
+                alive.update(dict.fromkeys(FAILURE))
 
     def _unwind_inner(self, failures: Failures) -> None:
         """End the innermost stage by force: its block goes on, in a generator that was not finished."""
-        inner = self._fixtures.innermost
+        inner = self._store.innermost
         assert isinstance(inner, Stage), "this stage is open, so the innermost one is a stage"
         error = StageError(
             f"stage {self.name!r} ended while stage {inner.name!r} inside it was still open",
@@ -137,38 +142,50 @@ class Stage(Scope):
 
     def _call(self, hook: Hook) -> Any:
         """Call a hook with the fixtures it names; one for every stage only where they are alive."""
-        if hook.everywhere and hook.call.missing(self._fixtures):
+        if hook.everywhere and not self._is_alive(hook):
             return None
-        return self._run(hook, hook.call, self._fixtures)
+        returned = self._run(hook, hook.call, self._store)
+        if hook.writes:
+            self._run(hook, write, self._store, hook, self, returned)
+        return returned
+
+    def _is_alive(self, hook: Hook) -> bool:
+        """Whether all that a hook asks for and modifies is alive."""
+        modified = [target.name for target in hook.writes if not target.defines]
+        return not hook.call.missing(self._store) and all(map(self._store.alive.has, modified))
 
     def _enter_around(self, hook: Hook) -> None:
         generator = self._call(hook)
         if generator is not None:  # None: it is for every stage, and what it asks for is not alive here
             self._run(hook, around.enter, hook, generator)
-            self._suspended.append((hook, generator))
+            self.suspended.append((hook, generator))
 
-    def _leave_around(self, hook: Hook, generator: around.Suspended, error: BaseException | None) -> None:
-        self._run(hook, around.leave, hook, generator, error)
+    def _resume(self, suspended: Hook | Provider, generator: Any, error: BaseException | None) -> None:
+        """Let a hook or a provider do what stands after its yield."""
+        if isinstance(suspended, Hook):
+            self._run(suspended, around.leave, suspended, generator, error)
+        else:
+            self._run(suspended, clean_up, suspended, generator)
 
-    def _run(self, hook: Hook, step: Callable[..., Any], *args: Any) -> Any:
+    def _run(self, caller: Hook | Provider, step: Callable[..., Any], *args: Any) -> Any:
         """Run a part of a hook, known to be running; its error gets a note that says which hook it was, and where."""
-        self._fixtures.running = hook.label
+        self._store.running = caller
         try:
             return step(*args)
         except BaseException as error:
-            owner = f"extension {hook.owner!r}" if hook.owner else "the extensible itself"
-            error.add_note(f"in hook {hook.label} of {owner}, at stage {' > '.join(self.path)}")
+            kind = "hook" if isinstance(caller, Hook) else "fixture"
+            error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
             raise
         finally:
-            self._fixtures.running = ""
+            self._store.running = None
 
     def _refuse_opening(self) -> None:
         if self.is_open or self._left:
             what = f"stage {self.name!r} was opened a second time from one `staged(...)`"
             cure = "call `self.staged(...)` anew in each `with`"
-        elif self._fixtures.running:
-            what = f"{self._fixtures.running} opens stage {self.name!r} of the extensible that is calling it"
+        elif self._store.running is not None:
+            what = f"{self._store.running.label} opens stage {self.name!r} of the extensible that is calling it"
             cure = "hooks run around stages and open none; open the stage in a method of the extensible"
         else:
             return
-        raise StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._fixtures.path, cure=cure)
+        raise StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)

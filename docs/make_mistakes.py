@@ -1,0 +1,280 @@
+"""Make docs/mistakes.md: twelve mistakes, each really made, with when it was found and what was said.
+
+python docs/make_mistakes.py            writes the page
+python docs/make_mistakes.py --check    exits with 1 where the page is out of date
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from train_manager import Extensible, Extension
+
+PAGE: Final = Path(__file__).with_name("mistakes.md")
+
+WHEN_ADDED: Final = "when the extension is added"
+AT_CHECK: Final = "at `check()`"
+AT_RUN: Final = "in the run"
+NEVER: Final = "never"
+
+LOOP: Final = """\
+from train_manager import Extensible, Extension, fixture, modifies, provides
+
+
+class Training(Extensible):
+    strict = True  # hooks may write only what they declare
+
+    def train(self, batches):
+        with self.staged("train_epoch", {"epoch_num": 1}):
+            for batch in batches:
+                with self.staged("train_batch", {"batch": batch}):
+                    with self.staged("forward"):
+                        self.fixtures.define("loss", batch * 0.1, stage="train_batch")
+        with self.staged("eval"):
+            self.fixtures["accuracy"] = 0.5
+"""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One mistake: the code of one or more extensions, added in the order in which they are written."""
+
+    title: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """When a mistake was found, and the message."""
+
+    when: str
+    message: str
+
+
+MISTAKES: Final = [
+    Mistake(
+        "A stage that does not exist",
+        """
+        class Notes(Extension):
+            def post_train_bacth(self, loss):
+                print(loss)
+        """,
+    ),
+    Mistake(
+        "A fixture that does not exist",
+        """
+        class Notes(Extension):
+            def post_train_batch(self, los):
+                print(los)
+        """,
+    ),
+    Mistake(
+        "A fixture of another branch of the stage tree",
+        """
+        class Notes(Extension):
+            def post_train_batch(self, accuracy):
+                print(accuracy)
+        """,
+    ),
+    Mistake(
+        "A fixture that is dead by then",
+        """
+        class Notes(Extension):
+            def post_train_epoch(self, loss):
+                print(loss)
+        """,
+    ),
+    Mistake(
+        "No `self`",
+        """
+        class Notes(Extension):
+            def post_train_batch(loss):
+                print(loss)
+        """,
+    ),
+    Mistake(
+        "The prefix of another tool",
+        """
+        class Notes(Extension):
+            def on_train_batch(self, loss):
+                print(loss)
+        """,
+    ),
+    Mistake(
+        "A fixture on demand in the wrong stage",
+        """
+        class Doubled(Extension):
+            @fixture("train_epoch")
+            def double_loss(self, loss):
+                return 2 * loss
+        """,
+    ),
+    Mistake(
+        "Two hooks that wait for each other",
+        """
+        class Ratio(Extension):
+            @provides("ratio")
+            def post_train_batch(self, scale, loss):
+                return loss / scale
+
+
+        class Scale(Extension):
+            @provides("scale")
+            def post_train_batch(self, ratio):
+                return 10 * ratio
+        """,
+    ),
+    Mistake(
+        "Two hooks that provide one fixture",
+        """
+        class Mean(Extension):
+            @provides("smooth_loss")
+            def post_train_batch(self, loss):
+                return loss
+
+
+        class Median(Extension):
+            @provides("smooth_loss")
+            def post_train_batch(self, loss):
+                return loss
+        """,
+    ),
+    Mistake(
+        "Two modifiers in no order",
+        """
+        class Halved(Extension):
+            @modifies("batch")
+            def pre_train_batch(self, batch):
+                return batch / 2
+
+
+        class Shifted(Extension):
+            @modifies("batch")
+            def pre_train_batch(self, batch):
+                return batch + 1
+        """,
+    ),
+    Mistake(
+        "An undeclared write, where the loop is `strict`",
+        """
+        class Doubled(Extension):
+            def post_train_batch(self, fixtures):
+                fixtures["double_loss"] = 2 * fixtures["loss"]
+        """,
+    ),
+    Mistake(
+        "`*args`",
+        """
+        class Notes(Extension):
+            def post_train_batch(self, *values):
+                print(values)
+        """,
+    ),
+]
+
+
+def found(mistake: Mistake) -> Found:
+    """Make the mistake: add the extensions, check, run; stop at the first complaint."""
+    training, extensions = _loaded(mistake)
+    when = WHEN_ADDED
+    try:
+        for extension in extensions:
+            training.add_extension(extension)
+        when = AT_CHECK
+        training.check()
+        when = AT_RUN
+        training.train([1, 2])
+    except Exception as error:
+        return Found(when, f"{type(error).__name__}: {error}")
+    return Found(NEVER, "")
+
+
+def _loaded(mistake: Mistake) -> tuple[Any, list[Extension]]:
+    """A loop, and the extensions of the mistake, run from source that the library can read."""
+    namespace: dict[str, Any] = {"__name__": "mistakes"}
+    for file, code in (("training.py", LOOP), ("mistake.py", _plain(mistake.code))):
+        lines = code.splitlines(keepends=True)
+        linecache.cache[file] = len(code), None, lines, file
+        exec(compile(code, file, "exec", dont_inherit=True), namespace)
+    made = [value for value in namespace.values() if isinstance(value, type) and value.__module__ == "mistakes"]
+    extensions = [cls() for cls in made if issubclass(cls, Extension)]
+    training = next(cls for cls in made if issubclass(cls, Extensible))
+    return training(), extensions
+
+
+def page() -> str:
+    """The whole page."""
+    results = [(mistake, found(mistake)) for mistake in MISTAKES]
+    early = sum(result.when in (WHEN_ADDED, AT_CHECK) for _, result in results)
+    rows = [
+        f"| {number} | [{mistake.title}](#{_anchor(number, mistake)}) | {result.when} | {_first_line(result)} |"
+        for number, (mistake, result) in enumerate(results, start=1)
+    ]
+    sections = [_section(number, *result) for number, result in enumerate(results, start=1)]
+    return "\n".join(
+        [
+            "# Mistakes, and when they are found",
+            "",
+            "This page is made by [`make_mistakes.py`](make_mistakes.py), which makes each mistake for real. Do not",
+            "edit it by hand. [Errors and cures](errors-and-cures.md) tells the errors one by one.",
+            "",
+            f"{early} of {len(results)} mistakes are found before the first step. Below are the code and the whole",
+            "message of each.",
+            "",
+            "|   | mistake | found | first line |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            "Each mistake is made in an extension of this loop:",
+            "",
+            f"```python\n{LOOP}```",
+            *sections,
+            "",
+        ]
+    )
+
+
+def _section(number: int, mistake: Mistake, result: Found) -> str:
+    return (
+        f"\n## {number}. {mistake.title}\n\n```python\n{_plain(mistake.code)}```\n\n"
+        f"Found {result.when}:\n\n```text\n{result.message}\n```"
+    )
+
+
+def _plain(code: str) -> str:
+    return textwrap.dedent(code).strip() + "\n"
+
+
+def _anchor(number: int, mistake: Mistake) -> str:
+    words = f"{number}. {mistake.title}".lower()
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+def _first_line(result: Found) -> str:
+    """What happened: of a CheckError, its first mistake."""
+    lines = result.message.splitlines() or [""]
+    first = lines[1].removeprefix("1. ") if result.when == AT_CHECK else lines[0].partition(": ")[2]
+    return first.replace("|", "\\|").replace("*", "\\*")
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.exists() and PAGE.read_text() == text:
+            return 0
+        print(f"{PAGE.name} is out of date: run python docs/{Path(__file__).name}")
+        return 1
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Extensions that come and go during a run: the next stage that opens knows it, an open one keeps its plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from train_manager import Extensible, Extension, FixtureNotFound, HookError, fixture
+
+
+class Named(Extension):
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name = name
+        self.log = log
+
+    def pre_step(self) -> None:
+        self.log.append(f"pre {self.name}")
+
+    def post_step(self) -> None:
+        self.log.append(f"post {self.name}")
+
+
+def test_what_is_added_runs_from_the_next_stage_on() -> None:
+    log: list[str] = []
+    extensible = Extensible()
+    with extensible.staged("run"):
+        with extensible.staged("step"):
+            extensible.add_extension(Named("new", log))
+        assert log == []
+        with extensible.staged("step"):
+            pass
+    assert log == ["pre new", "post new"]
+
+
+def test_what_is_removed_goes_on_in_the_stage_that_is_open() -> None:
+    log: list[str] = []
+    extensible = Extensible([Named("old", log)])
+    with extensible.staged("run"):
+        with extensible.staged("step"):
+            extensible.remove_extension("named")
+        assert log == ["pre old", "post old"]
+        with extensible.staged("step"):
+            pass
+    assert log == ["pre old", "post old"]
+
+
+def test_what_is_replaced_ends_the_stage_that_it_has_begun() -> None:
+    log: list[str] = []
+    extensible = Extensible([Named("old", log)])
+    for _ in range(2):
+        with extensible.staged("step"):
+            extensible.add_extension(Named("new", log), "named")
+    assert log == ["pre old", "post old", "pre new", "post new"]
+
+
+def test_a_hook_may_add_an_extension() -> None:
+    log: list[str] = []
+
+    class Adds(Extension):
+        def pre_step(self, extensible: Extensible) -> None:
+            if "new" not in extensible.extensions:
+                extensible.add_extension(Named("new", log), "new")
+
+    extensible = Extensible([Adds()])
+    for _ in range(2):
+        with extensible.staged("step"):
+            pass
+    assert log == ["pre new", "post new"]
+
+
+class OnDemand(Extension):
+    @fixture("step")
+    def answer(self) -> int:
+        return 42
+
+
+def test_a_fixture_on_demand_comes_and_goes_with_the_next_stage() -> None:
+    extensible = Extensible()
+    with extensible.staged("step"):
+        extensible.add_extension(OnDemand())
+        assert "answer" not in extensible.fixtures
+    with extensible.staged("step"):
+        extensible.remove_extension("on_demand")
+        assert extensible.fixtures["answer"] == 42
+    with extensible.staged("step"):
+        with pytest.raises(FixtureNotFound):
+            extensible.fixtures["answer"]
+
+
+def test_functions_can_be_added_by_the_names_of_hooks() -> None:
+    seen = []
+    extensible = Extensible()
+    added = extensible.add_extension(post_step=lambda x: seen.append(x))
+    with extensible.staged("step", {"x": 3}):
+        pass
+    assert seen == [3]
+    assert extensible["hooks"] is added
+
+
+@pytest.mark.parametrize("name", ["step", "on_step", "prestep"])
+def test_a_function_whose_name_is_no_hooks_is_refused(name: str) -> None:
+    with pytest.raises(HookError, match=rf"Extension.of was given {name}=.*, which is no hook"):
+        Extension.of(**{name: lambda: None})
+
+
+def test_nothing_to_add_or_both_is_refused() -> None:
+    with pytest.raises(HookError, match="takes an extension, or hooks by name"):
+        Extensible().add_extension()
+    with pytest.raises(HookError, match="takes an extension, or hooks by name"):
+        Extensible().add_extension(OnDemand(), pre_step=lambda: None)
+
+
+def test_a_set_of_extensions_is_added_whole_or_not_at_all() -> None:
+    class Wrong(Extension):
+        def pre_step(self, *rest: int) -> None: ...
+
+    class Holder(Extensible):
+        def __init__(self, extensions: list[Extension]) -> None:
+            with pytest.raises(HookError):
+                super().__init__(extensions)
+
+    assert dict(Holder([OnDemand(), Wrong()]).extensions) == {}

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from train_manager import Extensible, Extension, fixture
+from train_manager.core.state import FAILURE, State
+
+
+def test_what_is_always_there_is_no_fixture_of_a_stage() -> None:
+    state = State({"extensible": "it"})
+    assert state.names() == []
+    assert state.always_there == {"extensible", "fixtures", "stage", *FAILURE}
+
+
+def test_no_path_while_no_stage_is_open() -> None:
+    assert State({}).path == ()
+
+
+class OnDemand(Extension):
+    @fixture("outer")
+    def promised(self) -> int:
+        return 1
+
+
+def test_the_owner_of_a_name_is_the_scope_that_defined_or_promised_it() -> None:
+    extensible = Extensible([OnDemand()])
+    state = extensible._store
+    with extensible.staged("outer", {"x": 1}) as outer, extensible.staged("inner", {"y": 1}) as inner:
+        owners = [state.owner_of(name) for name in ("x", "promised", "y", "nobody")]
+        assert owners == [outer, outer, inner, None]
+
+
+def test_a_recursion_hides_what_its_outer_stage_owns_and_has_promised() -> None:
+    extensible = Extensible([OnDemand()])
+    state = extensible._store
+    with extensible.staged("outer", {"x": 1}) as outer:
+        assert not state.is_hidden("x")
+        with extensible.staged("middle") as middle, extensible.staged("outer"):
+            assert [state.is_hidden(name) for name in ("x", "promised", "y")] == [True, True, False]
+            assert state.is_hidden("x", owner=outer)
+            assert state.is_hidden("x", owner=middle)
+        assert not state.is_hidden("x")

@@ -1,0 +1,27 @@
+"""The class attribute ``extensions``: a list or dict on the class, a view of what is there now on an object."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, NoReturn, final
+
+from train_manager.core.errors import HookError
+from train_manager.core.extension import Extensions
+
+
+@final
+class Declared:
+    """Keeps what a class declares apart from what its objects have, and an assignment from being lost."""
+
+    def __init__(self, extensions: Extensions) -> None:
+        self._extensions = extensions
+
+    def __get__(self, holder: Any, owner: type) -> Any:
+        return self._extensions if holder is None else MappingProxyType(holder._registry.extensions)
+
+    def __set__(self, holder: Any, value: Any) -> NoReturn:
+        raise HookError(
+            f"{type(holder).__name__}.extensions was assigned, which adds no hook",
+            name="extensions",
+            cure="declare them on the class, pass them to the constructor, or call add_extension(...)",
+        )

@@ -1,0 +1,533 @@
+"""What a method does with stages and fixtures, read from its source: an outline, made once for each function.
+
+Branches stand one after the other: whatever may be defined counts as defined, so that the check never cries wolf.
+
+    def fit(self, data):                             Opens fit (data)
+        with self.staged("fit", {"data": data}):         Loops
+            for batch in data:                               Calls step
+                self.step(batch)                         Defines result
+            self.fixtures["result"] = 1
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partialmethod
+from types import CodeType, FunctionType
+from typing import Any, final
+
+from train_manager.core.source import shown_path
+
+ANYTHING = "*"
+"""Stands among names for what could not be known: any name may be there."""
+
+Names = frozenset[str]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Opens:
+    """``with self.staged(...)``; a stage of None has a name that is made at run time."""
+
+    stage: str | None
+    given: Names
+    line: str
+    body: tuple[Node, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Defines:
+    """Fixtures that come alive, in the innermost stage or in a named one around it."""
+
+    names: Names
+    stage: str | None
+    line: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Touches:
+    """Fixtures that the stage's own code reads or modifies."""
+
+    names: Names
+    modifies: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """A call of another method of the same object, or a bound method handed on.
+
+    Attributes:
+        function: the method.
+        body: what runs at its ``yield``, where it is a context manager or a generator.
+    """
+
+    function: FunctionType
+    body: tuple[Node, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Loops:
+    """What runs again and again."""
+
+    body: tuple[Node, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Yields:
+    """Where the body of a ``with`` or ``for`` over this method runs."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something that may open stages and define fixtures, and cannot be read."""
+
+    what: str
+
+
+Node = Opens | Defines | Touches | Calls | Loops | Yields | Unknown
+
+
+def outline(function: FunctionType, owner: type) -> tuple[Node, ...]:
+    """The outline of a method, as it runs on an object of class ``owner``."""
+    made: dict[FunctionType, tuple[Node, ...]] = vars(owner).get(_KEPT) or {}
+    if not made and not owner.__flags__ & _IMMUTABLE:
+        setattr(owner, _KEPT, made)  # with the class, so that both can go
+    if function not in made:
+        made[function] = _read(function, owner)
+    return made[function]
+
+
+_KEPT = "__train_manager_outlines__"
+_IMMUTABLE = 1 << 8  # a builtin class
+
+
+def method(owner: type, name: str) -> FunctionType | None:
+    """The function behind a method or property of a class; None for anything else."""
+    found = inspect.getattr_static(owner, name, None)
+    if isinstance(found, property):
+        found = found.fget
+    if isinstance(found, cached_property | partialmethod):
+        found = found.func
+    found = inspect.unwrap(found) if callable(found) else None
+    return found if isinstance(found, FunctionType) else None
+
+
+def _read(function: FunctionType, owner: type) -> tuple[Node, ...]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        tree = None
+    if not isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
+        return (Unknown(f"{function.__qualname__} has no source to read"),) if _may_matter(function, owner) else ()
+    wrapped = (Unknown(f"{function.__qualname__} has a decorator that opens stages or writes fixtures"),)
+    nodes = tuple(_Reader(function, owner, tree).block(tree.body))
+    return (*wrapped, *nodes) if any(map(_names_stages, _wrappers(function, owner))) else nodes
+
+
+def _may_matter(function: FunctionType, owner: type) -> bool:
+    """Whether unread code may open stages: it names them, or a method of its object. A dataclass's does not."""
+    return _names_stages(function) or any(method(owner, name) for name in _names_in(function.__code__))
+
+
+def _names_stages(function: FunctionType) -> bool:
+    return not _names_in(function.__code__).isdisjoint(("staged", "fixtures", "getattr"))
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return {*code.co_names, *code.co_varnames}.union(*inner)
+
+
+def _wrappers(function: FunctionType, owner: type) -> Iterator[FunctionType]:
+    """What decorators have put around a method with ``functools.wraps``."""
+    for cls in owner.__mro__:
+        outer = vars(cls).get(function.__name__)
+        if callable(outer) and inspect.unwrap(outer) is function:
+            while outer is not function:
+                if isinstance(outer, FunctionType) and not outer.__module__.startswith("train_manager."):
+                    yield outer
+                outer = getattr(outer, "__wrapped__", function)
+
+
+def _outside_calls(node: ast.expr) -> Iterator[ast.expr]:
+    """An expression and its parts, but not what calls in it are given: that is handed on, not kept."""
+    if not isinstance(node, ast.Call):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                yield from _outside_calls(child)
+
+
+@final
+@dataclass
+class _Reader:
+    """Turns the statements of one function into nodes."""
+
+    function: FunctionType
+    owner: type
+    tree: ast.FunctionDef | ast.AsyncFunctionDef
+    me: str = field(init=False)
+    values: dict[str, list[ast.expr]] = field(init=False)  # what is assigned to each local variable
+
+    def __post_init__(self) -> None:
+        arguments = [*self.tree.args.posonlyargs, *self.tree.args.args]
+        self.me = arguments[0].arg if arguments else ""
+        self.values = {}
+        for node in ast.walk(self.tree):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            for target in targets:
+                if value is not None and isinstance(target, ast.Name):
+                    self.values.setdefault(target.id, []).append(value)
+
+    # ---- statements ----------------------------------------------------------------------------------------------
+
+    def block(self, statements: list[ast.stmt]) -> Iterator[Node]:
+        for statement in statements:
+            yield from self.statement(statement)
+
+    def statement(self, node: ast.stmt) -> Iterator[Node]:
+        if isinstance(node, ast.With | ast.AsyncWith):
+            yield from self.with_items(node.items, node.body)
+        elif isinstance(node, ast.For | ast.AsyncFor):
+            yield from self.loop_over(node.iter, [*node.body], node.orelse)
+        elif isinstance(node, ast.While):
+            yield Loops((*self.expression(node.test), *self.block(node.body)))
+            yield from self.block(node.orelse)
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            yield from self.assignment(node)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from self.block(node.body)  # a nested function: as if it ran where it stands
+        elif isinstance(node, ast.ClassDef):
+            return
+        else:
+            for child in ast.iter_child_nodes(node):
+                yield from self.child(child)
+
+    def child(self, node: ast.AST) -> Iterator[Node]:
+        if isinstance(node, ast.stmt):
+            yield from self.statement(node)
+        elif isinstance(node, ast.expr):
+            yield from self.expression(node)
+        else:  # handlers, match cases, comprehensions, keywords
+            for child in ast.iter_child_nodes(node):
+                yield from self.child(child)
+
+    def with_items(self, items: list[ast.withitem], body: list[ast.stmt]) -> Iterator[Node]:
+        if not items:
+            yield from self.block(body)
+            return
+        context, rest = items[0].context_expr, items[1:]
+        if isinstance(context, ast.Call) and self.is_staged(context.func):
+            inside = tuple(self.with_items(rest, body))
+            yield from self.stage_opened(context, inside)
+        elif isinstance(context, ast.Call) and (called := self.own_method(context.func)) is not None:
+            yield from self.arguments(context)
+            yield Calls(called, tuple(self.with_items(rest, body)))
+        else:
+            yield from self.expression(context)
+            yield from self.with_items(rest, body)
+
+    def stage_opened(self, call: ast.Call, inside: tuple[Node, ...]) -> Iterator[Node]:
+        arguments = dict(zip(("name", "fixtures", "defaults"), call.args, strict=False))
+        arguments.update({keyword.arg: keyword.value for keyword in call.keywords if keyword.arg})
+        for argument in arguments.values():
+            yield from self.expression(argument)
+        given = self.names_in(arguments.get("fixtures")) | self.names_in(arguments.get("defaults"))
+        stages = self.constants(arguments.get("name"))
+        for stage in stages or (None,):
+            yield Opens(stage, given, self.line(call), inside)
+
+    def loop_over(self, iterated: ast.expr, body: list[ast.stmt], orelse: list[ast.stmt]) -> Iterator[Node]:
+        yield from self.looped(iterated, tuple(self.block(body)))
+        yield from self.block(orelse)
+
+    def looped(self, iterated: ast.expr, body: tuple[Node, ...]) -> Iterator[Node]:
+        """A body for each item; where methods of the same object make the items, it runs at their ``yield``."""
+        sources = [iterated, *(value for node in ast.walk(iterated) for value in self.local_values(node))]
+        makers = [
+            called
+            for source in sources
+            for node in ast.walk(source)
+            if isinstance(node, ast.Call) and (called := self.own_method(node.func)) is not None
+        ]
+        inside: tuple[Node, ...] = (Loops(body),)
+        for maker in reversed(makers):
+            inside = (Calls(maker, inside),)
+        if not makers:
+            yield from self.expression(iterated)
+        yield from inside
+
+    def local_values(self, node: ast.AST) -> list[ast.expr]:
+        """What a local variable may be."""
+        return self.assigned(node.id) if isinstance(node, ast.Name) else []
+
+    def assignment(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> Iterator[Node]:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if node.value is not None:
+            if self.holds_me(node.value) and hasattr(self.owner, "staged"):
+                yield Unknown(f"{self.place(node)} gives `{self.me}` another name")
+            if self.is_fixtures(node.value) and any(getattr(t, "id", "fixtures") != "fixtures" for t in targets):
+                yield Unknown(f"{self.place(node)} gives `fixtures` another name")
+            local = all(isinstance(target, ast.Name) for target in targets)
+            if self.bound_methods(node.value) and not local:
+                yield Unknown(f"{self.place(node)} keeps a bound method")
+            if not (self.bound_methods(node.value) and local and isinstance(node.value, ast.Attribute | ast.IfExp)):
+                yield from self.expression(node.value)  # a method under a local name counts where the name is used
+        for part in (part for target in targets for part in ast.walk(target)):
+            if isinstance(part, ast.Subscript) and self.is_fixtures(part.value):
+                yield Defines(self.name_of(part.slice), None, self.line(node))
+            elif isinstance(part, ast.Subscript):
+                yield from self.expression(part.value)
+                yield from self.expression(part.slice)
+
+    def bound_methods(self, node: ast.expr) -> list[FunctionType]:
+        """Methods of the same object that an expression holds, uncalled."""
+        held = (self.own_method(inner) for inner in _outside_calls(node) if not self.is_property(inner))
+        return [found for found in held if found is not None]
+
+    def is_property(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute) and isinstance(
+            inspect.getattr_static(self.owner, node.attr, None), property | cached_property
+        )
+
+    # ---- expressions ---------------------------------------------------------------------------------------------
+
+    def expression(self, node: ast.expr) -> Iterator[Node]:
+        if isinstance(node, ast.Call):
+            yield from self.call(node)
+        elif isinstance(node, ast.Yield):
+            if node.value is not None:
+                yield from self.expression(node.value)
+            yield Yields()
+        elif isinstance(node, ast.YieldFrom):
+            inner = self.own_method(node.value.func) if isinstance(node.value, ast.Call) else None
+            yield Calls(inner, (Yields(),)) if inner else Yields()
+        elif isinstance(node, ast.Subscript) and self.is_fixtures(node.value):
+            yield Touches(self.name_of(node.slice), modifies=False)
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+            inside = tuple(inner for part in made for inner in self.expression(part))
+            for clause in reversed(node.generators):
+                tests = (inner for test in clause.ifs for inner in self.expression(test))
+                inside = tuple(self.looped(clause.iter, (*tests, *inside)))
+            yield from inside
+        elif isinstance(node, ast.Attribute) and self.is_me(node.value):
+            found = self.own_method(node)
+            if found is not None:  # a property, or a bound method that is handed on
+                if self.function.__name__ == "__init__" and not self.is_property(node):
+                    yield Unknown(f"{self.place(node)} keeps a bound method")
+                yield Calls(found)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            for value in self.assigned(node.id):
+                if isinstance(value, ast.Attribute | ast.IfExp):
+                    yield from map(Calls, self.bound_methods(value))
+        else:
+            for child in ast.iter_child_nodes(node):
+                yield from self.child(child)
+
+    def call(self, node: ast.Call) -> Iterator[Node]:
+        called = self.own_method(node.func)
+        if self.is_staged(node.func):
+            yield Unknown(f"{self.place(node)} opens a stage outside of a `with` statement")
+        elif isinstance(node.func, ast.Attribute) and self.is_fixtures(node.func.value):
+            yield from self.arguments(node)
+            yield from self.fixture_call(node, node.func.attr)
+        elif called is not None:
+            yield from self.arguments(node)
+            yield Calls(called)
+            if "fixtures" not in called.__code__.co_varnames and any(map(self.is_fixtures, node.args)):
+                yield Unknown(f"{self.place(node)} hands `fixtures` to `{called.__qualname__}` under another name")
+        else:
+            yield from self.expression(node.func)
+            yield from self.arguments(node)
+            yield from self.handed_on(node)
+            yield from self.called_by_name(node)
+
+    def called_by_name(self, node: ast.Call) -> Iterator[Node]:
+        """``self.call_by_name(self.x)`` reads what the parameters of ``x`` name."""
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "call_by_name" and self.is_me(node.func.value):
+            for argument in node.args:
+                if (called := self.own_method(argument)) is not None:
+                    names = list(inspect.signature(called).parameters)[1:]
+                    yield Touches(frozenset(names), modifies=False)
+
+    def arguments(self, node: ast.Call) -> Iterator[Node]:
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            yield from self.expression(argument)
+
+    def handed_on(self, node: ast.Call) -> Iterator[Node]:
+        """The object itself, or its fixtures, given to code that is not read."""
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            can_open = self.holds_me(argument) and hasattr(self.owner, "staged")
+            if (can_open or self.is_fixtures(argument)) and not self.is_harmless(node.func):
+                yield Unknown(f"{self.place(node)} hands `{ast.unparse(argument)}` to `{ast.unparse(node.func)}`")
+
+    def fixture_call(self, node: ast.Call, method: str) -> Iterator[Node]:
+        values = dict(zip(("first", "second", "third"), node.args, strict=False))
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        if method in ("define", "setdefault"):
+            stage = keywords.get("stage", values.get("third")) if method == "define" else None
+            stages = self.constants(stage) if stage is not None else ()
+            name = self.name_of(keywords.get("name", values.get("first")))
+            if stage is not None and not stages and not self.is_none(stage):
+                yield Unknown(f"{self.place(node)} defines a fixture in a stage named at run time")
+            yield Defines(name, stages[0] if stages else None, self.line(node))
+        elif method in ("modify", "get"):
+            yield Touches(self.name_of(keywords.get("name", values.get("first"))), modifies=method == "modify")
+        elif method == "update":
+            yield Defines(self.names_in(values.get("first", keywords.get("values"))), None, self.line(node))
+
+    # ---- what a piece of source stands for ---------------------------------------------------------------------------
+
+    def is_me(self, node: ast.expr) -> bool:
+        return bool(self.me) and isinstance(node, ast.Name) and node.id == self.me
+
+    def holds_me(self, node: ast.expr) -> bool:
+        """The object itself, or a list, dict or ``*args`` that holds it."""
+        if isinstance(node, ast.Starred):
+            arguments = self.tree.args
+            return (
+                not self.me
+                and isinstance(node.value, ast.Name)
+                and node.value.id == getattr(arguments.vararg, "arg", "")
+            )
+        inner = [*getattr(node, "elts", ()), *(getattr(node, "values", ()) if isinstance(node, ast.Dict) else ())]
+        return self.is_me(node) or any(map(self.holds_me, inner))
+
+    def is_fixtures(self, node: ast.expr) -> bool:
+        """``self.fixtures``, ``extensible.fixtures``, or the parameter of a hook."""
+        if isinstance(node, ast.Attribute):
+            return node.attr == "fixtures"
+        return isinstance(node, ast.Name) and node.id == "fixtures"
+
+    def is_staged(self, node: ast.expr) -> bool:
+        bare = isinstance(node, ast.Name) and node.id == "staged"
+        return bare or (isinstance(node, ast.Attribute) and node.attr == "staged" and self.is_me(node.value))
+
+    def is_none(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Constant) and node.value is None
+
+    def is_harmless(self, node: ast.expr) -> bool:
+        """A builtin, which opens no stages; getattr with a name made at run time may call anything."""
+        return isinstance(node, ast.Name) and node.id != "getattr" and hasattr(builtins, node.id)
+
+    def own_method(self, node: ast.expr) -> FunctionType | None:
+        """The method that ``self.x`` or ``super().x`` is, unless it is one of the core's own."""
+        if not isinstance(node, ast.Attribute):
+            return None
+        if self.is_me(node.value):
+            found = method(self.owner, node.attr)
+        elif isinstance(node.value, ast.Call) and getattr(node.value.func, "id", None) == "super":
+            found = self.inherited(node.attr)
+        else:
+            return None
+        return None if found is None or found.__module__.startswith("train_manager.core.") else found
+
+    def inherited(self, name: str) -> FunctionType | None:
+        """The next method of this name, after the class that holds this function."""
+        later = iter(self.owner.__mro__)
+        for cls in later:
+            if method(cls, self.function.__name__) is self.function and self.function.__name__ in vars(cls):
+                break
+        return next((method(cls, name) for cls in later if name in vars(cls)), None)
+
+    def name_of(self, node: ast.expr | None) -> Names:
+        return frozenset(self.constants(node)) or frozenset({ANYTHING})
+
+    def constants(self, node: ast.expr | None) -> tuple[str, ...]:
+        """The strings that an expression may be; none where that cannot be told."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return (node.value,)
+        if isinstance(node, ast.IfExp):
+            both = self.constants(node.body), self.constants(node.orelse)
+            return both[0] + both[1] if all(both) else ()
+        if isinstance(node, ast.Name) and not self.is_local(node.id):
+            value = self.function.__globals__.get(node.id)
+            return (value,) if isinstance(value, str) else ()
+        if isinstance(node, ast.Name) and self.is_known(node.id):
+            local = [self.constants(value) for value in self.assigned(node.id)]
+            return tuple(name for names in local for name in names) if all(local) else ()
+        return ()
+
+    def names_in(self, node: ast.expr | None) -> Names:
+        """The keys of a dict that is written down, directly or in a local variable."""
+        if node is None or self.is_none(node):
+            return frozenset()
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            parts = [self.name_of(key) if key is not None else self.names_in(value) for key, value in pairs]
+            return frozenset().union(*parts)
+        if isinstance(node, ast.IfExp):
+            return self.names_in(node.body) | self.names_in(node.orelse)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            return self.names_in(node.left) | self.names_in(node.right)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "dict" and not node.args:
+            return frozenset(keyword.arg or ANYTHING for keyword in node.keywords)
+        if isinstance(node, ast.Name) and self.is_known(node.id) and not self.is_handed_on(node.id):
+            return frozenset().union(*map(self.names_in, self.assigned(node.id)), self.keys_added(node.id))
+        return frozenset({ANYTHING})
+
+    def assigned(self, name: str) -> list[ast.expr]:
+        """What is assigned to a local variable, all over the function."""
+        return self.values.get(name, [])
+
+    def keys_added(self, name: str) -> Names:
+        """Keys that are written into a local dict: ``given["train_dir"] = ...``."""
+        targets = [
+            target
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Subscript) and getattr(target.value, "id", None) == name
+        ]
+        return frozenset().union(*(self.name_of(target.slice) for target in targets))
+
+    def is_local(self, name: str) -> bool:
+        code = self.function.__code__
+        return name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+
+    def is_known(self, name: str) -> bool:
+        """Whether a local variable gets its value from plain assignments alone; a parameter comes from outside."""
+        bound = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id == name]
+        stores = sum(isinstance(node.ctx, ast.Store) for node in bound)
+        parameters = {node.arg for node in ast.walk(self.tree) if isinstance(node, ast.arg)}
+        return 0 < stores == len(self.assigned(name)) and name not in parameters
+
+    def is_handed_on(self, name: str) -> bool:
+        """Whether a local dict may be written out of sight: by a method of it, or by what it is given to."""
+        used = {id(node): node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id == name}
+        for node in ast.walk(self.tree):
+            children = {id(child) for child in ast.iter_child_nodes(node)}
+            if not children.intersection(used):
+                continue
+            reads = isinstance(node, ast.Attribute) and node.attr in ("get", "items", "keys", "values", "copy")
+            given = isinstance(node, ast.Call) and (self.is_staged(node.func) or self.is_update(node.func))
+            bound = isinstance(node, ast.Assign) and id(node.value) not in used
+            if not (
+                reads or given or bound or isinstance(node, ast.Subscript | ast.Compare | ast.Dict | ast.AnnAssign)
+            ):
+                return True
+        return False
+
+    def is_update(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr == "update" and self.is_fixtures(node.value)
+
+    def place(self, node: ast.AST) -> str:
+        return f"{self.function.__qualname__} ({self.line(node)})"
+
+    def line(self, node: Any) -> str:
+        code = self.function.__code__
+        return f"{shown_path(code.co_filename)}:{code.co_firstlineno + node.lineno - 1}"

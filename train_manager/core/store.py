@@ -1,0 +1,188 @@
+"""All changes of the state: scopes open and close, fixtures are defined, modified, promised.
+
+``Stage`` opens and closes scopes here, ``Fixtures`` is the face that users see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, final
+
+from train_manager.core import refusals
+from train_manager.core.alive import Promised
+from train_manager.core.scope import Caller, Definer, Scope, strand
+from train_manager.core.state import State
+
+
+@final
+class Store(State):
+    """The state, and what may be done to it."""
+
+    # ---- scopes ------------------------------------------------------------------------------------------------
+
+    def open_scope(self, scope: Scope, given: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None) -> None:
+        """Make ``scope`` the innermost and define its first fixtures; on an error nothing has changed."""
+        self.require_own_strand()
+        scope.parent = self.innermost
+        scope.depth = scope.parent.depth + 1 if scope.parent else 1
+        scope.same_name = self.opened.get(scope.name)
+        if scope.same_name is not None:
+            self._remember_hidden(scope.same_name, scope)
+        try:
+            if scope.parent is None:
+                self.strand = strand()
+            self.innermost = self.alive["stage"] = self.opened[scope.name] = scope
+            scope.is_open = True
+            for name in scope.hidden:
+                del self.alive[name]
+            for name in scope.hidden_promised:
+                del self.alive.promised[name]
+            for name, value in (given or {}).items():
+                self.define(name, value, scope, scope.opened_at)
+            for name, value in (defaults or {}).items():
+                if not self.alive.has(name):
+                    self.define(name, value, scope, scope.opened_at)
+        except BaseException:
+            self.close_scope(scope)
+            raise
+
+    def close_scope(self, scope: Scope) -> None:
+        """End the innermost scope: its fixtures die, what it hid is back.
+
+        Until the last steps it can be done again: Ctrl-C may have cut it short.
+        """
+        for name in scope.owned:
+            self.alive.pop(name, None)
+            self.took[name] = scope.name
+        for name in scope.promised:
+            self.alive.promised.pop(name, None)
+            self.took[name] = scope.name
+        self.alive.update(scope.hidden)
+        self.alive.promised.update(scope.hidden_promised)
+        if scope.same_name is None:
+            self.opened.pop(scope.name, None)
+        else:
+            self.opened[scope.name] = scope.same_name
+        if scope.parent is None:
+            self.strand = None
+        scope.is_open = False
+        self.innermost = self.alive["stage"] = scope.parent
+        scope.hidden, scope.hidden_promised, scope.promised = {}, {}, ()
+        scope.same_name = None
+
+    def _remember_hidden(self, outer: Scope, inner: Scope) -> None:
+        """What the outer stage of a recursion owns is put aside, until the inner one closes."""
+        inner.hidden = {name: self.alive[name] for name in outer.owned}
+        promised = self.alive.promised
+        inner.hidden_promised = {name: promised[name] for name in outer.promised if name in promised}
+
+    # ---- values ------------------------------------------------------------------------------------------------
+
+    def define(self, name: str, value: Any, scope: Scope | None, definer: Definer) -> None:
+        """Give a scope a fixture of its own.
+
+        Raises:
+            FixtureExists: the name is alive, or always there.
+            NoStageOpen: there is no scope.
+        """
+        self.require_own_strand()
+        if scope is None:
+            raise refusals.no_stage(self, name, definer)
+        if self.alive.has(name) or (scope is not self.innermost and self.is_hidden(name, scope)):
+            raise refusals.exists(self, name, definer)
+        self.alive[name] = value
+        scope.owned[name] = definer
+
+    def modify(self, name: str, value: Any, definer: Definer) -> None:
+        """Change a live fixture; its owner stays.
+
+        Raises:
+            FixtureNotFound: it is not alive.
+            FixtureExists: it is always there.
+            NoStageOpen: no stage is open.
+        """
+        self.require_own_strand()
+        if self.innermost is None:
+            raise refusals.no_stage(self, name, definer)
+        if name in self.always_there:
+            raise refusals.reserved(self, name, definer)
+        if name in self.alive:
+            self.alive[name] = value
+        elif name in self.alive.promised:  # then nobody need compute it any more
+            self.fulfil(name, value, self.alive.promised[name].scope, definer)
+        else:
+            raise refusals.not_found(self, name, f"{refusals.who(definer)} modifies", refusals.where(definer))
+
+    def provide(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
+        """Define a fixture, or renew it where the same hook has defined it before in the same open stage."""
+        if name in self.alive and scope.owned.get(name) is definer:
+            self.alive[name] = value
+        else:
+            self.define(name, value, scope, definer)
+
+    # ---- provided fixtures ---------------------------------------------------------------------------------------
+
+    def promise(self, scope: Scope, promises: Mapping[str, Promised]) -> None:
+        """Let fixtures be computed on demand, as long as the scope is open.
+
+        Raises:
+            FixtureExists: a name is alive already.
+        """
+        for name, promised in promises.items():
+            if self.alive.has(name):
+                raise refusals.exists(self, name, promised.provider)
+        self.alive.promised.update(promises)
+        scope.promised = tuple(promises)
+
+    def fulfil(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
+        """Keep a promise: the value is a fixture of its scope now."""
+        self.alive.promised.pop(name, None)  # it is gone where the provider has written it itself
+        self.alive[name] = value
+        scope.owned[name] = definer
+
+    @contextmanager
+    def asking(self, request: str, caller: Caller) -> Iterator[None]:
+        """While a provider is being computed; an error can then tell the chain of requests."""
+        before, self.running = self.running, caller
+        asker = [f"{before.label} ({before.call.defined_at})"] if before is not None and not self.requests else []
+        depth = len(self.requests)
+        self.requests += [*asker, request]
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(f"in fixture {request}")
+            raise
+        finally:
+            del self.requests[depth:]
+            self.running = before
+
+    def require_life(self, name: str, scope: Scope, caller: Caller) -> None:
+        """Refuse that something owned by ``scope`` is made of what dies before it.
+
+        Raises:
+            FixtureNotFound: the name belongs to a stage inside ``scope``.
+        """
+        owner = self.owner_of(name)
+        if owner is not None and owner.depth > scope.depth:
+            raise refusals.shorter_lived(self, name, owner, scope, caller)
+
+    # ---- who may touch it ------------------------------------------------------------------------------------------
+
+    def require_own_strand(self) -> None:
+        """Refuse another thread or task than the one that opened the stages.
+
+        Raises:
+            StageError: it is another one.
+        """
+        if self.strand is not None and self.strand != strand():
+            raise refusals.other_strand(self)
+
+    def require_declared(self, name: str, site: Definer) -> None:
+        """With ``strict``, refuse a hook's write of what it does not declare.
+
+        Raises:
+            HookError: naming the hook and the decorator it lacks.
+        """
+        if self.strict and self.running is not None and name not in self.running.written:
+            raise refusals.undeclared(self, name, self.running, site)
