@@ -8,6 +8,10 @@ from typing import Any, Protocol, final
 from train_manager.core.scope import Caller, Scope
 
 
+class NotAlive(KeyError):
+    """A look-up found nothing; whoever looked makes a FixtureNotFound of it, which says who asked."""
+
+
 class Promised(Protocol):
     """A provided fixture of an open stage that nobody has asked for yet; calling it computes the value."""
 
@@ -36,7 +40,10 @@ class Alive(dict[str, Any]):
         self.promised: dict[str, Promised] = {}
 
     def __missing__(self, name: str) -> Any:
-        return self.promised[name]()
+        promised = self.promised.get(name)
+        if promised is None:
+            raise NotAlive(name)
+        return promised()
 
     def has(self, name: object) -> bool:
         """Whether a look-up would find it; computes nothing."""

@@ -18,7 +18,6 @@ from train_manager.core.fixtures import Fixtures
 from train_manager.core.hook import Hook
 from train_manager.core.outside import load
 from train_manager.core.registry import Registry
-from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.signature import NamedCall
 from train_manager.core.source import line_of, site_of
 from train_manager.core.stage import Stage
@@ -128,7 +127,8 @@ class Extensible:
             FixtureExists: one of ``fixtures`` is alive already.
             StageError: the name cannot be a stage's, or a hook of this object is running.
         """
-        return self._stage(sys._getframe(1), name, fixtures, defaults)
+        frame = sys._getframe(1)
+        return Stage(name, (frame.f_code, frame.f_lasti), self._store, self._registry, fixtures, defaults)
 
     def call_by_name(self, function: Callable[..., R]) -> R:
         """Call a function with the live fixtures that its parameters name, as hooks are called.
@@ -250,17 +250,6 @@ class Extensible:
         whole = stage_tree(type(self), plans.__getitem__)
         return [hook for hook in unopened(self._registry.hooks, whole) if hook.stage not in plans]
 
-    def _stage(
-        self,
-        frame: FrameType,
-        name: str,
-        fixtures: Mapping[str, Any] | None,
-        defaults: Mapping[str, Any] | None,
-    ) -> Stage:
-        if self._store.shares and self._store.innermost is None:
-            refuse_if_busy(self.extensions.values(), self._store)
-        return Stage(name, site_of(frame), self._store, self._registry.plans, fixtures, defaults)
-
 
 _KEPT = "_kept_extensions"
 
@@ -291,7 +280,8 @@ def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mappi
         TypeError: it stands anywhere else.
     """
     frame = sys._getframe(1)
-    return _calling_extensible(frame)._stage(frame, name, fixtures, defaults)
+    extensible = _calling_extensible(frame)
+    return Stage(name, site_of(frame), extensible._store, extensible._registry, fixtures, defaults)
 
 
 def _calling_extensible(frame: FrameType) -> Extensible:

@@ -32,6 +32,7 @@ class Hook:
         always: it runs after a failure too.
         priority: its place among those that nothing else orders, lowest first.
         writes: the fixtures that its return value goes to.
+        everywhere: it belongs to every stage.
     """
 
     side: str
@@ -41,11 +42,7 @@ class Hook:
     always: bool
     priority: int
     writes: tuple[Write, ...]
-
-    @property
-    def everywhere(self) -> bool:
-        """Whether it belongs to every stage."""
-        return self.stage == EVERY_STAGE
+    everywhere: bool
 
     @property
     def label(self) -> str:
@@ -107,7 +104,7 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> 
     if unknowable and not marks.always:
         refuse(holder, name, f"wants {unknowable[0]!r}, which only an @always hook gets", "mark it @always")
     rank = default_priority if marks.priority is None else marks.priority
-    return Hook(side, stage, owner, call, marks.always, rank, marks.writes)
+    return Hook(side, stage, owner, call, marks.always, rank, marks.writes, stage == EVERY_STAGE)
 
 
 def _refuse_generator(holder: object, name: str, side: str, stage: str) -> None:

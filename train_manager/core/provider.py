@@ -120,7 +120,7 @@ class Promise:
 
     def _entered(self, generator: Generator[Any, None, None]) -> Any:
         for value in generator:
-            self.scope.suspended.append((self.provider, generator))
+            self.scope.suspended = (*self.scope.suspended, (self.provider, generator))
             return value
         raise _misused(self.provider, "did not yield a value")
 

@@ -29,13 +29,14 @@ def where(definer: Definer) -> str:
 def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureNotFound:
     """For a name that is not alive: its stage took it along, a recursion hides it, or it never was."""
     alive = state.names()
-    nearest = near(name, [*alive, *state.took])
+    nearest = near(name, {*alive, *(gone for names in state.left.values() for gone in names)})
+    stage = state.took(name)
     if state.is_hidden(name):
         what = "which the inner stage of a recursion hides"
         cure = "it is back when the inner stage ends; hand it down with `staged(name, {...})`"
-    elif name in state.took:
-        what = f"which ended with stage {state.took[name]!r}"
-        cure = f"ask for it inside stage {state.took[name]!r}, or define it in a stage around both"
+    elif stage is not None:
+        what = f"which ended with stage {stage!r}"
+        cure = f"ask for it inside stage {stage!r}, or define it in a stage around both"
     else:
         what = "which no open stage provides"
         cure = _nearest(state, nearest)
@@ -151,5 +152,5 @@ def _nearest(state: State, nearest: tuple[str, ...]) -> str:
     if not nearest:
         return "no stage has defined it so far; a parameter with a default may be absent"
     gone = not state.alive.has(nearest[0])
-    lived = f" it lived in stage {state.took[nearest[0]]!r}, which has closed" if gone else ""
+    lived = f" it lived in stage {state.took(nearest[0])!r}, which has closed" if gone else ""
     return did_you_mean(nearest) + lived

@@ -6,7 +6,9 @@ It knows names, never values: values live in ``Fixtures`` alone, so that nothing
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from threading import get_ident
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from train_manager.core.source import Site
@@ -41,36 +43,33 @@ class Scope:
     Attributes:
         name: the stage's name.
         path: names of the open stages, outermost first, this one last.
-        depth: how many stages are open, this one included.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "depth",
-        "hidden",
-        "hidden_promised",
-        "is_open",
-        "name",
-        "opened_at",
-        "owned",
-        "parent",
-        "promised",
-        "same_name",
-        "suspended",
-    )
+    __slots__ = ("__dict__", "__weakref__", "is_open", "name", "opened_at", "owned", "parent")
+
+    # What few stages need stands here as a default, so that opening one does not set it.
+    same_name: Scope | None = None
+    """The enclosing stage of this name, in a recursion."""
+    hidden: Mapping[str, Any] = MappingProxyType({})
+    """What `same_name` owns, put aside until this one ends."""
+    hidden_promised: Mapping[str, Any] = MappingProxyType({})
+    """The same of what it promises."""
+    promised: tuple[str, ...] = ()
+    """Names that are computed on demand."""
+    suspended: tuple[tuple[Any, Any], ...] = ()
+    """Hooks and providers that go on when the stage ends, the last one first."""
 
     def __init__(self, name: str, opened_at: Site) -> None:
         self.name = name
         self.opened_at = opened_at
         self.parent: Scope | None = None
-        self.same_name: Scope | None = None  # the enclosing stage of this name, in a recursion
-        self.depth = 0
-        self.is_open = False
+        self.is_open: bool | None = None  # None: not yet
         self.owned: dict[str, Definer] = {}  # name -> where it was defined, or by which hook or provider
-        self.hidden: dict[str, Any] = {}  # what `same_name` owns, put aside until this one ends
-        self.promised: tuple[str, ...] = ()  # names that are computed on demand
-        self.hidden_promised: dict[str, Any] = {}  # of `same_name`, like `hidden`
-        self.suspended: list[tuple[Any, Any]] = []  # hooks and providers that go on when the stage ends
+
+    @property
+    def depth(self) -> int:
+        """How many stages are open, this one included."""
+        return len(self.path)
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -83,7 +82,7 @@ class Scope:
 
 def strand() -> tuple[int, object]:
     """Who is running: this thread, and the asyncio task in it. A scope belongs to the one that opened it."""
-    asyncio = sys.modules.get("asyncio")  # where nobody imported it there are no tasks
+    asyncio: Any = sys.modules.get("asyncio")  # where nobody imported it there are no tasks
     if asyncio is None or asyncio._get_running_loop() is None:
         return get_ident(), None
     return get_ident(), asyncio.current_task()

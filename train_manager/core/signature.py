@@ -8,10 +8,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from inspect import Parameter
+from operator import itemgetter
 from typing import Any, final
 
 from train_manager.core import refusals
-from train_manager.core.errors import HookError
+from train_manager.core.alive import NotAlive
+from train_manager.core.errors import FixtureNotFound, HookError
 from train_manager.core.source import line_of_function
 from train_manager.core.store import Store
 
@@ -33,13 +35,14 @@ class NamedCall:
     Attributes:
         required: names that must be there.
         optional: names with a default, which is used when they are absent.
+        by_position: all its parameters are required and can be given in their order.
         takes_rest: it has ``**kwargs`` and gets everything that is there.
 
     Raises:
         HookError: a parameter can't be given by name (``*args``, positional-only).
     """
 
-    __slots__ = ("defined_at", "function", "label", "optional", "required", "takes_rest")
+    __slots__ = ("_values", "by_position", "defined_at", "function", "label", "optional", "required", "takes_rest")
 
     def __init__(self, function: Callable[..., Any], label: str = "", reads: Callable[..., Any] | None = None) -> None:
         self.function = function
@@ -52,6 +55,9 @@ class NamedCall:
         self.required = tuple(p.name for p in named if p.default is Parameter.empty)
         self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
         self.takes_rest = len(named) < len(parameters)
+        self._values = itemgetter(*self.required) if self.required else tuple
+        positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
+        self.by_position = positional and not self.optional and reads is None  # a call by position takes half the time
 
     def __call__(self, store: Store) -> Any:
         """Call the function with what it asks for.
@@ -62,13 +68,35 @@ class NamedCall:
             FixtureNotFound: a required name is not alive.
         """
         alive = store.alive
-        for name in self.missing(store):
-            raise refusals.not_found(store, name, f"{self.label} wants", self.defined_at)
-        found = {name: alive[name] for name in self.required}
+        if alive.promised:  # all or nothing: none is computed for a call that cannot be made
+            for name in self.missing(store):
+                raise self.not_found(store, NotAlive(name))
+        if not self.by_position:
+            return self.function(**self._by_name(store))
+        names = self.required
+        try:
+            if not names:
+                return self.function()
+            if len(names) == 1:
+                return self.function(alive[names[0]])
+            return self.function(*self._values(alive))
+        except NotAlive as missing:
+            raise self.not_found(store, missing) from None
+
+    def _by_name(self, store: Store) -> dict[str, Any]:
+        alive = store.alive
+        try:
+            found = {name: alive[name] for name in self.required}
+        except NotAlive as missing:
+            raise self.not_found(store, missing) from None
         found.update((name, alive[name]) for name in self.optional if alive.has(name))
         if self.takes_rest:
             found.update((name, value) for name, value in alive.items() if name not in store.always_there)
-        return self.function(**found)
+        return found
+
+    def not_found(self, store: Store, missing: NotAlive) -> FixtureNotFound:
+        """The error for a required name that is not alive."""
+        return refusals.not_found(store, missing.args[0], f"{self.label} wants", self.defined_at)
 
     def missing(self, store: Store) -> list[str]:
         """The required names that are not alive."""

@@ -15,9 +15,11 @@ from train_manager.core import around
 from train_manager.core.errors import StageError
 from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
-from train_manager.core.plan import Plan, Plans
+from train_manager.core.plan import Plan
 from train_manager.core.provider import Provider, clean_up, promises
-from train_manager.core.scope import Scope
+from train_manager.core.registry import Registry
+from train_manager.core.scope import Scope, strand
+from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.skip import SkipStage
 from train_manager.core.source import Site, line_of
 from train_manager.core.state import FAILURE
@@ -33,7 +35,7 @@ class Stage(Scope):
     collected, and costs six times as much.
     """
 
-    __slots__ = ("_defaults", "_given", "_left", "_plan", "_plans", "_store")
+    __slots__ = ("_defaults", "_given", "_plan", "_registry", "_store")
 
     _plan: Plan
 
@@ -42,20 +44,25 @@ class Stage(Scope):
         name: str,
         opened_at: Site,
         store: Store,
-        plans: Plans,
+        registry: Registry,
         given: Mapping[str, Any] | None,
         defaults: Mapping[str, Any] | None,
     ) -> None:
-        super().__init__(name, opened_at)
+        self.name = name  # all that a Scope sets, written out: every stage pays for a call of its __init__
+        self.opened_at = opened_at
+        self.is_open = None
+        self.owned = {}
         self._store = store
-        self._plans = plans
+        self._registry = registry
         self._given = given
         self._defaults = defaults
-        self._left = False
 
     def __enter__(self) -> Stage:
-        self._refuse_opening()
-        self._plan = self._plans[self.name]
+        if self.is_open is not None or self._store.running is not None:
+            self._refuse_opening()
+        if self._store.shares and self._store.innermost is None:
+            refuse_if_busy(self._registry.extensions.values(), self._store)
+        self._plan = self._registry.plans[self.name]
         given, defaults = self._given, self._defaults
         self._given = self._defaults = None  # `with` keeps this object; the values must not outlive the stage
         self._store.open_scope(self, given, defaults)
@@ -82,9 +89,13 @@ class Stage(Scope):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._left:  # an outer stage has unwound this one, and said so
+        if self.is_open is False:  # an outer stage has unwound this one, and said so
             return
-        self._store.require_own_strand()
+        if self._store.strand != strand():
+            self._store.require_own_strand()
+        if error is None and self._store.innermost is self and not self._plan.post and not self.suspended:
+            self._store.close_scope(self)  # nothing is left to do
+            return
         failures = Failures(self.name, error)
         while self._store.innermost is not self:
             self._unwind_inner(failures)
@@ -101,13 +112,22 @@ class Stage(Scope):
     def _end(self, failures: Failures) -> None:
         """Post hooks, around-hooks in reverse, and then, whatever they did, the end of the fixtures."""
         try:
+            failed = bool(failures)
             for hook in self._plan.post:
-                if hook.always or not failures:
-                    self._guarded(failures, self._call, hook)
+                if failed:
+                    if hook.always:
+                        self._guarded(failures, self._call, hook)
+                    continue
+                try:
+                    self._call(hook)
+                except BaseException as raised:
+                    failures.add(raised)
+                    failed = True
             while self.suspended:
-                self._guarded(failures, self._resume, *self.suspended.pop(), failures.first())
+                *rest, (caller, generator) = self.suspended
+                self.suspended = tuple(rest)
+                self._guarded(failures, self._resume, caller, generator, failures.first())
         finally:
-            self._left = True
             self._store.close_scope(self)
 
     def _guarded(self, failures: Failures, do: Callable[..., None], *args: Any) -> None:
@@ -141,13 +161,21 @@ class Stage(Scope):
     # ---- hooks -------------------------------------------------------------------------------------------------
 
     def _call(self, hook: Hook) -> Any:
-        """Call a hook with the fixtures it names; one for every stage only where they are alive."""
+        """Call a hook with the fixtures it names, and hand on what it returns; its error says which hook it was."""
         if hook.everywhere and not self._is_alive(hook):
             return None
-        returned = self._run(hook, hook.call, self._store)
-        if hook.writes:
-            self._run(hook, write, self._store, hook, self, returned)
-        return returned
+        store = self._store
+        store.running = hook
+        try:
+            returned = hook.call(store)
+            if hook.writes:
+                write(store, hook, self, returned)
+            return returned
+        except BaseException as error:
+            self._note(error, hook)
+            raise
+        finally:
+            store.running = None
 
     def _is_alive(self, hook: Hook) -> bool:
         """Whether all that a hook asks for and modifies is alive."""
@@ -158,7 +186,7 @@ class Stage(Scope):
         generator = self._call(hook)
         if generator is not None:  # None: it is for every stage, and what it asks for is not alive here
             self._run(hook, around.enter, hook, generator)
-            self.suspended.append((hook, generator))
+            self.suspended = (*self.suspended, (hook, generator))
 
     def _resume(self, suspended: Hook | Provider, generator: Any, error: BaseException | None) -> None:
         """Let a hook or a provider do what stands after its yield."""
@@ -173,14 +201,17 @@ class Stage(Scope):
         try:
             return step(*args)
         except BaseException as error:
-            kind = "hook" if isinstance(caller, Hook) else "fixture"
-            error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
+            self._note(error, caller)
             raise
         finally:
             self._store.running = None
 
+    def _note(self, error: BaseException, caller: Hook | Provider) -> None:
+        kind = "hook" if isinstance(caller, Hook) else "fixture"
+        error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
+
     def _refuse_opening(self) -> None:
-        if self.is_open or self._left:
+        if self.is_open is not None:
             what = f"stage {self.name!r} was opened a second time from one `staged(...)`"
             cure = "call `self.staged(...)` anew in each `with`"
         elif self._store.running is not None:

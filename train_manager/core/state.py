@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from train_manager.core.alive import Alive
-from train_manager.core.scope import Caller, Scope
+from train_manager.core.scope import Caller, Definer, Scope
 
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None while nothing has failed."""
@@ -27,7 +27,7 @@ class State:
         always_there: names that need no stage and that nobody may write.
         innermost: the innermost open scope.
         opened: the innermost open scope of each stage name.
-        took: for a name that was alive once, the stage that took it along.
+        left: for each stage that has closed, what it owned the last time: names without values.
         running: the hook or provider that is being called.
         requests: the providers that are being computed, the first asked for first.
         strict: hooks may write only what they declare.
@@ -40,7 +40,7 @@ class State:
         self.always_there = frozenset({*self.alive, *ALWAYS_THERE})
         self.innermost: Scope | None = None
         self.opened: dict[str, Scope] = {}
-        self.took: dict[str, str] = {}
+        self.left: dict[str, Mapping[str, Definer]] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []
         self.strict = False
@@ -55,6 +55,10 @@ class State:
     def names(self) -> list[str]:
         """What is alive, the always-there names left out."""
         return [name for name in self.alive.names() if name not in self.always_there]
+
+    def took(self, name: str) -> str | None:
+        """The stage that took a name along as it closed; None where none has."""
+        return next((stage for stage in reversed(self.left) if name in self.left[stage]), None)
 
     def is_hidden(self, name: str, owner: Scope | None = None) -> bool:
         """Whether a recursion inside ``owner`` (None: anywhere) has put this name aside: it will be back."""

@@ -23,26 +23,30 @@ class Store(State):
 
     def open_scope(self, scope: Scope, given: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None) -> None:
         """Make ``scope`` the innermost and define its first fixtures; on an error nothing has changed."""
-        self.require_own_strand()
-        scope.parent = self.innermost
-        scope.depth = scope.parent.depth + 1 if scope.parent else 1
-        scope.same_name = self.opened.get(scope.name)
-        if scope.same_name is not None:
-            self._remember_hidden(scope.same_name, scope)
+        here = strand()
+        parent = scope.parent = self.innermost
+        if parent is not None and here != self.strand:
+            self.require_own_strand()
+        if scope.name in self.opened:
+            self._remember_hidden(self.opened[scope.name], scope)
         try:
-            if scope.parent is None:
-                self.strand = strand()
-            self.innermost = self.alive["stage"] = self.opened[scope.name] = scope
+            self.strand = here
+            alive = self.alive
+            self.innermost = alive["stage"] = self.opened[scope.name] = scope
             scope.is_open = True
-            for name in scope.hidden:
-                del self.alive[name]
-            for name in scope.hidden_promised:
-                del self.alive.promised[name]
-            for name, value in (given or {}).items():
-                self.define(name, value, scope, scope.opened_at)
-            for name, value in (defaults or {}).items():
-                if not self.alive.has(name):
-                    self.define(name, value, scope, scope.opened_at)
+            if scope.same_name is not None:
+                self._hide(scope)
+            if given:
+                promised, owned, site = alive.promised, scope.owned, scope.opened_at
+                for name in given:  # what `define` does, written out: it is in the path of every stage
+                    if name in alive or name in promised:
+                        raise refusals.exists(self, name, site)
+                    owned[name] = site
+                    alive[name] = given[name]
+            if defaults:
+                for name in defaults:
+                    if not alive.has(name):
+                        self.define(name, defaults[name], scope, scope.opened_at)
         except BaseException:
             self.close_scope(scope)
             raise
@@ -52,30 +56,45 @@ class Store(State):
 
         Until the last steps it can be done again: Ctrl-C may have cut it short.
         """
+        alive = self.alive
         for name in scope.owned:
-            self.alive.pop(name, None)
-            self.took[name] = scope.name
-        for name in scope.promised:
-            self.alive.promised.pop(name, None)
-            self.took[name] = scope.name
-        self.alive.update(scope.hidden)
-        self.alive.promised.update(scope.hidden_promised)
+            alive.pop(name, None)
+        self.left[scope.name] = scope.owned
+        if scope.promised:
+            self._break_promises(scope)
         if scope.same_name is None:
             self.opened.pop(scope.name, None)
         else:
-            self.opened[scope.name] = scope.same_name
+            self._unhide(scope)
         if scope.parent is None:
             self.strand = None
         scope.is_open = False
-        self.innermost = self.alive["stage"] = scope.parent
-        scope.hidden, scope.hidden_promised, scope.promised = {}, {}, ()
-        scope.same_name = None
+        self.innermost = alive["stage"] = scope.parent
 
     def _remember_hidden(self, outer: Scope, inner: Scope) -> None:
         """What the outer stage of a recursion owns is put aside, until the inner one closes."""
-        inner.hidden = {name: self.alive[name] for name in outer.owned}
         promised = self.alive.promised
+        inner.same_name = outer
+        inner.hidden = {name: self.alive[name] for name in outer.owned}
         inner.hidden_promised = {name: promised[name] for name in outer.promised if name in promised}
+
+    def _hide(self, scope: Scope) -> None:
+        for name in scope.hidden:
+            del self.alive[name]
+        for name in scope.hidden_promised:
+            del self.alive.promised[name]
+
+    def _unhide(self, scope: Scope) -> None:
+        assert scope.same_name is not None, "only a recursion hides"
+        self.alive.update(scope.hidden)
+        self.alive.promised.update(scope.hidden_promised)
+        self.opened[scope.name] = scope.same_name
+        scope.hidden = scope.hidden_promised = {}
+
+    def _break_promises(self, scope: Scope) -> None:
+        for name in scope.promised:
+            self.alive.promised.pop(name, None)
+            scope.owned.setdefault(name, scope.opened_at)  # so that an error can say where it lived
 
     # ---- values ------------------------------------------------------------------------------------------------
 
