@@ -1,7 +1,4 @@
-"""Row T46: the faults O2 to O15 of an earlier implementation, beaten.
-
-O1, a misspelt hook that is never called, is found by the check before the first step, which comes later.
-"""
+"""Row T46: the faults O1 to O15 of an earlier implementation, beaten."""
 
 from __future__ import annotations
 
@@ -11,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureExists, FixtureNotFound, always
+from train_manager import CheckError, Extensible, Extension, FixtureExists, FixtureNotFound, always
+
+
+def test_o01_a_misspelt_hook_is_an_error_before_the_first_stage() -> None:
+    class Worker(Extensible):
+        def work(self) -> None:
+            with self.staged("stage_one"):
+                pass
+
+    class Watcher(Extension):
+        def pre_stge_one(self) -> None: ...
+
+    with pytest.raises(CheckError, match="did you mean 'stage_one'"):
+        Worker([Watcher()]).check()
 
 
 def test_o02_a_hook_that_asks_for_an_unknown_fixture_is_told_by_name_with_what_is_alive() -> None:
@@ -98,7 +108,7 @@ def test_o09_the_stages_are_clean_after_a_refused_fixture() -> None:
 
 
 def test_o10_a_hook_that_asks_for_a_value_only_cannot_change_the_fixture() -> None:
-    """Reading is the default; the declared ways to write (`@provides`, `@modifies`) and `strict` come later."""
+    """Reading is the default; the declared ways to write are `@provides` and `@modifies`."""
 
     class Rebinding(Extension):
         def pre_step(self, loss: float) -> float:
