@@ -7,8 +7,8 @@ from types import FunctionType
 from typing import Any
 
 from train_manager import Extensible
+from train_manager.core.literals import ANYTHING, method
 from train_manager.core.outline import (
-    ANYTHING,
     Calls,
     Defines,
     Loops,
@@ -16,7 +16,6 @@ from train_manager.core.outline import (
     Touches,
     Unknown,
     Yields,
-    method,
     outline,
 )
 

@@ -27,6 +27,7 @@ Its files in the order a value travels; each imports only those above it:
     failures      which exception comes out when several meet
     around        a hook that is entered before the stage and left after it
     stage         the `with` block that does it all
+    literals      what a piece of source stands for
     outline       what a method does with stages, read from its source
     tree          the stages of a class, walked without running them
     check         mistakes found before the first stage

@@ -14,7 +14,7 @@ from train_manager.core.errors import (
     near,
 )
 from train_manager.core.hook import Hook
-from train_manager.core.outline import ANYTHING
+from train_manager.core.literals import ANYTHING
 from train_manager.core.provider import Provider, chosen
 from train_manager.core.tree import Place, Tree, modified_inside, writes_inside
 

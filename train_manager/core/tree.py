@@ -15,19 +15,17 @@ from types import FunctionType
 from typing import final
 
 from train_manager.core.hook import SIDES, Hook
+from train_manager.core.literals import ANYTHING, Names, method
 from train_manager.core.marks import marks_of
 from train_manager.core.outline import (
-    ANYTHING,
     Calls,
     Defines,
     Loops,
-    Names,
     Node,
     Opens,
     Touches,
     Unknown,
     Yields,
-    method,
     outline,
 )
 from train_manager.core.plan import Plan
