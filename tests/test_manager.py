@@ -32,6 +32,7 @@ from train_manager import (
     TrainManager,
     always,
     fixture,
+    modifies,
 )
 from train_manager.testing import Recorder, tiny_manager
 
@@ -2057,3 +2058,17 @@ def test_the_manager_is_a_fixture_by_two_names() -> None:
     tm.eval()
 
     assert seen == [(tm, tm)]
+
+
+def test_what_hooks_make_of_the_results_of_an_evaluation_is_what_eval_returns() -> None:
+    class Doubled(Extension):
+        @modifies("eval_result")
+        def post_eval_step_epoch(self, eval_result: dict[str, float]) -> dict[str, float]:
+            return {"loss": 1.0, "accuracy": 0.5}
+
+        @modifies("eval_results")
+        def post_eval(self, eval_results: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+            return {**eval_results, "copy": eval_results["valid"]}
+
+    expected = {"loss": 1.0, "accuracy": 0.5}
+    assert tiny_manager(Doubled()).eval() == {"valid": expected, "copy": expected}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -367,22 +367,24 @@ class TrainManager(Extensible):
         results: dict[str, EvalResult] = {}
         if not self.eval_data:
             return results
-        with self.mode(training=False), preserved_random_state(), self.staged("eval"):
+        with self.mode(training=False), preserved_random_state(), self.staged("eval") as stage:
             for name, data in self.eval_data.items():
                 result = self._eval_step_epoch(name, data)
                 if result is not None:
                     results[name] = result
             self.fixtures["eval_results"] = results
-        return results
+            stage.keep("eval_results")
+        return cast("dict[str, EvalResult]", stage.kept["eval_results"])
 
     @skippable("eval_step_epoch")
     def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
-        with self.staged("eval_step_epoch", {"datasource_name": name}):
+        with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss = WeightedMean()
             for batch in self._eval_batches(name, data):
                 self._eval_step_batch(batch, mean_loss)
-            result = self.fixtures["eval_result"] = {"loss": mean_loss.value()}
-        return result
+            self.fixtures["eval_result"] = {"loss": mean_loss.value()}
+            stage.keep("eval_result")  # as hooks will have left it
+        return cast(EvalResult, stage.kept["eval_result"])
 
     @skippable("eval_step_batch")
     def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean) -> None:

@@ -72,3 +72,9 @@ def test_an_extension_keeps_state_as_any_object_does() -> None:
     counter = Counter()
     counter.post_step()
     assert counter.count == 1
+
+
+def test_one_extension_without_a_list_is_refused() -> None:
+    with pytest.raises(HookError) as error:
+        named(Extension())  # type: ignore[arg-type]
+    assert str(error.value) == "extensions is one Extension\n  give a list: extensions=[Extension()]"

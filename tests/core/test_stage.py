@@ -476,3 +476,16 @@ def test_a_refused_definition_as_the_stage_opens_runs_no_hook() -> None:
         with pytest.raises(FixtureExists), extensible.staged("step", {"x": 2}):
             log.append("body")
         assert log == []
+
+
+def test_what_is_kept_is_what_the_last_hook_made_of_it_and_nothing_else_outlives_the_stage() -> None:
+    extensible = Extensible([Extension.of(post_step=lambda fixtures: fixtures.modify("x", 2))])
+    with extensible.staged("step", {"x": 1, "y": 1}) as stage:
+        stage.keep("x")
+    assert dict(stage.kept) == {"x": 2}
+
+
+def test_a_stage_without_hooks_keeps_what_it_is_asked_to() -> None:
+    with Extensible().staged("step", {"x": 1}) as stage:
+        stage.keep("x")
+    assert stage.kept["x"] == 1

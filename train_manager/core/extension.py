@@ -76,6 +76,9 @@ def named(extensions: Extensions | None) -> dict[str, Extension]:
     """
     if isinstance(extensions, Mapping):
         return {name: checked(extension) for name, extension in extensions.items()}
+    if extensions is not None and not hasattr(extensions, "__iter__"):
+        kind = type(extensions).__name__
+        raise HookError(f"extensions is one {kind}", name="extensions", cure=f"give a list: extensions=[{kind}()]")
     found: dict[str, Extension] = {}
     for extension in extensions or ():
         found[free_name(checked(extension), found)] = extension

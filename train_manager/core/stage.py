@@ -8,7 +8,7 @@ After a failure anywhere on this way only ``@always`` hooks still run; around-ho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, final
 
 from train_manager.core import around
@@ -38,6 +38,8 @@ class Stage(Scope):
     __slots__ = ("_defaults", "_given", "_plan", "_registry", "_store")
 
     _plan: Plan
+    kept: Mapping[str, Any] = MappingProxyType({})
+    """The fixtures that outlive the stage because its opener has asked for them."""
 
     def __init__(
         self,
@@ -93,7 +95,8 @@ class Stage(Scope):
             return
         if self._store.strand != strand():
             self._store.require_own_strand()
-        if error is None and self._store.innermost is self and not self._plan.post and not self.suspended:
+        unattended = not (self._plan.post or self.suspended or self.kept)
+        if error is None and unattended and self._store.innermost is self:
             self._store.close_scope(self)  # nothing is left to do
             return
         failures = Failures(self.name, error)
@@ -106,6 +109,24 @@ class Stage(Scope):
                 raise outcome
             finally:
                 del outcome  # its traceback knows this frame, and would keep it and all that it saw alive
+
+    def keep(self, name: str) -> None:
+        """Hand a fixture out of the stage: ``kept[name]`` is, after the end, what the last hook has made of it.
+
+        >>> from train_manager import Extensible, Extension, modifies
+        >>> class Rounded(Extension):
+        ...     @modifies("result")
+        ...     def post_measure(self, result):
+        ...         return round(result, 1)
+        >>> class Meter(Extensible):
+        ...     def measure(self):
+        ...         with self.staged("measure", {"result": 0.3333}) as stage:
+        ...             stage.keep("result")
+        ...         return stage.kept["result"]
+        >>> Meter([Rounded()]).measure()
+        0.3
+        """
+        self.kept = {**self.kept, name: None}
 
     # ---- the end -----------------------------------------------------------------------------------------------
 
@@ -128,6 +149,8 @@ class Stage(Scope):
                 self.suspended = tuple(rest)
                 self._guarded(failures, self._resume, caller, generator, failures.first())
         finally:
+            if self.kept:
+                self.kept = {name: self._store.alive.get(name) for name in self.kept}
             self._store.close_scope(self)
 
     def _guarded(self, failures: Failures, do: Callable[..., None], *args: Any) -> None:
