@@ -2072,3 +2072,38 @@ def test_what_hooks_make_of_the_results_of_an_evaluation_is_what_eval_returns() 
 
     expected = {"loss": 1.0, "accuracy": 0.5}
     assert tiny_manager(Doubled()).eval() == {"valid": expected, "copy": expected}
+
+
+@pytest.mark.parametrize("name", ["loss", "backward_loss"])
+def test_a_loss_that_a_hook_made_a_number_is_refused_before_backward(name: str) -> None:
+    stage = "post_train_loss_forward" if name == "loss" else "pre_train_backward"
+    with pytest.raises(InputError) as error:
+        tiny_manager(At(stage, modifies(name)(lambda: 0.5))).train()
+    assert str(error.value) == f"{name} is a float, not a tensor: the hook that modified it must return a tensor"
+
+
+def test_a_batch_size_that_is_none_is_refused_before_the_step() -> None:
+    class Sized(TrainManager):
+        def get_true_batch_size(self) -> int:
+            return 0
+
+    tm = Sized(model=nn.Linear(1, 1), loss=F.mse_loss, optimizer=AdamW, train_data=[(torch.ones(2, 1),) * 2])
+    with pytest.raises(InputError, match=r"get_true_batch_size returned 0"):
+        tm.train()
+    assert tm.step_num == 0
+
+
+def test_a_mistake_in_an_extension_that_is_added_during_a_run_says_when_it_was_found() -> None:
+    tm = tiny_manager()
+    with tm.run(), pytest.raises(CheckError) as error:
+        tm.add_extension(post_train_stp_batch=lambda: None)
+    first = str(error.value).splitlines()[0]
+    assert first.endswith(", found as an extension was added or removed")
+
+
+def test_a_train_dir_that_is_a_file_is_refused_as_the_run_opens(tmp_path: Path) -> None:
+    tm = tiny_manager()
+    tm.train_dir = tmp_path / "file"
+    tm.train_dir.touch()
+    with pytest.raises(InputError, match="where a file is in the way"):
+        tm.train()

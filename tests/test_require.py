@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -377,4 +378,49 @@ def test_a_batch_without_targets_is_named_by_its_type() -> None:
     assert str(require.no_targets({"x": 1})) == (
         "the loss wants targets, and a batch (dict) has none: it is no pair\n"
         "  override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)"
+    )
+
+
+# ---- what hooks and overrides hand back --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (-1, "-1"), (2.5, "2.5"), (None, "None"), (True, "True"), ("3", "'3'")]
+)
+def test_a_batch_size_is_a_whole_number_of_examples(value: Any, shown: str) -> None:
+    assert refusal(lambda: require.batch_size(value)) == (
+        f"get_true_batch_size returned {shown}\n  return how many examples the batch has, a whole number, 1 or more"
+    )
+
+
+@pytest.mark.parametrize("value", [3, np.int64(3), torch.tensor(3)])
+def test_a_batch_size_may_be_a_whole_number_of_another_kind(value: Any) -> None:
+    assert require.batch_size(value) == 3
+
+
+def test_a_loss_that_a_hook_made_a_number_is_refused() -> None:
+    assert refusal(lambda: require.still_tensor(0.5, "backward_loss")) == (
+        "backward_loss is a float, not a tensor: the hook that modified it must return a tensor"
+    )
+
+
+def test_an_optimizer_of_no_parameters_is_refused() -> None:
+    assert refusal(lambda: require.optimizer(AdamW, nn.Identity(), None)) == (
+        "Identity has no parameters to make an optimizer of\n"
+        "  leave the optimizer out, or give one of the parameters that are to be trained"
+    )
+
+
+def test_a_train_dir_is_a_path() -> None:
+    assert refusal(lambda: require.train_dir(5)) == (  # type: ignore[arg-type]
+        'train_dir is 5\n  give a path: train_dir="runs/first"'
+    )
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_train_dir_is_no_file(tmp_path: Path, below: str) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert refusal(lambda: require.folder(path / below)) == (
+        f"train_dir is {str(path / below)!r}, where a file is in the way\n  give the path of a folder"
     )

@@ -109,7 +109,7 @@ class TrainManager(Extensible):
             None if steps_per_epoch is None else require.count(steps_per_epoch, "steps_per_epoch", at_least=1)
         )
         self.seed = None if seed is None else require.count(seed, "seed", at_least=0)
-        self.train_dir = None if train_dir is None else Path(train_dir)
+        self.train_dir = require.train_dir(train_dir)
         self.epoch_num = self.step_num = self.update_num = 0
         self.stop_reason: str | None = None
         self._stop_at: str | None = None  # "step" or "epoch", once somebody has asked for it
@@ -149,7 +149,8 @@ class TrainManager(Extensible):
         """Evaluate every set of ``eval_data``, now.
 
         Returns:
-            For each set its results, ``{"valid": {"loss": 0.31}}``; means are over examples.
+            For each set its results, ``{"valid": {"loss": 0.31}}``; means are over examples, and nan
+            for a set whose batches were all skipped.
 
         Raises:
             StageError: a batch is alive; in a hook, call ``eval_soon``.
@@ -324,7 +325,7 @@ class TrainManager(Extensible):
             self._define_batch_parts()
             self._train_model_forward()
             self._train_loss_forward()
-            self.fixtures["backward_loss"] = self.fixtures["loss"]
+            self.fixtures["backward_loss"] = require.still_tensor(self.fixtures["loss"], "loss")
             self._train_backward()
             self._train_optimizer_step()
             losses.append(self.fixtures["loss"], step=self.step_num + 1)
@@ -345,8 +346,9 @@ class TrainManager(Extensible):
     @skippable("train_backward")
     def _train_backward(self) -> None:
         with self.staged("train_backward"):
+            backward_loss = require.still_tensor(self.fixtures["backward_loss"], "backward_loss")
             self._has_gradients = True
-            self.fixtures["backward_loss"].backward()
+            backward_loss.backward()
 
     @skippable("train_optimizer_step")
     def _train_optimizer_step(self) -> None:
@@ -413,7 +415,7 @@ class TrainManager(Extensible):
             self._checked[entry] = self.check(entry)
         require.train_dir_where_needed(self._registry.hooks, self.train_dir is not None)
         if self.train_dir is not None:
-            self.train_dir.mkdir(parents=True, exist_ok=True)
+            require.folder(self.train_dir)
         if self.seed is not None and not self._has_run:
             seed_all(self.seed)
         self.stop_reason = self._stop_at = None
@@ -460,7 +462,7 @@ class TrainManager(Extensible):
             self.fixtures["inputs"] = parts["inputs"]
         if "targets" in parts:
             self.fixtures["targets"] = parts["targets"]
-        self.fixtures["true_batch_size"] = self.call_by_name(self.get_true_batch_size)
+        self.fixtures["true_batch_size"] = require.batch_size(self.call_by_name(self.get_true_batch_size))
 
     def _count(self, name: str) -> None:
         counted = vars(self)[name] = vars(self)[name] + 1
@@ -481,7 +483,7 @@ class TrainManager(Extensible):
     def _approve_extensions(self) -> None:
         super()._approve_extensions()
         if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
-            self.check()
+            self._check(None, found_when="as an extension was added or removed")
 
     def _report_unreached(self) -> None:
         """Where not all stages could be read from the source, mistakes can only be told at the end."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import operator
+import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -61,7 +63,17 @@ def optimizer(
             cure="give a torch optimizer, or a callable that makes one of the parameters",
         )
     # A list, which the callable can walk more than once: a second pass over a generator would find nothing.
-    found = value if isinstance(value, Optimizer) else value(list(model.parameters()))
+    parameters = list(model.parameters())
+    try:
+        found = value if isinstance(value, Optimizer) else value(parameters)
+    except ValueError as error:
+        if parameters:
+            raise
+        raise InputError(
+            f"{type(model).__name__} has no parameters to make an optimizer of",
+            name="optimizer",
+            cure="leave the optimizer out, or give one of the parameters that are to be trained",
+        ) from error
     if not hasattr(found, "param_groups"):
         raise InputError(
             f"optimizer made a {type(found).__name__}, not a torch optimizer",
@@ -104,6 +116,13 @@ def lr_schedule(value: Callable[[Optimizer], Any] | None, optimizer: Optimizer |
             cure="step it in a hook: `def post_eval(self, eval_results)`",
         )
     return schedule
+
+
+def train_dir(value: Path | str | None) -> Path | None:
+    """A path."""
+    if not (value is None or isinstance(value, str | os.PathLike)):
+        raise InputError(f"train_dir is {value!r:.60}", name="train_dir", cure='give a path: train_dir="runs/first"')
+    return None if value is None else Path(value)
 
 
 def train_data(value: Iterable[Any] | None) -> Iterable[Any] | None:
@@ -188,6 +207,18 @@ def train_dir_where_needed(hooks: Iterable[Hook], has_train_dir: bool) -> None:
         )
 
 
+def folder(path: Path) -> None:
+    """A folder at this path, made where there is none."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(
+            f"train_dir is {str(path)!r}, where a file is in the way",
+            name="train_dir",
+            cure="give the path of a folder",
+        ) from error
+
+
 # ---- during a run ------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +231,21 @@ def rows(batch: Any) -> int:
         f"a batch ({type(batch).__name__}) holds no tensor whose rows could be counted",
         name="true_batch_size",
         cure="override get_true_batch_size(self, batch)",
+    )
+
+
+def batch_size(value: Any) -> Any:
+    """A whole number of examples. One in a tensor is not looked at: reading it would wait for the GPU."""
+    if type(value) is int and value > 0:
+        return value
+    if isinstance(value, Tensor) and not value.dim() and not (value.is_floating_point() or value.dtype == torch.bool):
+        return value
+    if hasattr(value, "__index__") and not isinstance(value, Tensor | bool) and operator.index(value) > 0:
+        return operator.index(value)
+    raise InputError(
+        f"get_true_batch_size returned {value!r:.60}",
+        name="true_batch_size",
+        cure="return how many examples the batch has, a whole number, 1 or more",
     )
 
 
@@ -259,6 +305,16 @@ def training_loss(value: Tensor) -> Tensor:
             "the loss does not require grad, so nothing can be learnt from it",
             name="loss",
             cure="is it computed under no_grad or from detached tensors, or are all parameters frozen?",
+        )
+    return value
+
+
+def still_tensor(value: Any, name: str) -> Tensor:
+    """A loss that hooks have left a tensor."""
+    if not isinstance(value, Tensor):
+        raise InputError(
+            f"{name} is a {type(value).__name__}, not a tensor: the hook that modified it must return a tensor",
+            name=name,
         )
     return value
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from train_manager import CheckError, Extensible, Extension, HookError, TrainManager, provides
+from train_manager import CheckError, Extensible, Extension, HookError, InputError, TrainManager, provides
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -100,6 +100,14 @@ def test_a26_an_event_in_the_words_of_another_tool_is_refused() -> None:
 
     with pytest.raises(HookError, match=r"Handler.on_my_event looks like a hook, but would never run"):
         Loop([Handler()])
+
+
+def test_a26_an_empty_dataset_is_refused() -> None:
+    updates: list[int] = []
+    tm = tiny_manager(Extension.of(pre_train_step_batch=lambda: updates.append(1)), train_data=[])
+    with pytest.raises(InputError, match="train_data gave no batch in epoch 1"):
+        tm.train()
+    assert (updates, tm.epoch_num) == ([], 0)
 
 
 def test_a27_events_of_ones_own_are_stages() -> None:

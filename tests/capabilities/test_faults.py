@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,16 +26,22 @@ def test_o01_a_misspelt_hook_is_an_error_before_the_first_stage() -> None:
 
 
 def test_o02_a_hook_that_asks_for_an_unknown_fixture_is_told_by_name_with_what_is_alive() -> None:
-    """That it is told before the first step comes with the check."""
+    """In the run, and by the check before it."""
+
+    class Worker(Extensible):
+        def work(self) -> None:
+            with self.staged("step", {"loss": 0.3}):
+                pass
 
     class Watcher(Extension):
         def post_step(self, losses: float) -> None: ...
 
+    with pytest.raises(CheckError, match=r"Watcher.post_step wants 'losses'(.|\n)*alive +loss\n.*mean 'loss'"):
+        Worker([Watcher()]).check()
     with pytest.raises(
         FixtureNotFound, match=r"Watcher.post_step wants 'losses', which no open stage provides"
     ) as error:
-        with Extensible([Watcher()]).staged("step", {"loss": 0.3}):
-            pass
+        Worker([Watcher()]).work()
     assert (error.value.alive, error.value.nearest) == (("loss",), ("loss",))
 
 
@@ -208,3 +215,8 @@ def test_o15_the_signature_of_a_hook_is_read_when_it_is_added_and_never_again(mo
             pass
     assert at_first >= 10
     assert len(reads) == at_first
+
+
+def test_t46_each_of_the_fifteen_faults_has_a_test_of_its_number() -> None:
+    found = {int(match[1]) for name in globals() if (match := re.match(r"test_o(\d\d)_", name))}
+    assert found == set(range(1, 16))

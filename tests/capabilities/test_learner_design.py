@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import itertools
+import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,6 @@ from train_manager import (
     priority,
     provides,
 )
-from train_manager.core.outside import GROUP
 from train_manager.core.scope import Scope
 from train_manager.testing import Recorder, tiny_manager
 
@@ -303,9 +304,40 @@ def test_f09_a_permitted_hook_modifies_the_state_and_the_next_reader_sees_it() -
     assert watch.seen == [2.0]
 
 
-def test_f12_extensions_of_other_packages_are_found_in_one_entry_point_group() -> None:
-    """A package that is really there is in tests/core/test_outside.py."""
-    assert GROUP == "train_manager.extensions"
+INSTALLED = """
+from train_manager import Extension, provides
+
+class InstalledNoise(Extension):
+    @provides("noise", stage="step")
+    def pre_gradient(self, x):
+        return x / 8
+"""
+
+
+@pytest.fixture
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package as pip leaves it behind, that offers an extension by name."""
+    (tmp_path / "f12_package.py").write_text(INSTALLED)
+    info = tmp_path / "f12_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: f12-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[train_manager.extensions]\nf12_noise = f12_package:InstalledNoise\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("f12_package", None)
+
+
+@pytest.mark.usefixtures("_installed")
+def test_f12_an_extension_of_another_package_is_added_by_name_and_its_hook_runs() -> None:
+    watch = Watch()
+    learner = Learner([Add(), watch])
+    added = learner.add_extension("f12_noise")
+    learner.step()
+    assert (type(added).__name__, learner["f12_noise"]) == ("InstalledNoise", added)
+    assert watch.seen == [4.25]
+
+
+def test_f12_a_name_that_no_package_offers_is_refused() -> None:
     with pytest.raises(LookupError, match="no installed package offers an extension 'grad_noise'"):
         Learner().add_extension("grad_noise")
 
@@ -334,9 +366,44 @@ def test_f16_a_write_without_permission_is_refused() -> None:
         Learner([thief]).step()
 
 
+def interface(extensible: Extensible) -> dict[str, tuple[set[str], set[str], set[str]]]:
+    """What each stage defines, reads and modifies, as ``explain`` tells it."""
+    places = json.loads(extensible.explain(format="json"))
+    return {p["stage"]: (set(p["defines"]), set(p["reads"]), set(p["modifies"])) for p in places}
+
+
 def test_f20_explain_gives_the_interface_of_each_stage_from_its_source() -> None:
-    text = Learner().explain()
-    assert text.splitlines()[1:3] == ["step", "│  defines  x, loss"]
+    class Small(Extensible):
+        def work(self) -> None:
+            with self.staged("outer", {"x": 1}):
+                with self.staged("middle"):
+                    self.fixtures["y"] = self.fixtures["x"] + 1
+                with self.staged("last"):
+                    self.fixtures.modify("x", 3)
+
+    assert interface(Small()) == {
+        "outer": ({"x"}, set(), set()),
+        "middle": ({"y"}, {"x"}, set()),
+        "last": (set(), set(), {"x"}),
+    }
+    lines = [line.strip("│├└─ ") for line in Small().explain().splitlines()]
+    assert lines[1:] == [
+        *("outer", "defines  x", "ends     x"),
+        *("middle", "defines  y", "reads    x", "ends     y"),
+        *("last", "changes  x"),
+    ]
+
+
+def test_f20_explain_gives_the_interface_of_the_stages_of_training() -> None:
+    told = interface(tiny_manager())
+    parts = {"batch", "inputs", "targets", "true_batch_size", "prediction", "loss"}
+    assert told["train_step_batch"][0] == {*parts, "last_batch", "backward_loss"}
+    assert told["train_step_batch"][1] >= {"batch", "loss"}
+    assert told["train_model_forward"][:2] == (set(), {"inputs"})
+    assert told["train_loss_forward"][1] >= {"prediction", "targets"}
+    assert told["train_backward"][:2] == (set(), {"backward_loss"})
+    assert told["eval_step_batch"][0] == parts
+    assert told["eval_step_batch"][1] >= {"batch", "loss", "true_batch_size"}
 
 
 def test_f22_a_hook_reads_by_default_and_transforms_on_request() -> None:
@@ -358,8 +425,21 @@ def test_f26_the_state_is_the_store_of_live_fixtures() -> None:
 
 
 def test_f27_access_is_controlled_by_what_a_signature_and_its_decorators_declare() -> None:
-    hooks = Learner([Add()])._registry.hooks
-    assert [(hook.call.asks_for, hook.written) for hook in hooks] == [(("loss", "noise"), ("loss",))]
+    """Alive are x, loss and noise: the hook gets the two it names, and changes the one it may."""
+    got: list[dict[str, float]] = []
+
+    class Accesses(Extension):
+        @modifies("loss")
+        def post_gradient(self, loss: float, noise: float, fixtures: Fixtures) -> float:
+            got.append({"loss": loss, "noise": noise})
+            with pytest.raises(HookError, match=r"Accesses.post_gradient writes 'noise' without declaring it"):
+                fixtures.modify("noise", 0.0)
+            return loss + noise
+
+    after: list[tuple[float, float]] = []
+    last = Extension.of(post_step=lambda loss, noise: after.append((loss, noise)))
+    Learner([Noise(), Accesses(), last]).step()
+    assert (got, after) == ([{"loss": 4.0, "noise": 0.2}], [(4.2, 0.2)])
 
 
 def test_f28_a_hook_declares_what_it_reads_provides_and_modifies() -> None:
@@ -384,8 +464,29 @@ def test_f30_a_conflict_is_resolved_by_running_first() -> None:
     assert watch.seen == [2.2, 2.2]
 
 
-def test_f30_there_is_no_conflict_between_writers_of_different_fixtures() -> None:
-    Learner([Halve(), Noise()]).step()
+@pytest.mark.parametrize("turned", [False, True])
+def test_f30_there_is_no_conflict_between_writers_of_different_fixtures(turned: bool) -> None:
+    """They run as they were registered, and what each writes is there."""
+    log: list[str] = []
+
+    class Halves(Extension):
+        @modifies("loss")
+        def post_gradient(self, loss: float) -> float:
+            log.append("loss")
+            return loss / 2
+
+    class Doubles(Extension):
+        @modifies("x")
+        def post_gradient(self, x: float) -> float:
+            log.append("x")
+            return 2 * x
+
+    seen: list[tuple[float, float]] = []
+    writers = [Halves(), Doubles()]
+    last = Extension.of(post_gradient=lambda loss, x: seen.append((loss, x)))
+    Learner([*(writers[::-1] if turned else writers), last]).step()
+    assert log == (["x", "loss"] if turned else ["loss", "x"])
+    assert seen == [(2.0, 4.0)]
 
 
 def test_f30_an_unresolvable_conflict_is_two_providers_of_one_fixture() -> None:

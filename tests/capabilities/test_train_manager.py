@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import random
 import re
 import weakref
 from collections.abc import Callable, Generator, Iterator
@@ -19,7 +20,16 @@ from torch.nn import functional as F
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
-from train_manager import Extensible, Extension, FixtureExists, FixtureNotFound, TrainManager, always, staged
+from train_manager import (
+    CheckError,
+    Extensible,
+    Extension,
+    FixtureExists,
+    FixtureNotFound,
+    TrainManager,
+    always,
+    staged,
+)
 from train_manager.extensions import LossCurves, ProgressBar, default_extensions
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
@@ -132,7 +142,6 @@ def test_t04_hooks_name_any_subset_in_any_order_and_a_default_stands_in_for_what
 
 
 def test_t05_a_fixture_set_inside_the_stage_is_visible_to_post_hooks_only() -> None:
-    """That the check before the first step knows this comes with the check."""
     seen: list[tuple[int, int | None]] = []
 
     class Watcher(Extension):
@@ -146,6 +155,17 @@ def test_t05_a_fixture_set_inside_the_stage_is_visible_to_post_hooks_only() -> N
     with extensible.staged("step", {"given": 1}):
         extensible.fixtures["inside"] = 2
     assert seen == [(1, None), (1, 2)]
+
+
+def test_t05_the_check_knows_that_a_fixture_set_inside_the_stage_is_alive_for_post_hooks_only() -> None:
+    class Loop(Extensible):
+        def work(self) -> None:
+            with self.staged("step", {"given": 1}):
+                self.fixtures["inside"] = 2
+
+    assert Loop([Extension.of(pre_step=lambda given: None, post_step=lambda given, inside: None)]).check() == []
+    with pytest.raises(CheckError, match="wants 'inside', which is not alive at pre_step: it lives in stage 'step'"):
+        Loop([Extension.of(pre_step=lambda inside: None)]).check()
 
 
 def test_t06_a_fixture_lives_as_long_as_the_stage_that_defined_it_though_an_inner_one_modified_it() -> None:
@@ -387,6 +407,27 @@ def test_t26_a_standalone_evaluation_gives_the_same_numbers_as_one_inside_traini
     assert Evaluations.seen[-2:] == [(alone, False), (alone, True)]
 
 
+def draw() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+@pytest.mark.parametrize("source", [0, 1, 2], ids=["python", "numpy", "torch"])
+def test_t26_an_evaluation_leaves_the_random_states_as_it_found_them(source: int) -> None:
+    """So a training draws the same numbers whether it is evaluated or not; here the evaluation draws from each."""
+    drawn: list[tuple[float, float, float]] = []
+    drawing = Extension.of(pre_eval_step_batch=lambda: drawn.append(draw()))
+    tm = tiny_manager(drawing)
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    expected = draw()
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    tm.eval()
+
+    assert drawn
+    assert draw()[source] == expected[source]
+
+
 def test_t27_mode_switches_and_restores_each_submodule_also_after_an_exception() -> None:
     tm = manager(TrainManager, model=nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2).eval()))
     with pytest.raises(ValueError, match="inside"), tm.mode(training=False):
@@ -502,10 +543,25 @@ def test_t33_the_folder_of_a_run_is_a_fixture_where_extensions_write(tmp_path: P
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["epoch_1.txt", "epoch_2.txt"]
 
 
-def test_t33_the_folder_is_decided_when_the_manager_is_made(tmp_path: Path) -> None:
-    first, second = (tiny_manager(train_dir=tmp_path / name) for name in ("first", "second"))
+class Marks(Extension):
+    def post_run(self, train_dir: Path) -> None:
+        (train_dir / "done").touch()
 
-    assert (first.train_dir, second.train_dir) == (tmp_path / "first", tmp_path / "second")
+
+def test_t33_the_folder_is_decided_when_the_manager_is_made(tmp_path: Path) -> None:
+    first, second = (tiny_manager(Marks(), train_dir=tmp_path / name) for name in ("first", "second"))
+
+    first.train()
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("done")] == ["first/done"]
+    second.train()
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("done")) == ["first/done", "second/done"]
+
+
+def test_t33_the_folder_is_not_decided_at_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny_manager(Marks(), train_dir="run").train()
+
+    assert (tmp_path / "run" / "done").exists()
 
 
 def test_t12_a_training_takes_the_default_extensions(tmp_path: Path) -> None:

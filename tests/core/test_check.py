@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
 
+import train_manager
 from train_manager import (
     CheckError,
     Extensible,
@@ -21,6 +23,7 @@ from train_manager import (
     modifies,
     provides,
 )
+from train_manager import staged as part
 
 At = Callable[[str], str]
 
@@ -110,7 +113,7 @@ def test_a_fixture_that_is_dead_by_then_is_found(at: At) -> None:
         "Watcher.post_run wants 'result', which is not alive at post_run: it lives in stage 'eval'\n"
         f"  asked at     {at('dead by then')}\n"
         "  alive        epoch_num\n"
-        "  use post_eval, or let it live longer: @provides('result', stage=\"run\") there"
+        '  use post_eval; to keep it, provide it under a name of its own: @provides(..., stage="run")'
     )
 
 
@@ -1072,3 +1075,126 @@ def test_a_method_that_is_called_by_a_name_made_at_run_time_sees_what_is_alive_t
         def pre_a(self, data: int) -> None: ...
 
     assert len(Dispatching([Watcher()]).check()) == 1
+
+
+# ---- ways to write a loop that must not alarm -----------------------------------------------------------------------
+
+
+class Opening(Extensible):
+    """Its context manager is returned through two methods."""
+
+    def run(self) -> AbstractContextManager[None]:
+        return self._run()
+
+    def _run(self) -> AbstractContextManager[None]:
+        return self._new_run()
+
+    @contextmanager
+    def _new_run(self) -> Iterator[None]:
+        with self.staged("run", {"lr": 1}):
+            yield
+
+
+def test_a_context_manager_that_is_returned_through_two_methods_is_followed() -> None:
+    class Fitting(Opening):
+        def fit(self) -> None:
+            with self.run(), self.staged("own"):
+                pass
+
+    assert Fitting([Extension.of(post_own=lambda lr: None)]).check() == []
+
+
+def test_a_private_method_is_followed() -> None:
+    class Loop(Extensible):
+        def fit(self) -> None:
+            with self.staged("fit", {"lr": 1}):
+                self.__step()
+
+        def __step(self) -> None:
+            with self.staged("step"):
+                pass
+
+    assert Loop([Extension.of(post_step=lambda lr: None)]).check() == []
+
+
+def test_a_class_made_by_exec_without_a_module_is_honestly_unknown() -> None:
+    made: dict[str, Any] = {}
+    exec(
+        "from train_manager import Extensible\nclass E(Extensible):\n"
+        " def work(self):\n  with self.staged('w'):\n   pass",
+        made,
+    )
+    assert made["E"]([Extension.of(post_w=lambda: None)]).check() == ["E.work has no source to read"]
+
+
+def test_a_nested_function_counts_where_its_name_is_used() -> None:
+    class Loop(Extensible):
+        def fit(self) -> None:
+            def step() -> None:
+                with self.staged("step"):
+                    pass
+
+            other: Callable[[], None] = lambda: self.inner()  # noqa: E731
+            third = partial(self.inner)
+            with self.staged("fit", {"lr": 1}):
+                step()
+                other()
+                third()
+
+        def inner(self) -> None:
+            with self.staged("inner"):
+                pass
+
+    watching = Extension.of(post_step=lambda lr: None, post_inner=lambda lr: None)
+    assert Loop([watching]).check() == []
+
+
+def test_staged_under_another_name_is_the_same() -> None:
+    class Loop(Extensible):
+        def fit(self) -> None:
+            with part("fit"), train_manager.staged("inner"):
+                pass
+
+    assert Loop([Extension.of(post_inner=lambda: None)]).check() == []
+
+
+def test_a_bound_staged_is_said_to_be_unknown() -> None:
+    class Loop(Extensible):
+        def fit(self) -> None:
+            opened = self.staged
+            with opened("fit"):
+                pass
+
+    assert len(Loop([Extension.of(post_fit=lambda: None)]).check()) == 1
+
+
+def test_a_fixture_on_demand_that_is_asked_for_before_what_it_is_made_of_is_found() -> None:
+    class Loop(Extensible):
+        def fit(self) -> None:
+            with self.staged("fit"):
+                self.fixtures["loss"] = 1
+
+    class Asking(Extension):
+        @fixture("fit")
+        def half(self, loss: float) -> float:
+            return loss / 2
+
+        def pre_fit(self, half: float) -> None: ...
+
+    with pytest.raises(CheckError, match=r"Asking\.pre_fit asks for 'half', for which Asking\.half wants 'loss'"):
+        Loop([Asking()]).check()
+
+
+def test_a_method_that_is_called_by_name_is_held_against_what_is_alive_there() -> None:
+    class Loop(Extensible):
+        def fit(self) -> None:
+            with self.staged("fit", {"inputs": 1}):
+                self.call_by_name(self.forward)
+
+        def forward(self, inputz: int, other: int = 0) -> int:
+            return inputz + other
+
+    with pytest.raises(CheckError) as error:
+        Loop().check()
+    assert "Loop.forward wants 'inputz', which is never alive where it is called" in str(error.value)
+    assert str(error.value).endswith("did you mean 'inputs'?")

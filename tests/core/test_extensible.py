@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, ExtensionNotFound, FixtureNotFound, HookError, Skip, staged
+from train_manager import Extensible, Extension, ExtensionNotFound, FixtureNotFound, HookError, Skip, StageError, staged
 
 At = Callable[[str], str]
 
@@ -446,3 +446,77 @@ def test_a_copy_has_stages_and_hooks_of_its_own(cls: type[Working], again: Calla
     assert copied.size == 3
     assert copied["counting"].count == 1  # type: ignore[attr-defined]
     assert copied.fixtures["extensible"] is copied
+
+
+class Keeping:
+    """Like torch's Module, it gives its state out and takes it over itself."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "given_out": True}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+
+
+class WorkingKeeping(Keeping, Working):
+    pass
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_a_base_that_gives_out_its_state_is_copied_with_its_hooks(
+    again: Callable[[WorkingKeeping], WorkingKeeping],
+) -> None:
+    copied = again(WorkingKeeping([Counting()]))
+    copied.work()
+    assert copied["counting"].count == 1  # type: ignore[attr-defined]
+    assert vars(copied)["given_out"]
+
+
+def test_strict_can_be_set_on_the_object_and_is_copied() -> None:
+    class Writing(Extension):
+        def __init__(self, worker: Extensible) -> None:
+            self.worker = worker
+
+        def post_step(self) -> None:
+            self.worker.fixtures["y"] = 1
+
+    worker = Worker()
+    worker.add_extension(Writing(worker))
+    worker.work()
+    worker.strict = True
+    assert (Worker.strict, worker.strict, copy.copy(worker).strict) == (False, True, True)
+    for strict in (worker, copy.deepcopy(worker)):
+        with pytest.raises(HookError, match="writes 'y' without declaring it, which `strict` refuses"):
+            strict.work()
+    worker.strict = False
+    worker.work()
+
+
+def test_strict_on_the_class_can_be_taken_back_on_the_object() -> None:
+    class Strict(Worker):
+        strict = True
+
+    worker = Strict()
+    worker.strict = False
+    assert (Strict.strict, worker.strict, Strict().strict) == (True, False, True)
+
+
+@pytest.mark.parametrize("name", [None, 3])
+def test_a_stage_whose_name_is_no_text_is_refused(name: Any) -> None:
+    with pytest.raises(StageError) as error, Extensible().staged(name):
+        pass
+    assert str(error.value) == (
+        f"a stage cannot be called {name!r}: hooks are named after it, so it must be an identifier\n"
+        "  take another name, like 'train_step_batch'"
+    )
+
+
+def test_the_entry_of_a_check_is_a_method() -> None:
+    with pytest.raises(ValueError, match=r"^Worker has no method 'wrk': did you mean 'work'\?$"):
+        Worker().check("wrk")
+
+
+def test_a_class_in_place_of_a_list_of_extensions_is_refused() -> None:
+    with pytest.raises(HookError) as error:
+        Worker(Watcher)  # type: ignore[arg-type]
+    assert str(error.value) == "extensions is the class Watcher\n  give a list: extensions=[Watcher()]"

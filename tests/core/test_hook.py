@@ -372,3 +372,22 @@ def test_a_context_manager_around_a_stage_is_refused_at_the_latest_when_it_runs(
         f"  asked at     {at('wrapped around hook')}\n"
         "  an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
     )
+
+
+def test_a_priority_on_what_is_no_hook_is_refused(at: At) -> None:
+    class Helper(Extension):
+        @hook_priority(1)  # priority of a helper
+        def helper(self) -> None: ...
+
+    assert refusal(Helper()) == (
+        "Helper.helper is marked as a hook, but its name is not a hook's\n"
+        f"  asked at     {at('priority of a helper')}\n"
+        "  hooks are called pre_<stage>, post_<stage> or around_<stage>"
+    )
+
+
+def test_an_extension_whose_priority_is_no_number_is_refused() -> None:
+    class Late(Extension):
+        priority = "high"  # type: ignore[assignment]
+
+    assert refusal(Late()) == "Late.priority is 'high'\n  give a whole number: priority = -1"

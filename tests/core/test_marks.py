@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -76,3 +77,22 @@ def test_a_hook_of_every_stage_may_not_provide() -> None:
 
     with pytest.raises(HookError, match=r"Every.pre_stage provides a fixture in every stage"):
         Extensible([Every()])
+
+
+def unused() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (lambda: fixture(unused), '@fixture takes the name of a stage: @fixture("train_step_batch")'),  # type: ignore[arg-type]
+        (lambda: fixture(3), '@fixture takes the name of a stage: @fixture("train_step_batch")'),  # type: ignore[arg-type]
+        (lambda: priority(unused), "@priority takes a whole number: @priority(-1)"),  # type: ignore[arg-type]
+        (lambda: priority("a"), "@priority takes a whole number: @priority(-1)"),  # type: ignore[arg-type]
+        (lambda: provides(unused), '@provides takes the names of fixtures: @provides("loss")'),  # type: ignore[arg-type]
+    ],
+)
+def test_a_decorator_without_its_argument_is_refused(mark: Callable[[], object], message: str) -> None:
+    with pytest.raises(HookError) as error:
+        mark()
+    assert str(error.value) == message

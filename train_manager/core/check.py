@@ -16,6 +16,7 @@ from train_manager.core.errors import (
 from train_manager.core.hook import Hook
 from train_manager.core.literals import ANYTHING
 from train_manager.core.provider import Provider, chosen
+from train_manager.core.source import line_of_function
 from train_manager.core.tree import Place, Tree, modified_inside, writes_inside
 
 
@@ -43,10 +44,12 @@ def mistakes(
     found: list[TrainManagerError] = []
     for hook in hooks:
         found += _of_hook(hook, whole, entered, known)
+        found += _asked_too_early(hook, entered, providers, known)
         found += _undeclared(hook, whole) if strict else ()
     for provider in providers:
         found += _of_provider(provider, whole, entered, known)
     found += _circles(providers, whole)
+    found += _of_calls_by_name(entered, known)
     return found
 
 
@@ -75,6 +78,21 @@ def _of_hook(hook: Hook, whole: Tree, entered: Tree, known: frozenset[str]) -> I
         if places and name not in known and not any(place.knows(hook.side, name) for place in places):
             verb = "wants" if name in hook.call.required else "modifies"
             yield _never_alive(hook, f"{hook.label} {verb}", name, places, entered, known, hook.side)
+
+
+def _asked_too_early(
+    hook: Hook, entered: Tree, providers: Sequence[Provider], known: frozenset[str]
+) -> Iterator[TrainManagerError]:
+    """A fixture on demand that a hook asks for before what it is made of is alive."""
+    stages = entered.stages()
+    for provider in (provider for provider in providers if provider.name in hook.call.required):
+        places = [place for place in stages.get(hook.stage, []) if provider.stage in place.path]
+        for name in provider.call.required:
+            ever = any(place.knows("post", name) for place in stages.get(provider.stage, []))
+            here = name in known or any(place.knows(hook.side, name) for place in places)
+            if places and ever and not here:
+                asks = f"{hook.label} asks for {provider.name!r}, for which {provider.label} wants"
+                yield _never_alive(hook, asks, name, places, entered, known, hook.side)
 
 
 def _of_every_stage_hook(hook: Hook, entered: Tree, known: frozenset[str]) -> Iterator[TrainManagerError]:
@@ -125,6 +143,22 @@ def _of_provider(provider: Provider, whole: Tree, entered: Tree, known: frozense
     for name in provider.call.required:
         if places and name not in known and not any(place.knows("post", name) for place in places):
             yield _never_alive(provider, f"{provider.label} wants", name, places, entered, known, "post")
+
+
+def _of_calls_by_name(entered: Tree, known: frozenset[str]) -> Iterator[TrainManagerError]:
+    """Methods that the loop calls by fixture names, with a name that is alive at none of the calls."""
+    for (function, name), alive in entered.called_by_name.items():
+        if name not in known and name not in alive and ANYTHING not in alive:
+            nearest = near(name, alive)
+            yield FixtureNotFound(
+                f"{function.__qualname__} wants {name!r}, which is never alive where it is called",
+                name=name,
+                asked_by=function.__qualname__,
+                asked_at=line_of_function(function),
+                alive=alive - known,
+                nearest=nearest,
+                cure=did_you_mean(nearest) or "nobody defines it; give the parameter a default if it may be absent",
+            )
 
 
 def _circles(providers: Sequence[Provider], whole: Tree) -> Iterator[TrainManagerError]:
@@ -224,9 +258,13 @@ def _lifetime_cure(asker: Hook | Provider, name: str, places: Sequence[Place], o
     inside = {owner.path[-1] for owner in owners for place in places if place.path == owner.path[: len(place.path)]}
     if isinstance(asker, Provider):
         return f'provide it there: @fixture("{owners[0].path[-1]}")'
+    if around and asker.side == "post":
+        return "it is defined later: hook a stage that ends after that"
     if around:
         return f"it is defined later: use post_{asker.stage}, or a stage after that"
     if inside:
         stage = min(inside)
-        return f'use post_{stage}, or let it live longer: @provides({name!r}, stage="{asker.stage}") there'
+        return (
+            f'use post_{stage}; to keep it, provide it under a name of its own: @provides(..., stage="{asker.stage}")'
+        )
     return f"that is another branch: use post_{owners[0].path[-1]}, or define it in a stage around both"

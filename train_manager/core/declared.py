@@ -1,4 +1,4 @@
-"""The class attribute ``extensions``: a list or dict on the class, a view of what is there now on an object."""
+"""Class attributes that mean more on an object: ``extensions`` is a view of what is there now, ``strict`` a switch."""
 
 from __future__ import annotations
 
@@ -25,3 +25,18 @@ class Declared:
             name="extensions",
             cure="declare them on the class, pass them to the constructor, or call add_extension(...)",
         )
+
+
+@final
+class Switch:
+    """``strict``: what the class says, until it is set on the object."""
+
+    def __init__(self, value: bool) -> None:
+        self._value = value
+
+    def __get__(self, holder: Any, owner: type) -> bool:
+        return self._value if holder is None else vars(holder).get("strict", self._value)
+
+    def __set__(self, holder: Any, value: bool) -> None:
+        vars(holder)["strict"] = holder._store.strict = value
+        holder._checked = {}  # what was found without it

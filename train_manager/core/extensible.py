@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any, Self, TypeVar, cast
 
 from train_manager.core.check import mistakes, unopened
-from train_manager.core.declared import Declared
-from train_manager.core.errors import CheckError, HookError
+from train_manager.core.declared import Declared, Switch
+from train_manager.core.errors import CheckError, HookError, did_you_mean, near
 from train_manager.core.explain import described, extension_text, fixture_text, tree_text
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
@@ -53,7 +53,7 @@ class Extensible:
 
     Attributes:
         extensions: on the class, a list or dict to start with; on an object, a view of them by name.
-        strict: on the class: hooks may write only what they declare with ``@provides`` or ``@modifies``.
+        strict: on the class or the object: hooks may write only what they declare with ``@provides`` or ``@modifies``.
         fixtures: what is alive now.
 
     Args:
@@ -64,7 +64,7 @@ class Extensible:
     """
 
     extensions: Any = Declared(())
-    strict: bool = False
+    strict: Any = Switch(False)
     fixtures: Fixtures
 
     _store: Store
@@ -77,7 +77,11 @@ class Extensible:
         declared = cls.__dict__.get("extensions", Declared(()))
         if not isinstance(declared, Declared):
             cls.extensions = Declared(declared)
-        if "__setstate__" not in cls.__dict__:  # another base may have one, and come first
+        if isinstance(cls.__dict__.get("strict"), bool):
+            cls.strict = Switch(cls.__dict__["strict"])
+        if "__getstate__" not in cls.__dict__:  # another base may have one, and come first
+            cls.__getstate__ = Extensible.__getstate__  # type: ignore[method-assign]
+        if "__setstate__" not in cls.__dict__:
             cls.__setstate__ = Extensible.__setstate__  # type: ignore[method-assign]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -97,18 +101,21 @@ class Extensible:
 
     def __getstate__(self) -> dict[str, Any]:
         """What is copied or pickled: all but the state of open stages; hooks are found anew."""
-        kept = {name: value for name, value in self.__dict__.items() if name not in Extensible.__annotations__}
+        others = _of_other_bases(type(self), "__getstate__")
+        state = self.__dict__ if others is None else others(self)
+        left_out = Extensible.__annotations__.keys() - {"strict"}
+        kept = {name: value for name, value in state.items() if name not in left_out}
         return {**kept, _KEPT: dict(self._registry.extensions)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         extensions = state.pop(_KEPT)
-        others = (vars(base) for base in type(self).__mro__ if not issubclass(base, Extensible))
-        restore = next((names["__setstate__"] for names in others if "__setstate__" in names), None)
+        restore = _of_other_bases(type(self), "__setstate__")
         if restore is None:
             self.__dict__.update(state)
         else:
             restore(self, state)
+        self._store.strict = self.strict
         for name in self._registry.extensions.keys() - extensions.keys():
             self._registry.remove(name)
         self._registry.add(extensions)
@@ -162,14 +169,22 @@ class Extensible:
         Raises:
             CheckError: all mistakes at once: stages that do not exist, fixtures that are never alive where they
                 are asked for, with the nearest names.
+            ValueError: the class has no method ``entry``.
         """
+        return self._check(entry, found_when="before the first stage")
+
+    def _check(self, entry: str | None, found_when: str) -> list[str]:
+        if entry is not None and not inspect.isfunction(getattr(type(self), entry, None)):
+            methods = [name for name, _ in inspect.getmembers_static(type(self), inspect.isfunction)]
+            cure = did_you_mean(near(entry, methods)) or "give the method that a run is entered by"
+            raise ValueError(f"{type(self).__name__} has no method {entry!r}: {cure}")
         whole = stage_tree(type(self), self._registry.plans.__getitem__)
         entered = whole if entry is None else stage_tree(type(self), self._registry.plans.__getitem__, [entry])
         hooks, providers = self._registry.hooks, self._registry.providers
         found = mistakes(whole, entered, hooks, providers, self._store.always_there, strict=self.strict)
         if found:
             count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
-            raise CheckError(f"{count} in the hooks of {type(self).__name__}, found before the first stage", found)
+            raise CheckError(f"{count} in the hooks of {type(self).__name__}, found {found_when}", found)
         return list(entered.unknown)
 
     def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
@@ -252,6 +267,12 @@ class Extensible:
 
 
 _KEPT = "_kept_extensions"
+
+
+def _of_other_bases(cls: type, name: str) -> Any:
+    """The method of this name of the first base that is no Extensible; None where none has one."""
+    others = (vars(base) for base in cls.__mro__ if not issubclass(base, Extensible) and base is not object)
+    return next((names[name] for names in others if name in names), None)
 
 
 def _made(

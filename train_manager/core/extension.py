@@ -76,9 +76,10 @@ def named(extensions: Extensions | None) -> dict[str, Extension]:
     """
     if isinstance(extensions, Mapping):
         return {name: checked(extension) for name, extension in extensions.items()}
-    if extensions is not None and not hasattr(extensions, "__iter__"):
-        kind = type(extensions).__name__
-        raise HookError(f"extensions is one {kind}", name="extensions", cure=f"give a list: extensions=[{kind}()]")
+    if isinstance(extensions, type) or not (extensions is None or hasattr(extensions, "__iter__")):
+        what, cls = ("the class", extensions) if isinstance(extensions, type) else ("one", type(extensions))
+        cure = f"give a list: extensions=[{cls.__name__}()]"
+        raise HookError(f"extensions is {what} {cls.__name__}", name="extensions", cure=cure)
     found: dict[str, Extension] = {}
     for extension in extensions or ():
         found[free_name(checked(extension), found)] = extension
@@ -89,9 +90,13 @@ def checked(extension: Extension) -> Extension:
     """The extension itself, if it is one.
 
     Raises:
-        HookError: it is a class, or no Extension.
+        HookError: it is a class, or no Extension, or its priority is no number.
     """
     if isinstance(extension, Extension):
+        if not isinstance(extension.priority, int):
+            name = type(extension).__name__
+            what = f"{name}.priority is {extension.priority!r:.60}"
+            raise HookError(what, name=name, cure="give a whole number: priority = -1")
         return extension
     if isinstance(extension, type) and issubclass(extension, Extension):
         what, cure = f"{extension.__name__} is a class", f"add an instance: {extension.__name__}()"

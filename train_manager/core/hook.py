@@ -86,9 +86,10 @@ def refuse_foreign_names(holder: object, opener: type) -> None:
 def _hook_names(holder: object) -> Iterator[str]:
     for name in method_names(holder):
         side, _, stage = name.partition("_")
+        marks = marks_of(unbound(holder, name))
         if side in SIDES and stage:
             yield name
-        elif marks_of(unbound(holder, name)).writes or marks_of(unbound(holder, name)).always:
+        elif marks.writes or marks.always or marks.priority is not None:
             cure = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
             refuse(holder, name, "is marked as a hook, but its name is not a hook's", cure)
 

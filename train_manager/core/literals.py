@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,13 +46,20 @@ class SourceOf:
     owner: type
     tree: ast.FunctionDef | ast.AsyncFunctionDef
     me: str = field(init=False)
+    used: set[str] = field(init=False)  # names that are read anywhere
+    nested: dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]] = field(init=False)  # functions defined inside
+    open_names: set[str] = field(init=False, default_factory=set)  # local functions that are being read
     values: dict[str, list[ast.expr]] = field(init=False)  # what is assigned to each local variable
 
     def __post_init__(self) -> None:
         arguments = [*self.tree.args.posonlyargs, *self.tree.args.args]
         self.me = arguments[0].arg if arguments else ""
-        self.values = {}
+        self.values, self.nested, self.used = {}, {}, set()
         for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self.used.add(node.id)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node is not self.tree:
+                self.nested.setdefault(node.name, []).append(node)
             targets = node.targets if isinstance(node, ast.Assign) else []
             targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
             value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
@@ -91,8 +99,24 @@ class SourceOf:
         return isinstance(node, ast.Name) and node.id == "fixtures"
 
     def is_staged(self, node: ast.expr) -> bool:
-        bare = isinstance(node, ast.Name) and node.id == "staged"
-        return bare or (isinstance(node, ast.Attribute) and node.attr == "staged" and self.is_me(node.value))
+        if isinstance(node, ast.Name):
+            return node.id == "staged" or self.is_bare_staged(self.outer(node.id))
+        if not isinstance(node, ast.Attribute) or node.attr != "staged" or not isinstance(node.value, ast.Name):
+            return False
+        module = self.outer(node.value.id)
+        return self.is_me(node.value) or self.is_bare_staged(getattr(module, "staged", None))
+
+    def outer(self, name: str) -> Any:
+        """What a name that is not local means: in the functions around, or in the module; None where nothing."""
+        free = self.function.__code__.co_freevars
+        if name in free and self.function.__closure__:
+            with contextlib.suppress(ValueError):  # not filled yet
+                return self.function.__closure__[free.index(name)].cell_contents
+        return self.function.__globals__.get(name)
+
+    def is_bare_staged(self, value: object) -> bool:
+        """Whether it is the library's own function, under whatever name."""
+        return getattr(value, "__module__", None) == "train_manager.core.extensible" and isinstance(value, FunctionType)
 
     def is_none(self, node: ast.expr) -> bool:
         return isinstance(node, ast.Constant) and node.value is None
@@ -106,12 +130,18 @@ class SourceOf:
         if not isinstance(node, ast.Attribute):
             return None
         if self.is_me(node.value):
-            found = method(self.owner, node.attr)
+            found = method(self.owner, self.mangled(node.attr))
         elif isinstance(node.value, ast.Call) and getattr(node.value.func, "id", None) == "super":
             found = self.inherited(node.attr)
         else:
             return None
-        return None if found is None or found.__module__.startswith("train_manager.core.") else found
+        module = "" if found is None else found.__module__ or ""
+        return None if module.startswith("train_manager.core.") else found
+
+    def mangled(self, name: str) -> str:
+        """The name under which a private method of the class that holds this function is kept: ``__x`` -> ``_A__x``."""
+        holder = self.function.__qualname__.split(".")[-2:][0].lstrip("_")
+        return f"_{holder}{name}" if name.startswith("__") and not name.endswith("__") else name
 
     def inherited(self, name: str) -> FunctionType | None:
         """The next method of this name, after the class that holds this function."""

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, final
 
+from train_manager.core.errors import HookError
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -72,6 +74,8 @@ def priority(value: int) -> Callable[[Function], Function]:
     ...     def post_train_step_batch(self):
     ...         print("after the hooks of other extensions")
     """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise HookError("@priority takes a whole number: @priority(-1)", name="priority")
     return lambda hook: _marked(hook, replace(marks_of(hook), priority=value))
 
 
@@ -130,13 +134,15 @@ def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Funct
         stage: the stage that owns it.
         override: it takes the place of another one of this name and stage, which is refused otherwise.
     """
+    if not isinstance(stage, str):
+        raise HookError('@fixture takes the name of a stage: @fixture("train_step_batch")', name="fixture")
     return lambda method: _marked(method, replace(marks_of(method), fixture_of=stage, overrides=override))
 
 
 def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Callable[[Function], Function]:
     if not names or not all(isinstance(name, str) for name in names):
         what = "provides" if defines else "modifies"
-        raise TypeError(f'@{what} takes the names of fixtures: @{what}("loss")')
+        raise HookError(f'@{what} takes the names of fixtures: @{what}("loss")', name=what)
     writes = tuple(Write(name, defines, stage) for name in names)
     # decorators apply from below, and the returned tuple is read from above
     return lambda hook: _marked(hook, replace(marks_of(hook), writes=writes + marks_of(hook).writes))

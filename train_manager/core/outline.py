@@ -50,6 +50,7 @@ class Touches:
 
     names: Names
     modifies: bool
+    by: FunctionType | None = None  # the method that is called with them, by name
 
 
 @final
@@ -137,7 +138,7 @@ def _wrappers(function: FunctionType, owner: type) -> Iterator[FunctionType]:
         outer = vars(cls).get(function.__name__)
         if callable(outer) and inspect.unwrap(outer) is function:
             while outer is not function:
-                if isinstance(outer, FunctionType) and not outer.__module__.startswith("train_manager."):
+                if isinstance(outer, FunctionType) and not (outer.__module__ or "").startswith("train_manager."):
                     yield outer
                 outer = getattr(outer, "__wrapped__", function)
 
@@ -163,7 +164,8 @@ class _Reader(SourceOf):
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             yield from self.assignment(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from self.block(node.body)  # a nested function: as if it ran where it stands
+            if node.name not in self.used:  # a nested function counts where its name is used
+                yield from self.block(node.body)
         elif isinstance(node, ast.ClassDef):
             return
         else:
@@ -191,6 +193,8 @@ class _Reader(SourceOf):
             yield from self.arguments(context)
             yield Calls(called, tuple(self.with_items(rest, body)))
         else:
+            if self.is_me(context):
+                yield Unknown(f"{self.place(context)} enters `{self.me}` itself")
             yield from self.expression(context)
             yield from self.with_items(rest, body)
 
@@ -218,11 +222,19 @@ class _Reader(SourceOf):
             if isinstance(node, ast.Call) and (called := self.own_method(node.func)) is not None
         ]
         inside: tuple[Node, ...] = (Loops(body),)
+        iterates = method(self.owner, "__iter__") if self.is_me(iterated) else None
+        makers += [iterates] if iterates is not None else []
         for maker in reversed(makers):
             inside = (Calls(maker, inside),)
         if not makers:
             yield from self.expression(iterated)
         yield from inside
+
+    def own_generators(self, node: ast.expr) -> list[FunctionType]:
+        """Methods of the object that are called to make what an expression holds."""
+        sources = [node, *self.local_values(node)]
+        calls = (part for source in sources for part in ast.walk(source) if isinstance(part, ast.Call))
+        return [found for call in calls if (found := self.own_method(call.func)) is not None]
 
     def local_values(self, node: ast.AST) -> list[ast.expr]:
         """What a local variable may be."""
@@ -236,6 +248,8 @@ class _Reader(SourceOf):
             if self.is_fixtures(node.value) and any(getattr(t, "id", "fixtures") != "fixtures" for t in targets):
                 yield Unknown(f"{self.place(node)} gives `fixtures` another name")
             local = all(isinstance(target, ast.Name) for target in targets)
+            if local and isinstance(node.value, ast.Lambda):
+                return  # like a nested function
             if self.bound_methods(node.value) and not local:
                 yield Unknown(f"{self.place(node)} keeps a bound method")
             if not (self.bound_methods(node.value) and local and isinstance(node.value, ast.Attribute | ast.IfExp)):
@@ -270,17 +284,33 @@ class _Reader(SourceOf):
             yield from inside
         elif isinstance(node, ast.Attribute) and self.is_me(node.value):
             found = self.own_method(node)
+            if node.attr == "staged":
+                yield Unknown(f"{self.place(node)} gives `{self.me}.staged` another name")
             if found is not None:  # a property, or a bound method that is handed on
                 if self.function.__name__ == "__init__" and not self.is_property(node):
                     yield Unknown(f"{self.place(node)} keeps a bound method")
                 yield Calls(found)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            for value in self.assigned(node.id):
-                if isinstance(value, ast.Attribute | ast.IfExp):
-                    yield from map(Calls, self.bound_methods(value))
+            yield from self.behind(node.id)
         else:
             for child in ast.iter_child_nodes(node):
                 yield from self.child(child)
+
+    def behind(self, name: str) -> Iterator[Node]:
+        """What may run where a local name is used: a nested function, a lambda, a method under another name."""
+        if name in self.open_names:  # it uses itself
+            return
+        self.open_names.add(name)
+        for value in self.assigned(name):
+            if isinstance(value, ast.Attribute | ast.IfExp):
+                yield from map(Calls, self.bound_methods(value))
+            elif isinstance(value, ast.Lambda):
+                yield from self.expression(value.body)
+            elif isinstance(value, ast.Call):  # partial(self.step)
+                yield from map(Calls, (found for part in value.args for found in self.bound_methods(part)))
+        for function in self.nested.get(name, ()):
+            yield from self.block(function.body)
+        self.open_names.discard(name)
 
     def call(self, node: ast.Call) -> Iterator[Node]:
         called = self.own_method(node.func)
@@ -289,6 +319,9 @@ class _Reader(SourceOf):
         elif isinstance(node.func, ast.Attribute) and self.is_fixtures(node.func.value):
             yield from self.arguments(node)
             yield from self.fixture_call(node, node.func.attr)
+        elif self.is_me(node.func) and (called_itself := method(self.owner, "__call__")) is not None:
+            yield from self.arguments(node)
+            yield Calls(called_itself)
         elif called is not None:
             yield from self.arguments(node)
             yield Calls(called)
@@ -299,6 +332,8 @@ class _Reader(SourceOf):
             yield from self.arguments(node)
             yield from self.handed_on(node)
             yield from self.called_by_name(node)
+            if getattr(node.func, "id", None) == "next" and any(map(self.own_generators, node.args)):
+                yield Unknown(f"{self.place(node)} runs a generator bit by bit")
 
     def called_by_name(self, node: ast.Call) -> Iterator[Node]:
         """``self.call_by_name(self.x)`` reads what the parameters of ``x`` name."""
@@ -306,7 +341,7 @@ class _Reader(SourceOf):
             for argument in node.args:
                 if (called := self.own_method(argument)) is not None:
                     names = list(inspect.signature(called).parameters)[1:]
-                    yield Touches(frozenset(names), modifies=False)
+                    yield Touches(frozenset(names), modifies=False, by=called)
 
     def arguments(self, node: ast.Call) -> Iterator[Node]:
         for argument in (*node.args, *(keyword.value for keyword in node.keywords)):

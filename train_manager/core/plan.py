@@ -87,8 +87,8 @@ class Plans(dict[str, Plan]):
 def _refuse_name(stage: str) -> None:
     if stage == EVERY_STAGE:
         what = "a stage cannot be called 'stage', the name of the hooks of every stage"
-    elif not stage.isidentifier():
+    elif not (isinstance(stage, str) and stage.isidentifier()):
         what = f"a stage cannot be called {stage!r}: hooks are named after it, so it must be an identifier"
     else:
         return
-    raise StageError(what, name=stage, cure="take another name, like 'train_step_batch'")
+    raise StageError(what, name=str(stage), cure="take another name, like 'train_step_batch'")

@@ -7,12 +7,12 @@ there) and follows the outlines; hooks and providers add what they define on the
 from __future__ import annotations
 
 import inspect
-import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
-from typing import final
+from typing import Any, final
 
 from train_manager.core.hook import SIDES, Hook
 from train_manager.core.literals import ANYTHING, Names, method
@@ -33,6 +33,7 @@ from train_manager.core.plan import Plan
 Path = tuple[str, ...]
 DOORS = frozenset({"fixtures", "extensible", "train_manager"})  # through which a hook can write what it likes
 MOST_STEPS = 50_000  # a class that is read whole takes some hundred; methods that all call each other, without end
+STANDARD = sysconfig.get_path("stdlib")
 NEVER_LOOKED_INTO = "train_manager.core."  # the core's own methods open no stages of their own
 
 
@@ -73,6 +74,8 @@ class Tree:
     places: dict[Path, Place] = field(default_factory=dict)
     unknown: dict[str, None] = field(default_factory=dict)  # a set that keeps its order
     any_stage: bool = False  # stages may open whose names are not known
+    called_by_name: dict[tuple[Any, str], set[str]] = field(default_factory=dict)
+    """For each method that is called by fixture names, and each that it requires: all that may be alive there."""
     leaked: set[str] = field(default_factory=set)  # alive where unknown code runs, which may call any method
     cut_short: bool = False  # the walk was given up: anything may be alive anywhere
 
@@ -124,10 +127,10 @@ def _own_functions(owner: type) -> dict[str, FunctionType]:
 
 
 def _is_relevant(function: FunctionType) -> bool:
-    if function.__module__.startswith(NEVER_LOOKED_INTO):
-        return False
-    package = function.__module__.partition(".")[0]
-    return package != "torch" and package not in sys.stdlib_module_names
+    module = function.__module__ or ""  # a class made by exec has none
+    file = function.__code__.co_filename
+    is_standard = file.startswith("<frozen ") or (file.startswith(STANDARD) and "site-packages" not in file)
+    return not is_standard and not module.startswith((NEVER_LOOKED_INTO, "torch."))
 
 
 def _is_hook_or_provider(name: str, function: FunctionType) -> bool:
@@ -274,11 +277,21 @@ class _Walk:
         self, node: Calls, inner: Iterable[Node], callers: tuple[FunctionType, ...], body: partial[None]
     ) -> None:
         """A method without `yield`, entered by `with`: what it calls may return the context manager."""
-        makers = [called for called in _called_by(inner) if _yields(outline(called, self.owner), self.owner)]
+        makers = self.makers(inner, {*callers, node.function})
         if not makers:
             body()
         for maker in makers:
             self.through(outline(maker, self.owner), (*callers, node.function, maker), body)
+
+    def makers(self, nodes: Iterable[Node], seen: set[FunctionType]) -> list[FunctionType]:
+        """The methods with a `yield` that these nodes call, also through others."""
+        found = []
+        for called in _called_by(nodes):
+            if called not in seen:
+                seen.add(called)
+                inner = outline(called, self.owner)
+                found += [called] if _yields(inner, self.owner) else self.makers(inner, seen)
+        return found
 
     def define(self, names: Names, stage: str | None, who: str) -> None:
         inside = [opened for opened in self.stack if stage is None or opened.place.path[-1:] == (stage,)]
@@ -295,6 +308,11 @@ class _Walk:
             place = self.stack[-1].place
             touched = place.modifies if node.modifies else place.reads
             touched |= node.names - {ANYTHING}
+        by = node.by
+        if by is not None:
+            for parameter in list(inspect.signature(by).parameters.values())[1:]:
+                if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
+                    self.tree.called_by_name.setdefault((by, parameter.name), set()).update(self.alive)
 
     def unknown(self, node: Unknown) -> None:
         self.tree.unknown.setdefault(node.what)
