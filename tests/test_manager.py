@@ -2107,3 +2107,25 @@ def test_a_train_dir_that_is_a_file_is_refused_as_the_run_opens(tmp_path: Path) 
     tm.train_dir.touch()
     with pytest.raises(InputError, match="where a file is in the way"):
         tm.train()
+
+
+def test_a_run_that_is_held_open_has_room_for_stages_of_ones_own() -> None:
+    seen: list[int] = []
+    tm = tiny_manager(Extension.of(post_gan=lambda epoch_num: seen.append(epoch_num)))
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.staged("gan"):
+            pass
+    assert seen == [1]
+
+
+def test_a_misspelt_stage_is_found_when_a_run_is_held_open_too() -> None:
+    tm = tiny_manager(Extension.of(post_train_step_bach=lambda: None))
+    with pytest.raises(CheckError, match="did you mean 'train_step_batch'"), tm.run():
+        pass
+
+
+def test_a_hook_of_no_stage_at_all_is_told_when_a_held_run_ends() -> None:
+    tm = tiny_manager(Extension.of(post_gan=lambda: None))
+    with pytest.warns(UserWarning, match=r"Hooks\.post_gan .* never ran: no stage 'gan' has opened"), tm.run():
+        pass

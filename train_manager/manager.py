@@ -412,7 +412,7 @@ class TrainManager(Extensible):
 
     def _prepare_run(self, entry: str | None) -> None:
         if entry not in self._checked:
-            self._checked[entry] = self.check(entry)
+            self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
         require.train_dir_where_needed(self._registry.hooks, self.train_dir is not None)
         if self.train_dir is not None:
             require.folder(self.train_dir)
@@ -481,9 +481,10 @@ class TrainManager(Extensible):
             self.optimizer.zero_grad(set_to_none=True)
 
     def _approve_extensions(self) -> None:
+        held = None in self._checked  # the run that is open, if there is one, is held by the user
         super()._approve_extensions()
         if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
-            self._check(None, found_when="as an extension was added or removed")
+            self._checked[None] = self._check(None, "as an extension was added or removed", outside=held)
 
     def _report_unreached(self) -> None:
         """Where not all stages could be read from the source, mistakes can only be told at the end."""

@@ -28,6 +28,7 @@ def mistakes(
     always_there: Iterable[str],
     *,
     strict: bool = False,
+    outside: bool = False,
 ) -> list[TrainManagerError]:
     """All that is wrong, as errors of their own.
 
@@ -38,12 +39,14 @@ def mistakes(
         providers: all of them.
         always_there: names that need no stage.
         strict: hooks may write only what they declare.
+        outside: code outside of the class opens stages too; then only what is nearly a stage's name is a mistake.
     """
     known = frozenset(always_there)
     providers = [provider for in_stage in chosen(list(providers)).values() for provider in in_stage.values()]
     found: list[TrainManagerError] = []
     for hook in hooks:
-        found += _of_hook(hook, whole, entered, known)
+        if not outside or near(hook.stage, whole.stages()) or hook.everywhere or hook.stage in whole.stages():
+            found += _of_hook(hook, whole, entered, known)
         found += _asked_too_early(hook, entered, providers, known)
         found += _undeclared(hook, whole) if strict else ()
     for provider in providers:

@@ -173,7 +173,7 @@ class Extensible:
         """
         return self._check(entry, found_when="before the first stage")
 
-    def _check(self, entry: str | None, found_when: str) -> list[str]:
+    def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
         if entry is not None and not inspect.isfunction(getattr(type(self), entry, None)):
             methods = [name for name, _ in inspect.getmembers_static(type(self), inspect.isfunction)]
             cure = did_you_mean(near(entry, methods)) or "give the method that a run is entered by"
@@ -181,11 +181,13 @@ class Extensible:
         whole = stage_tree(type(self), self._registry.plans.__getitem__)
         entered = whole if entry is None else stage_tree(type(self), self._registry.plans.__getitem__, [entry])
         hooks, providers = self._registry.hooks, self._registry.providers
-        found = mistakes(whole, entered, hooks, providers, self._store.always_there, strict=self.strict)
+        found = mistakes(
+            whole, entered, hooks, providers, self._store.always_there, strict=self.strict, outside=outside
+        )
         if found:
             count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
             raise CheckError(f"{count} in the hooks of {type(self).__name__}, found {found_when}", found)
-        return list(entered.unknown)
+        return [*entered.unknown, *(["the stages that are opened outside of this class"] if outside else [])]
 
     def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
         """Tell what runs where, in which order and why, and what lives how long; nothing is run for it.
