@@ -113,6 +113,7 @@ class TrainManager(Extensible):
         self.epoch_num = self.step_num = self.update_num = 0
         self.stop_reason: str | None = None
         self._stop_at: str | None = None  # "step" or "epoch", once somebody has asked for it
+        self._entry: str | None = None  # the method that the run was entered by; None: the user holds it open
         self._has_run = False
         self._eval_is_due = False
         self._has_gradients = False  # of the batch that is alive
@@ -411,6 +412,7 @@ class TrainManager(Extensible):
     # ---- parts of the loop that are no stages ------------------------------------------------------------------------
 
     def _prepare_run(self, entry: str | None) -> None:
+        self._entry = entry
         if entry not in self._checked:
             self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
         require.train_dir_where_needed(self._registry.hooks, self.train_dir is not None)
@@ -481,10 +483,10 @@ class TrainManager(Extensible):
             self.optimizer.zero_grad(set_to_none=True)
 
     def _approve_extensions(self) -> None:
-        held = None in self._checked  # the run that is open, if there is one, is held by the user
         super()._approve_extensions()
         if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
-            self._checked[None] = self._check(None, "as an extension was added or removed", outside=held)
+            entry, held = self._entry, self._entry is None
+            self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
 
     def _report_unreached(self) -> None:
         """Where not all stages could be read from the source, mistakes can only be told at the end."""
