@@ -520,3 +520,18 @@ def test_a_class_in_place_of_a_list_of_extensions_is_refused() -> None:
     with pytest.raises(HookError) as error:
         Worker(Watcher)  # type: ignore[arg-type]
     assert str(error.value) == "extensions is the class Watcher\n  give a list: extensions=[Watcher()]"
+
+
+class Selective(Working):
+    """It says itself what is copied."""
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "size": 7}
+
+
+class MoreSelective(Selective):
+    """Inherits that."""
+
+
+def test_what_a_class_says_of_its_copies_holds_for_its_subclasses_too() -> None:
+    assert [copy.copy(cls()).size for cls in (Selective, MoreSelective)] == [7, 7]

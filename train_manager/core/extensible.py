@@ -79,10 +79,10 @@ class Extensible:
             cls.extensions = Declared(declared)
         if isinstance(cls.__dict__.get("strict"), bool):
             cls.strict = Switch(cls.__dict__["strict"])
-        if "__getstate__" not in cls.__dict__:  # another base may have one, and come first
-            cls.__getstate__ = Extensible.__getstate__  # type: ignore[method-assign]
-        if "__setstate__" not in cls.__dict__:
-            cls.__setstate__ = Extensible.__setstate__  # type: ignore[method-assign]
+        for name in ("__getstate__", "__setstate__"):  # a foreign base may have one, and come first
+            first = next(base for base in cls.__mro__ if name in vars(base))
+            if not issubclass(first, Extensible):
+                setattr(cls, name, getattr(Extensible, name))
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Here rather than in __init__, so that a subclass need not remember to call it.
@@ -109,7 +109,7 @@ class Extensible:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        extensions = state.pop(_KEPT)
+        extensions = state.pop(_KEPT, self._registry.extensions)  # a class of its own way keeps what it declares
         restore = _of_other_bases(type(self), "__setstate__")
         if restore is None:
             self.__dict__.update(state)
@@ -118,7 +118,7 @@ class Extensible:
         self._store.strict = self.strict
         for name in self._registry.extensions.keys() - extensions.keys():
             self._registry.remove(name)
-        self._registry.add(extensions)
+        self._registry.add(dict(extensions))
 
     def staged(
         self, name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None
