@@ -4,7 +4,8 @@ import asyncio
 import threading
 
 from train_manager import Extensible
-from train_manager.core.scope import Scope, strand
+from train_manager.core.scope import Scope
+from train_manager.core.strand import strand
 
 
 def test_the_stage_fixture_tells_name_path_and_depth() -> None:

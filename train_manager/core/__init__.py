@@ -6,7 +6,7 @@ Its files in the order a value travels; each imports only those above it:
     source        where something stands in the source
     skip          the wish to leave a stage out
     scope         one open stage as the owner of names
-    alive         the values, and what is computed on demand
+    strand        the thread and the task that is running
     state         which scopes are open, what is alive, who is being called
     refusals      the words for what is refused
     store         all changes of the state
@@ -20,6 +20,7 @@ Its files in the order a value travels; each imports only those above it:
     outside       extensions of other packages
     sharing       which Extensibles an extension serves
     order         which hook runs before which
+    side          the pre or the post hooks of a stage as one function
     plan          what runs at one stage, decided once
     declared      the class attribute `extensions`
     registry      the extensions of one Extensible, by name

@@ -134,8 +134,18 @@ class Extensible:
             FixtureExists: one of ``fixtures`` is alive already.
             StageError: the name cannot be a stage's, or a hook of this object is running.
         """
+        stage = Stage()  # its attributes are set here: an __init__ would be one call more for every stage
         frame = sys._getframe(1)
-        return Stage(name, (frame.f_code, frame.f_lasti), self._store, self._registry, fixtures, defaults)
+        stage.name = name
+        stage.code = frame.f_code
+        stage.instruction = frame.f_lasti
+        stage.is_open = None
+        stage.is_plain = defaults is None
+        stage.owned = {}
+        stage._store = self._store
+        stage._given = fixtures
+        stage._defaults = defaults
+        return stage
 
     def call_by_name(self, function: Callable[..., R]) -> R:
         """Call a function with the live fixtures that its parameters name, as hooks are called.
@@ -304,7 +314,9 @@ def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mappi
     """
     frame = sys._getframe(1)
     extensible = _calling_extensible(frame)
-    return Stage(name, site_of(frame), extensible._store, extensible._registry, fixtures, defaults)
+    stage = extensible.staged(name, fixtures, defaults)
+    stage.code, stage.instruction = site_of(frame)
+    return stage
 
 
 def _calling_extensible(frame: FrameType) -> Extensible:

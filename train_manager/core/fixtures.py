@@ -49,18 +49,18 @@ class Fixtures(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         self._store.require_own_strand()
-        if self._store.alive.has(name):
-            return self._store.alive[name]
+        if self._store.has(name):
+            return self._store.value(name)
         site = site_of(sys._getframe(1))
         raise refusals.not_found(self._store, name, f"{refusals.who(site)} reads", refusals.where(site))
 
     def get(self, name: str, default: Any = None) -> Any:
         """The fixture's value, or ``default`` where it is not alive."""
-        return self._store.alive[name] if name in self else default
+        return self._store.value(name) if name in self else default
 
     def __contains__(self, name: object) -> bool:
         self._store.require_own_strand()
-        return self._store.alive.has(name)
+        return self._store.has(name)
 
     def __iter__(self) -> Iterator[str]:
         self._store.require_own_strand()
@@ -112,7 +112,7 @@ class Fixtures(Mapping[str, Any]):
         """The live fixture's value; where there is none, define it as ``default`` first."""
         if name not in self:
             self._define(name, default, None, sys._getframe(1))
-        return self._store.alive[name]
+        return self._store.value(name)
 
     def _define(self, name: str, value: Any, stage: str | None, frame: FrameType) -> None:
         store, site = self._store, site_of(frame)

@@ -10,10 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
+from train_manager.core import side
 from train_manager.core.errors import StageError
 from train_manager.core.hook import EVERY_STAGE, Hook
 from train_manager.core.order import in_order, refuse_two_providers
 from train_manager.core.provider import Provider, chosen
+from train_manager.core.scope import Place
+from train_manager.core.side import Run, Side
+from train_manager.core.state import State
 
 
 @final
@@ -22,45 +26,75 @@ class Plan:
     """What runs at one stage.
 
     Attributes:
+        place: the stage's name, as the Extensible knows it.
         around: around-hooks, in the order they enter.
         pre: pre hooks in their order.
         post: post hooks in theirs.
         providers: of this stage's own fixtures on demand, by name.
         on_demand: of those of all stages.
+        sides: what runs before the body, and after it.
+        run_pre: runs the first side; None where there is nothing to run.
+        run_post: runs the second.
     """
 
+    place: Place
     around: tuple[Hook, ...]
     pre: tuple[Hook, ...]
     post: tuple[Hook, ...]
     providers: Mapping[str, Provider]
     on_demand: Mapping[str, Provider]
+    sides: tuple[Side, Side]
+    run_pre: Run | None
+    run_post: Run | None
 
 
-def compile_plan(stage: str, hooks: Iterable[Hook], providers: Mapping[str, Mapping[str, Provider]]) -> Plan:
+def compile_plan(
+    stage: str,
+    hooks: Iterable[Hook],
+    providers: Mapping[str, Mapping[str, Provider]],
+    place: Place | None = None,
+    promised: Iterable[str] = (),
+) -> Plan:
     """Sort out what belongs to this stage.
 
     Args:
         stage: the stage's name.
         hooks: all hooks, in the order of registration.
         providers: the provider of each fixture's name, by stage.
+        place: the stage's.
+        promised: what open stages provide on demand, also of providers that have been removed since.
+
+    Raises:
+        OrderError: nothing orders two hooks that must be ordered.
+    """
+    on_demand = _together(providers)
+    around, pre, post = ordered(stage, hooks, on_demand)
+    own, computed = providers.get(stage, {}), {*on_demand, *promised}
+    sides = Side(f"pre_{stage}", around + pre, computed, bool(own)), Side(f"post_{stage}", post, computed)
+    run_pre, run_post = (side.compiled(it) if it else None for it in sides)
+    return Plan(place or Place(), around, pre, post, own, on_demand, sides, run_pre, run_post)
+
+
+def ordered(stage: str, hooks: Iterable[Hook], on_demand: Mapping[str, Provider]) -> list[tuple[Hook, ...]]:
+    """The around-, pre and post hooks of a stage, in the order they run.
 
     Raises:
         OrderError: nothing orders two hooks that must be ordered.
     """
     here = [hook for hook in hooks if hook.stage in (stage, EVERY_STAGE)]
-    on_demand = {name: provider for in_stage in providers.values() for name, provider in in_stage.items()}
+    return [in_order([hook for hook in here if hook.side == which], on_demand) for which in ("around", "pre", "post")]
 
-    def of(side: str) -> tuple[Hook, ...]:
-        return in_order([hook for hook in here if hook.side == side], on_demand)
 
-    return Plan(of("around"), of("pre"), of("post"), providers.get(stage, {}), on_demand)
+def _together(providers: Mapping[str, Mapping[str, Provider]]) -> dict[str, Provider]:
+    return {name: provider for in_stage in providers.values() for name, provider in in_stage.items()}
 
 
 @final
 class Plans(dict[str, Plan]):
     """The plan of every stage that has opened, by its name; compiled at the first look-up."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: State) -> None:
+        self._state = state
         self._hooks: tuple[Hook, ...] = ()
         self._providers: Mapping[str, Mapping[str, Provider]] = {}
 
@@ -73,14 +107,16 @@ class Plans(dict[str, Plan]):
         hooks = tuple(hooks)
         chosen_providers = chosen(list(providers))
         refuse_two_providers(hooks, chosen_providers)
+        on_demand = _together(chosen_providers)
         for stage in {hook.stage for hook in hooks}:  # hooks of every stage meet each other too
-            compile_plan(stage, hooks, chosen_providers)
+            ordered(stage, hooks, on_demand)
         self._hooks, self._providers = hooks, chosen_providers
         self.clear()
 
     def __missing__(self, stage: str) -> Plan:
         _refuse_name(stage)
-        plan = self[stage] = compile_plan(stage, self._hooks, self._providers)
+        place = self._state.places.setdefault(stage, Place())
+        plan = self[stage] = compile_plan(stage, self._hooks, self._providers, place, self._state.promised)
         return plan
 
 

@@ -74,9 +74,11 @@ def exists(state: State, name: str, definer: Definer) -> FixtureExists:
         return reserved(state, name, definer)
     owner = state.owner_of(name)
     stage = owner.name if owner is not None else "a recursion's outer stage"
-    first = owner.owned.get(name) if owner is not None else None
-    if first is None and name in state.alive.promised:
-        first = state.alive.promised[name].provider
+    first: Definer | None = None
+    if name in state.promised:
+        first = state.promised[name].provider
+    elif owner is not None:
+        first = owner.owned[name] or owner.opened_at
     return FixtureExists(
         f"{who(definer)} defines {name!r}, which stage {stage!r} has defined already",
         name=name,
@@ -128,7 +130,7 @@ def not_open(state: State, stage: str, definer: Definer) -> StageError:
 
 def undeclared(state: State, name: str, caller: Caller, site: Definer) -> HookError:
     """For a write that a hook does not declare, where only declared ones are allowed."""
-    mark = "modifies" if state.alive.has(name) else "provides"
+    mark = "modifies" if state.has(name) else "provides"
     return HookError(
         f"{caller.label} writes {name!r} without declaring it, which `strict` refuses",
         name=name,
@@ -151,6 +153,6 @@ def other_strand(state: State) -> StageError:
 def _nearest(state: State, nearest: tuple[str, ...]) -> str:
     if not nearest:
         return "no stage has defined it so far; a parameter with a default may be absent"
-    gone = not state.alive.has(nearest[0])
+    gone = not state.has(nearest[0])
     lived = f" it lived in stage {state.took(nearest[0])!r}, which has closed" if gone else ""
     return did_you_mean(nearest) + lived

@@ -33,7 +33,8 @@ class Registry:
 
     def __init__(self, holder: object, store: Store, approve: Callable[[], None]) -> None:
         self.extensions: dict[str, Extension] = {}
-        self.plans = Plans()
+        self.plans = Plans(store)
+        store.plans, store.extensions = self.plans, self.extensions
         self._opener = type(holder)
         self._store = store
         self._approve = approve

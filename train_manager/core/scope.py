@@ -1,14 +1,12 @@
 """A scope: one open stage seen as the owner of fixtures.
 
-It knows names, never values: values live in ``Fixtures`` alone, so that nothing can outlive its stage here.
+It knows names, never values: values live in ``Alive`` alone, so that nothing can outlive its stage here.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from threading import get_ident
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import Any, Protocol
 
 from train_manager.core.source import Site
@@ -19,6 +17,8 @@ class Caller(Protocol):
 
     @property
     def label(self) -> str: ...
+    @property
+    def whose(self) -> str: ...
     @property
     def written(self) -> tuple[str, ...]: ...
     @property
@@ -45,7 +45,7 @@ class Scope:
         path: names of the open stages, outermost first, this one last.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "is_open", "name", "opened_at", "owned", "parent")
+    __slots__ = ("__dict__", "__weakref__", "code", "instruction", "is_open", "is_plain", "name", "owned", "parent")
 
     # What few stages need stands here as a default, so that opening one does not set it.
     same_name: Scope | None = None
@@ -59,12 +59,22 @@ class Scope:
     suspended: tuple[tuple[Any, Any], ...] = ()
     """Hooks and providers that go on when the stage ends, the last one first."""
 
-    def __init__(self, name: str, opened_at: Site) -> None:
-        self.name = name
-        self.opened_at = opened_at
-        self.parent: Scope | None = None
-        self.is_open: bool | None = None  # None: not yet
-        self.owned: dict[str, Definer] = {}  # name -> where it was defined, or by which hook or provider
+    name: str
+    code: CodeType
+    """Of the method that opened it; with `instruction` a line, looked up only for a message."""
+    instruction: int
+    is_open: bool | None
+    """None: not yet."""
+    is_plain: bool
+    """With its fixtures all of it ends: it hides, promises, suspends and keeps nothing."""
+    owned: dict[str, Definer | None]
+    """Its fixtures' names, and who defined each; None: the line that opened the stage."""
+    parent: Scope | None
+
+    @property
+    def opened_at(self) -> Site:
+        """Where it was opened."""
+        return self.code, self.instruction
 
     @property
     def depth(self) -> int:
@@ -80,9 +90,16 @@ class Scope:
         return f"<stage {' > '.join(self.path)}>"
 
 
-def strand() -> tuple[int, object]:
-    """Who is running: this thread, and the asyncio task in it. A scope belongs to the one that opened it."""
-    asyncio: Any = sys.modules.get("asyncio")  # where nobody imported it there are no tasks
-    if asyncio is None or asyncio._get_running_loop() is None:
-        return get_ident(), None
-    return get_ident(), asyncio.current_task()
+class Place:
+    """What one Extensible knows of one stage name, whether such a stage is open or not.
+
+    Attributes:
+        open: the innermost open scope of this name.
+        left: what the last one that closed had owned: names without values.
+    """
+
+    __slots__ = ("left", "open")
+
+    def __init__(self) -> None:
+        self.open: Scope | None = None
+        self.left: Mapping[str, Definer | None] = {}

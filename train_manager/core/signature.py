@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any, final
 
 from train_manager.core import refusals
-from train_manager.core.alive import NotAlive
 from train_manager.core.errors import FixtureNotFound, HookError
 from train_manager.core.source import line_of_function
 from train_manager.core.store import Store
@@ -55,7 +54,7 @@ class NamedCall:
         self.required = tuple(p.name for p in named if p.default is Parameter.empty)
         self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
         self.takes_rest = len(named) < len(parameters)
-        self._values = itemgetter(*self.required) if self.required else tuple
+        self._values = _getter(self.required)
         positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         self.by_position = positional and not self.optional and reads is None  # a call by position takes half the time
 
@@ -65,42 +64,35 @@ class NamedCall:
         ``**kwargs`` gets all that is alive but the always-there ones, and computes nothing.
 
         Raises:
-            FixtureNotFound: a required name is not alive.
+            FixtureNotFound: a required name is not alive; then none that it asks for has been computed.
         """
-        alive = store.alive
-        if alive.promised:  # all or nothing: none is computed for a call that cannot be made
-            for name in self.missing(store):
-                raise self.not_found(store, NotAlive(name))
         if not self.by_position:
             return self.function(**self._by_name(store))
-        names = self.required
         try:
-            if not names:
-                return self.function()
-            if len(names) == 1:
-                return self.function(alive[names[0]])
-            return self.function(*self._values(alive))
-        except NotAlive as missing:
-            raise self.not_found(store, missing) from None
+            values = self._values(store.alive)
+        except KeyError:
+            values = tuple(self._found(store).values())
+        return self.function(*values)
 
     def _by_name(self, store: Store) -> dict[str, Any]:
-        alive = store.alive
-        try:
-            found = {name: alive[name] for name in self.required}
-        except NotAlive as missing:
-            raise self.not_found(store, missing) from None
-        found.update((name, alive[name]) for name in self.optional if alive.has(name))
+        found = self._found(store)
+        found.update((name, store.value(name)) for name in self.optional if store.has(name))
         if self.takes_rest:
-            found.update((name, value) for name, value in alive.items() if name not in store.always_there)
+            found.update((name, value) for name, value in store.alive.items() if name not in store.always_there)
         return found
 
-    def not_found(self, store: Store, missing: NotAlive) -> FixtureNotFound:
+    def _found(self, store: Store) -> dict[str, Any]:
+        for name in self.missing(store):
+            raise self.not_found(store, name)
+        return {name: store.value(name) for name in self.required}
+
+    def not_found(self, store: Store, name: str) -> FixtureNotFound:
         """The error for a required name that is not alive."""
-        return refusals.not_found(store, missing.args[0], f"{self.label} wants", self.defined_at)
+        return refusals.not_found(store, name, f"{self.label} wants", self.defined_at)
 
     def missing(self, store: Store) -> list[str]:
         """The required names that are not alive."""
-        return [name for name in self.required if not store.alive.has(name)]
+        return [name for name in self.required if not store.has(name)]
 
     @property
     def asks_for(self) -> tuple[str, ...]:
@@ -121,3 +113,10 @@ class NamedCall:
             asked_at=self.defined_at,
             cure=cure,
         )
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """The values of these names, as a tuple."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: tuple([values[name] for name in names])

@@ -7,21 +7,21 @@ After a failure anywhere on this way only ``@always`` hooks still run; around-ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import get_ident
 from types import MappingProxyType, TracebackType
 from typing import Any, final
 
-from train_manager.core import around
+from train_manager.core import around, refusals, side, strand
 from train_manager.core.errors import StageError
 from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
 from train_manager.core.plan import Plan
 from train_manager.core.provider import Provider, clean_up, promises
-from train_manager.core.registry import Registry
-from train_manager.core.scope import Scope, strand
+from train_manager.core.scope import Caller, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.skip import SkipStage
-from train_manager.core.source import Site, line_of
+from train_manager.core.source import line_of
 from train_manager.core.state import FAILURE
 from train_manager.core.store import Store
 from train_manager.core.writes import write
@@ -29,60 +29,64 @@ from train_manager.core.writes import write
 
 @final
 class Stage(Scope):
-    """What ``with self.staged(name, ...)`` opens and ends. Made by ``Extensible.staged``.
+    """What ``with self.staged(name, ...)`` opens and ends. Made, and its attributes set, by ``Extensible.staged``.
 
     Not a generator-made context manager: one that is abandoned half-way would close the wrong scope when it is
     collected, and costs six times as much.
     """
 
-    __slots__ = ("_defaults", "_given", "_plan", "_registry", "_store")
+    __slots__ = ("_defaults", "_given", "_plan", "_store")
 
+    _store: Store
+    _given: Mapping[str, Any] | None
+    _defaults: Mapping[str, Any] | None
     _plan: Plan
     kept: Mapping[str, Any] = MappingProxyType({})
     """The fixtures that outlive the stage because its opener has asked for them."""
 
-    def __init__(
-        self,
-        name: str,
-        opened_at: Site,
-        store: Store,
-        registry: Registry,
-        given: Mapping[str, Any] | None,
-        defaults: Mapping[str, Any] | None,
-    ) -> None:
-        self.name = name  # all that a Scope sets, written out: every stage pays for a call of its __init__
-        self.opened_at = opened_at
-        self.is_open = None
-        self.owned = {}
-        self._store = store
-        self._registry = registry
-        self._given = given
-        self._defaults = defaults
+    # ---- the path of every stage, written out: a call would cost more than what it does --------------------------
 
     def __enter__(self) -> Stage:
-        if self.is_open is not None or self._store.running is not None:
+        store, given = self._store, self._given
+        if self.is_open is not None or store.running is not None:
             self._refuse_opening()
-        if self._store.shares and self._store.innermost is None:
-            refuse_if_busy(self._registry.extensions.values(), self._store)
-        self._plan = self._registry.plans[self.name]
-        given, defaults = self._given, self._defaults
-        self._given = self._defaults = None  # `with` keeps this object; the values must not outlive the stage
-        self._store.open_scope(self, given, defaults)
+        plan = self._plan = store.plans[self.name]
+        self._given = None  # `with` keeps this object, and the values must not outlive the stage
+        thread = get_ident()
+        if strand.running_loop() is not None or (store.thread != thread and (store.thread is not None or store.shares)):
+            self._take_strand()
+        store.thread = thread
+        alive, place = store.alive, plan.place
+        self.parent = store.innermost
         try:
-            if self._plan.providers:
-                self._store.promise(self, promises(self._plan.providers, self, self._store))
-            for hook in self._plan.around:
-                self._enter_around(hook)
-            for hook in self._plan.pre:
-                self._call(hook)
+            store.innermost = alive["stage"] = self
+            self.is_open = True
+            if place.open is not None:
+                store.put_aside(place.open, self)
+            place.open = self
+            if given:
+                owned, promised = self.owned, store.promised
+                for name in given:
+                    if name in alive or name in promised:
+                        raise refusals.exists(store, name, self.opened_at)
+                    owned[name] = None
+                    alive[name] = given[name]
+            if not self.is_plain:
+                self._define_defaults()
+        except BaseException:
+            store.close_scope(self)
+            raise
+        try:
+            if plan.run_pre is not None:
+                plan.run_pre(self, store, alive)
         except BaseException as error:
+            failures = Failures(self.name)
+            failures.add(self._told(error))
             if isinstance(error, SkipStage):
                 error.path = self.path
-            failures = Failures(self.name)
-            failures.add(error)
         else:
             return self
-        self._end(failures)
+        self._end(failures, plan.post)
         raise failures.outcome() or AssertionError("a failure has an outcome")
 
     def __exit__(
@@ -93,22 +97,38 @@ class Stage(Scope):
     ) -> None:
         if self.is_open is False:  # an outer stage has unwound this one, and said so
             return
-        if self._store.strand != strand():
-            self._store.require_own_strand()
-        unattended = not (self._plan.post or self.suspended or self.kept)
-        if error is None and unattended and self._store.innermost is self:
-            self._store.close_scope(self)  # nothing is left to do
+        store, plan = self._store, self._plan
+        if store.thread != get_ident() or store.task is not None:
+            store.require_own_strand()
+        if error is not None or store.innermost is not self:
+            self._end_failed(error)
             return
-        failures = Failures(self.name, error)
-        while self._store.innermost is not self:
-            self._unwind_inner(failures)
-        self._end(failures)
-        outcome = failures.outcome()
-        if outcome is not None and outcome is not error:
+        if plan.run_post is not None:
+            failures = None
             try:
-                raise outcome
-            finally:
-                del outcome  # its traceback knows this frame, and would keep it and all that it saw alive
+                plan.run_post(self, store, store.alive)
+            except BaseException as raised:
+                rest = _after(store.running, plan.post)
+                failures = Failures(self.name)
+                failures.add(self._told(raised))
+            if failures is not None:
+                self._end(failures, rest)
+                _raise(failures)
+                return
+        if not self.is_plain:
+            self._end_rest()
+            return
+        alive = store.alive  # what `close_scope` does
+        for name in self.owned:
+            del alive[name]
+        plan.place.left = self.owned
+        plan.place.open = None
+        if self.parent is None:
+            store.thread = store.task = None
+        store.innermost = alive["stage"] = self.parent
+        self.is_open = False
+
+    # ---- for users -----------------------------------------------------------------------------------------------
 
     def keep(self, name: str) -> None:
         """Hand a fixture out of the stage: ``kept[name]`` is, after the end, what the last hook has made of it.
@@ -127,44 +147,84 @@ class Stage(Scope):
         0.3
         """
         self.kept = {**self.kept, name: None}
+        self.is_plain = False
+
+    # ---- the beginning -------------------------------------------------------------------------------------------
+
+    def _take_strand(self) -> None:
+        """The outermost stage belongs to whoever opens it; the others must be opened by the same."""
+        store = self._store
+        if store.innermost is not None:
+            store.require_own_strand()
+            return
+        if store.shares:
+            refuse_if_busy(store.extensions.values(), store)
+        store.thread, store.task = strand.strand()
+
+    def _define_defaults(self) -> None:
+        defaults, self._defaults = self._defaults or {}, None
+        for name in defaults:
+            if not self._store.has(name):
+                self._store.define(name, defaults[name], self, self.opened_at)
+
+    def _promise(self) -> None:
+        """Let what is provided in this stage be computed on demand."""
+        self.is_plain = False
+        self._store.promise(self, promises(self._plan.providers, self, self._store))
+
+    def _enter(self, hook: Hook) -> None:
+        """Run an around-hook to its yield."""
+        generator = self._call(hook)
+        if generator is not None:  # None: it is for every stage, and what it asks for is not alive here
+            around.enter(hook, generator)
+            self.suspended = (*self.suspended, (hook, generator))
+            self.is_plain = False
 
     # ---- the end -----------------------------------------------------------------------------------------------
 
-    def _end(self, failures: Failures) -> None:
-        """Post hooks, around-hooks in reverse, and then, whatever they did, the end of the fixtures."""
+    def _end_failed(self, error: BaseException | None) -> None:
+        """After an error in the body, or while stages inside this one are open."""
+        failures = Failures(self.name, error)
+        while self._store.innermost is not self:
+            self._unwind_inner(failures)
+        self._end(failures, self._plan.post)
+        _raise(failures, error)
+
+    def _end_rest(self) -> None:
+        """After the post hooks, where there is more to end than the fixtures."""
+        failures = Failures(self.name)
+        self._end(failures, ())
+        _raise(failures)
+
+    def _end(self, failures: Failures, hooks: Iterable[Hook]) -> None:
+        """The ``@always`` hooks, the around-hooks in reverse and, whatever they did, the end of the fixtures."""
         try:
-            failed = bool(failures)
-            for hook in self._plan.post:
-                if failed:
-                    if hook.always:
-                        self._guarded(failures, self._call, hook)
-                    continue
-                try:
-                    self._call(hook)
-                except BaseException as raised:
-                    failures.add(raised)
-                    failed = True
+            for hook in hooks:
+                if hook.always:
+                    self._guarded(failures, hook, self._call, hook)
             while self.suspended:
                 *rest, (caller, generator) = self.suspended
                 self.suspended = tuple(rest)
-                self._guarded(failures, self._resume, caller, generator, failures.first())
+                self._guarded(failures, caller, self._resume, caller, generator, failures.first())
         finally:
             if self.kept:
                 self.kept = {name: self._store.alive.get(name) for name in self.kept}
             self._store.close_scope(self)
 
-    def _guarded(self, failures: Failures, do: Callable[..., None], *args: Any) -> None:
+    def _guarded(self, failures: Failures, caller: Hook | Provider, do: Callable[..., None], *args: Any) -> None:
         """Do one thing of the end, which can see what has failed so far, and note if it fails itself."""
-        alive, error = self._store.alive, failures.first()
+        store, error = self._store, failures.first()
+        store.running = caller
         try:
             if error is not None:
-                alive.update(zip(FAILURE, (type(error), error, error.__traceback__), strict=True))
+                store.alive.update(zip(FAILURE, (type(error), error, error.__traceback__), strict=True))
             do(*args)
+            store.running = None
         except BaseException as raised:
-            failures.add(raised)
+            failures.add(self._told(raised))
         finally:
             if error is not None:
-                alive.update(dict.fromkeys(FAILURE))
+                store.alive.update(dict.fromkeys(FAILURE))
 
     def _unwind_inner(self, failures: Failures) -> None:
         """End the innermost stage by force: its block goes on, in a generator that was not finished."""
@@ -178,60 +238,44 @@ class Stage(Scope):
             cure="a generator opened it and was left half-way: finish or close() it inside the outer stage",
         )
         inner_failures = Failures(inner.name, error)
-        inner._end(inner_failures)
+        inner._end(inner_failures, inner._plan.post)
         failures.add(inner_failures.outcome() or error)
 
     # ---- hooks -------------------------------------------------------------------------------------------------
 
     def _call(self, hook: Hook) -> Any:
-        """Call a hook with the fixtures it names, and hand on what it returns; its error says which hook it was."""
+        """Call a hook, known to be running, with the fixtures it names; hand on what it returns."""
         if hook.everywhere and not self._is_alive(hook):
             return None
-        store = self._store
-        store.running = hook
-        try:
-            returned = hook.call(store)
-            if hook.writes:
-                write(store, hook, self, returned)
-            return returned
-        except BaseException as error:
-            self._note(error, hook)
-            raise
-        finally:
-            store.running = None
+        returned = hook.call(self._store)
+        if hook.writes:
+            write(self._store, hook, self, returned)
+        return returned
 
     def _is_alive(self, hook: Hook) -> bool:
         """Whether all that a hook asks for and modifies is alive."""
         modified = [target.name for target in hook.writes if not target.defines]
-        return not hook.call.missing(self._store) and all(map(self._store.alive.has, modified))
-
-    def _enter_around(self, hook: Hook) -> None:
-        generator = self._call(hook)
-        if generator is not None:  # None: it is for every stage, and what it asks for is not alive here
-            self._run(hook, around.enter, hook, generator)
-            self.suspended = (*self.suspended, (hook, generator))
+        return not hook.call.missing(self._store) and all(map(self._store.has, modified))
 
     def _resume(self, suspended: Hook | Provider, generator: Any, error: BaseException | None) -> None:
         """Let a hook or a provider do what stands after its yield."""
         if isinstance(suspended, Hook):
-            self._run(suspended, around.leave, suspended, generator, error)
+            around.leave(suspended, generator, error)
         else:
-            self._run(suspended, clean_up, suspended, generator)
+            clean_up(suspended, generator)
 
-    def _run(self, caller: Hook | Provider, step: Callable[..., Any], *args: Any) -> Any:
-        """Run a part of a hook, known to be running; its error gets a note that says which hook it was, and where."""
-        self._store.running = caller
-        try:
-            return step(*args)
-        except BaseException as error:
-            self._note(error, caller)
-            raise
-        finally:
-            self._store.running = None
-
-    def _note(self, error: BaseException, caller: Hook | Provider) -> None:
+    def _told(self, error: BaseException) -> BaseException:
+        """The error of the hook that was running, with a note that says which, and where."""
+        store = self._store
+        caller, store.running = store.running, None
+        if caller is None:
+            return error
+        absent = side.name_not_found(error)
+        if absent is not None:
+            error = caller.call.not_found(store, absent)
         kind = "hook" if isinstance(caller, Hook) else "fixture"
         error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
+        return error
 
     def _refuse_opening(self) -> None:
         if self.is_open is not None:
@@ -243,3 +287,19 @@ class Stage(Scope):
         else:
             return
         raise StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)
+
+
+def _after(ran: Caller | None, hooks: Sequence[Hook]) -> Sequence[Hook]:
+    """The hooks that stand after the one that ran last."""
+    place = next((place for place, hook in enumerate(hooks, start=1) if hook is ran), 0)
+    return hooks[place:]
+
+
+def _raise(failures: Failures, error: BaseException | None = None) -> None:
+    """Raise what comes out of a stage; where that is the error of its body, `with` does it."""
+    outcome = failures.outcome()
+    if outcome is not None and outcome is not error:
+        try:
+            raise outcome
+        finally:
+            del outcome  # its traceback knows this frame, and would keep it and all that it saw alive

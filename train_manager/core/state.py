@@ -7,10 +7,9 @@ run                   owns epoch_num                     alive = {epoch_num, bat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from train_manager.core.alive import Alive
-from train_manager.core.scope import Caller, Definer, Scope
+from train_manager.core.scope import Caller, Definer, Place, Scope
 
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None while nothing has failed."""
@@ -19,46 +18,97 @@ ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 """Names that nobody may define; an Extensible adds its own."""
 
 
+class Promised(Protocol):
+    """A provided fixture of an open stage that nobody has asked for yet; calling it computes the value."""
+
+    @property
+    def scope(self) -> Scope: ...
+    @property
+    def provider(self) -> Caller: ...
+    def __call__(self) -> Any: ...
+
+
 class State:
     """What is alive, and in which scopes.
 
     Attributes:
-        alive: the values.
+        alive: the values, by name; a plain dict, for all that is fast in Python is fast with it.
+        promised: what would be computed at its first look-up.
         always_there: names that need no stage and that nobody may write.
         innermost: the innermost open scope.
-        opened: the innermost open scope of each stage name.
-        left: for each stage that has closed, what it owned the last time: names without values.
+        places: of every stage name that has been opened, in that order.
+        plans: what runs at each stage, by its name.
+        extensions: who is served, by name.
         running: the hook or provider that is being called.
         requests: the providers that are being computed, the first asked for first.
         strict: hooks may write only what they declare.
         shares: another Extensible has, or had, an extension of this one.
-        strand: who opened the outermost stage: a thread, and a task in it.
+        thread: the one that opened the outermost stage; None while no stage is open.
+        task: the asyncio task in it, if it was one.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "alive",
+        "always_there",
+        "extensions",
+        "innermost",
+        "places",
+        "plans",
+        "promised",
+        "requests",
+        "running",
+        "shares",
+        "strict",
+        "task",
+        "thread",
+    )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
+
     def __init__(self, always: Mapping[str, Any]) -> None:
-        self.alive = Alive({"stage": None, **dict.fromkeys(FAILURE), **always})
+        self.alive: dict[str, Any] = {"stage": None, **dict.fromkeys(FAILURE), **always}
+        self.promised: dict[str, Promised] = {}
         self.always_there = frozenset({*self.alive, *ALWAYS_THERE})
         self.innermost: Scope | None = None
-        self.opened: dict[str, Scope] = {}
-        self.left: dict[str, Mapping[str, Definer]] = {}
+        self.places: dict[str, Place] = {}
+        self.plans: Mapping[str, Any] = {}
+        self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []
         self.strict = False
         self.shares = False
-        self.strand: tuple[int, object] | None = None
+        self.thread: int | None = None
+        self.task: object = None
+
+    @property
+    def opened(self) -> dict[str, Scope]:
+        """The innermost open scope of each stage name."""
+        return {name: place.open for name, place in self.places.items() if place.open is not None}
+
+    @property
+    def left(self) -> dict[str, Mapping[str, Definer | None]]:
+        """For each stage that has closed, what it owned the last time."""
+        return {name: place.left for name, place in self.places.items()}
 
     @property
     def path(self) -> tuple[str, ...]:
         """Names of the open stages, outermost first."""
         return self.innermost.path if self.innermost else ()
 
+    def has(self, name: object) -> bool:
+        """Whether a look-up would find it; computes nothing."""
+        return name in self.alive or name in self.promised
+
+    def value(self, name: str) -> Any:
+        """The value of what is alive or promised."""
+        return self.alive[name] if name in self.alive else self.promised[name]()
+
     def names(self) -> list[str]:
-        """What is alive, the always-there names left out."""
-        return [name for name in self.alive.names() if name not in self.always_there]
+        """What is alive or promised, the always-there names left out."""
+        return [name for name in (*self.alive, *self.promised) if name not in self.always_there]
 
     def took(self, name: str) -> str | None:
         """The stage that took a name along as it closed; None where none has."""
-        return next((stage for stage in reversed(self.left) if name in self.left[stage]), None)
+        return next((stage for stage, place in reversed(self.places.items()) if name in place.left), None)
 
     def is_hidden(self, name: str, owner: Scope | None = None) -> bool:
         """Whether a recursion inside ``owner`` (None: anywhere) has put this name aside: it will be back."""

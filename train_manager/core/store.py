@@ -1,6 +1,6 @@
-"""All changes of the state: scopes open and close, fixtures are defined, modified, promised.
+"""All changes of the state: scopes close, fixtures are defined, modified, promised.
 
-``Stage`` opens and closes scopes here, ``Fixtures`` is the face that users see.
+``Stage`` opens scopes, and closes them here; ``Fixtures`` is the face that users see.
 """
 
 from __future__ import annotations
@@ -10,91 +10,59 @@ from contextlib import contextmanager
 from typing import Any, final
 
 from train_manager.core import refusals
-from train_manager.core.alive import Promised
-from train_manager.core.scope import Caller, Definer, Scope, strand
-from train_manager.core.state import State
+from train_manager.core.scope import Caller, Definer, Scope
+from train_manager.core.state import Promised, State
+from train_manager.core.strand import strand
 
 
 @final
 class Store(State):
     """The state, and what may be done to it."""
 
-    # ---- scopes ------------------------------------------------------------------------------------------------
+    __slots__ = ()
 
-    def open_scope(self, scope: Scope, given: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None) -> None:
-        """Make ``scope`` the innermost and define its first fixtures; on an error nothing has changed."""
-        here = strand()
-        parent = scope.parent = self.innermost
-        if parent is not None and here != self.strand:
-            self.require_own_strand()
-        if scope.name in self.opened:
-            self._remember_hidden(self.opened[scope.name], scope)
-        try:
-            self.strand = here
-            alive = self.alive
-            self.innermost = alive["stage"] = self.opened[scope.name] = scope
-            scope.is_open = True
-            if scope.same_name is not None:
-                self._hide(scope)
-            if given:
-                promised, owned, site = alive.promised, scope.owned, scope.opened_at
-                for name in given:  # what `define` does, written out: it is in the path of every stage
-                    if name in alive or name in promised:
-                        raise refusals.exists(self, name, site)
-                    owned[name] = site
-                    alive[name] = given[name]
-            if defaults:
-                for name in defaults:
-                    if not alive.has(name):
-                        self.define(name, defaults[name], scope, scope.opened_at)
-        except BaseException:
-            self.close_scope(scope)
-            raise
+    # ---- scopes ------------------------------------------------------------------------------------------------
 
     def close_scope(self, scope: Scope) -> None:
         """End the innermost scope: its fixtures die, what it hid is back.
 
         Until the last steps it can be done again: Ctrl-C may have cut it short.
         """
-        alive = self.alive
+        place = self.places[scope.name]
         for name in scope.owned:
-            alive.pop(name, None)
-        self.left[scope.name] = scope.owned
+            self.alive.pop(name, None)
+        place.left = scope.owned
         if scope.promised:
             self._break_promises(scope)
-        if scope.same_name is None:
-            self.opened.pop(scope.name, None)
-        else:
+        if scope.same_name is not None:
             self._unhide(scope)
+        if place.open is scope:
+            place.open = scope.same_name
         if scope.parent is None:
-            self.strand = None
+            self.thread = self.task = None
+        self.innermost = self.alive["stage"] = scope.parent
         scope.is_open = False
-        self.innermost = alive["stage"] = scope.parent
 
-    def _remember_hidden(self, outer: Scope, inner: Scope) -> None:
-        """What the outer stage of a recursion owns is put aside, until the inner one closes."""
-        promised = self.alive.promised
+    def put_aside(self, outer: Scope, inner: Scope) -> None:
+        """Hide what the outer stage of a recursion owns, until the inner one closes."""
+        inner.is_plain = False
         inner.same_name = outer
         inner.hidden = {name: self.alive[name] for name in outer.owned}
-        inner.hidden_promised = {name: promised[name] for name in outer.promised if name in promised}
-
-    def _hide(self, scope: Scope) -> None:
-        for name in scope.hidden:
+        inner.hidden_promised = {n: self.promised[n] for n in outer.promised if n in self.promised}
+        for name in inner.hidden:
             del self.alive[name]
-        for name in scope.hidden_promised:
-            del self.alive.promised[name]
+        for name in inner.hidden_promised:
+            del self.promised[name]
 
     def _unhide(self, scope: Scope) -> None:
-        assert scope.same_name is not None, "only a recursion hides"
         self.alive.update(scope.hidden)
-        self.alive.promised.update(scope.hidden_promised)
-        self.opened[scope.name] = scope.same_name
+        self.promised.update(scope.hidden_promised)
         scope.hidden = scope.hidden_promised = {}
 
     def _break_promises(self, scope: Scope) -> None:
         for name in scope.promised:
-            self.alive.promised.pop(name, None)
-            scope.owned.setdefault(name, scope.opened_at)  # so that an error can say where it lived
+            self.promised.pop(name, None)
+            scope.owned.setdefault(name, None)  # so that an error can say where it lived
 
     # ---- values ------------------------------------------------------------------------------------------------
 
@@ -108,7 +76,7 @@ class Store(State):
         self.require_own_strand()
         if scope is None:
             raise refusals.no_stage(self, name, definer)
-        if self.alive.has(name) or (scope is not self.innermost and self.is_hidden(name, scope)):
+        if self.has(name) or (scope is not self.innermost and self.is_hidden(name, scope)):
             raise refusals.exists(self, name, definer)
         self.alive[name] = value
         scope.owned[name] = definer
@@ -128,8 +96,8 @@ class Store(State):
             raise refusals.reserved(self, name, definer)
         if name in self.alive:
             self.alive[name] = value
-        elif name in self.alive.promised:  # then nobody need compute it any more
-            self.fulfil(name, value, self.alive.promised[name].scope, definer)
+        elif name in self.promised:  # then nobody need compute it any more
+            self.fulfil(name, value, self.promised[name].scope, definer)
         else:
             raise refusals.not_found(self, name, f"{refusals.who(definer)} modifies", refusals.where(definer))
 
@@ -149,14 +117,14 @@ class Store(State):
             FixtureExists: a name is alive already.
         """
         for name, promised in promises.items():
-            if self.alive.has(name):
+            if self.has(name):
                 raise refusals.exists(self, name, promised.provider)
-        self.alive.promised.update(promises)
+        self.promised.update(promises)
         scope.promised = tuple(promises)
 
     def fulfil(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Keep a promise: the value is a fixture of its scope now."""
-        self.alive.promised.pop(name, None)  # it is gone where the provider has written it itself
+        self.promised.pop(name, None)  # it is gone where the provider has written it itself
         self.alive[name] = value
         scope.owned[name] = definer
 
@@ -194,7 +162,7 @@ class Store(State):
         Raises:
             StageError: it is another one.
         """
-        if self.strand is not None and self.strand != strand():
+        if self.innermost is not None and (self.thread, self.task) != strand():
             raise refusals.other_strand(self)
 
     def require_declared(self, name: str, site: Definer) -> None:

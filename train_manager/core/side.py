@@ -1,0 +1,125 @@
+"""One side of one stage, its pre hooks or its post hooks, as one function that calls them in their order.
+
+Most hooks ask for a few fixtures that the loop defines, and return nothing. For them the call is written out in a
+function that is made for this side, with the fixtures as positional arguments. All that is more goes through the stage:
+
+    def post_train_step_batch(stage, store, alive):
+        store.running = hook_0
+        call_0(alive['loss'], alive['step_num'])  # LossCurves.post_train_step_batch
+        store.running = hook_1
+        stage._call(hook_1)  # GradNorm.post_train_step_batch
+        store.running = None
+
+``explain(stage, format="code")`` shows it, and tracebacks have its lines.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import count
+from types import CodeType
+from typing import Any, Protocol, final
+
+from train_manager.core.hook import Hook
+from train_manager.core.store import Store
+
+
+class Runner(Protocol):
+    """The open stage."""
+
+    def _promise(self) -> None: ...
+    def _enter(self, around: Hook) -> None: ...
+    def _call(self, hook: Hook) -> Any: ...
+
+
+Run = Callable[[Runner, Store, dict[str, Any]], None]
+"""Runs a side; ``store.running`` is the hook that is being called, and stays so after an error."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What runs at one side of a stage.
+
+    Attributes:
+        name: ``post_train_step_batch``.
+        hooks: in their order; on the pre side the around-hooks come first.
+        on_demand: fixtures that may have to be computed before a hook can be called.
+        promises: it begins with the promise of the stage's own fixtures on demand.
+    """
+
+    name: str
+    hooks: tuple[Hook, ...]
+    on_demand: Set[str] = frozenset()
+    promises: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.hooks) or self.promises
+
+    def looped(self) -> Run:
+        """A loop over the hooks. It does what the written-out function does, at a multiple of the price."""
+
+        def run(stage: Runner, store: Store, alive: dict[str, Any]) -> None:
+            if self.promises:
+                stage._promise()
+            for hook in self.hooks:
+                store.running = hook
+                if hook.side == "around":
+                    stage._enter(hook)
+                else:
+                    stage._call(hook)
+            store.running = None
+
+        return run
+
+    def written_out(self) -> Run:
+        """The function of ``text``."""
+        names: dict[str, Any] = {}
+        for place, hook in enumerate(self.hooks):
+            names |= {f"hook_{place}": hook, f"call_{place}": hook.call.function}
+        exec(_compiled(self.text(), self.name), names)
+        run: Run = names.pop(self.name)  # else it would keep itself, and the extensions, alive
+        return run
+
+    def text(self) -> str:
+        """The source of the function."""
+        lines = [f"def {self.name}(stage, store, alive):", *(["    stage._promise()"] if self.promises else [])]
+        for place, hook in enumerate(self.hooks):
+            label = " ".join(hook.label.split())  # a class made at run time may have any name
+            lines += [f"    store.running = hook_{place}", f"    {self._call(place, hook)}  # {label}"]
+        return "\n".join([*lines, "    store.running = None", ""])
+
+    def _call(self, place: int, hook: Hook) -> str:
+        wants = hook.call.required
+        if hook.side == "around":
+            return f"stage._enter(hook_{place})"
+        if hook.writes or hook.everywhere or not hook.call.by_position or self.on_demand & set(wants):
+            return f"stage._call(hook_{place})"
+        return f"call_{place}({', '.join(f'alive[{name!r}]' for name in wants)})"
+
+
+def name_not_found(error: BaseException) -> str | None:
+    """The fixture that a written-out call has looked up in vain; None for an error of the hook itself."""
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    here = entry is not None and entry.tb_frame.f_code.co_filename.startswith(_FILE)
+    return error.args[0] if here and type(error) is KeyError else None
+
+
+@lru_cache(maxsize=512)
+def _compiled(text: str, name: str) -> CodeType:
+    """Compiled once for all stages with such hooks, and kept where tracebacks find the lines."""
+    file = f"{_FILE}{name} #{next(_numbers)}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    return compile(text, file, "exec")
+
+
+_FILE = "<hooks of "
+_numbers = count(1)
+
+compiled: Callable[[Side], Run] = Side.written_out
+"""How a side becomes a function; ``Side.looped`` is the other way."""
