@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from train_manager.core import side
 
 
 @pytest.fixture
@@ -21,3 +23,11 @@ def at(request: pytest.FixtureRequest) -> Callable[[str], str]:
         return f"{shown}:{number}"
 
     return line_of_marker
+
+
+@pytest.fixture(autouse=True, scope="module", params=["written_out", "looped"])
+def way_of_running_hooks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All tests of the core run twice: with generated functions, and with the loop that they stand for."""
+    side.compiled, before = getattr(side.Side, request.param), side.compiled
+    yield
+    side.compiled = before

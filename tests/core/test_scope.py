@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import asyncio
-import threading
-
 from train_manager import Extensible
 from train_manager.core.scope import Scope
-from train_manager.core.strand import strand
 
 
 def test_the_stage_fixture_tells_name_path_and_depth() -> None:
@@ -54,27 +50,3 @@ def test_a_stage_shows_its_path() -> None:
     extensible = Extensible()
     with extensible.staged("run"), extensible.staged("step") as stage:
         assert repr(stage) == "<stage run > step>"
-
-
-def test_a_strand_is_the_same_wherever_the_same_thread_asks() -> None:
-    assert strand() == strand()
-
-
-def test_another_thread_is_another_strand() -> None:
-    strands = [strand()]
-    thread = threading.Thread(target=lambda: strands.append(strand()))
-    thread.start()
-    thread.join()
-    assert strands[0] != strands[1]
-
-
-def test_each_task_of_one_thread_is_a_strand_of_its_own() -> None:
-    async def both() -> tuple[object, object]:
-        async def its_strand() -> object:
-            return strand()
-
-        first, second = await asyncio.gather(its_strand(), its_strand())
-        return first, second
-
-    first, second = asyncio.run(both())
-    assert first != second

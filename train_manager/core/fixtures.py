@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from threading import get_ident
 from types import FrameType
 from typing import Any, final
 
-from train_manager.core import refusals
+from train_manager.core import refusals, strand
 from train_manager.core.source import site_of
 from train_manager.core.store import Store
 
@@ -48,11 +49,17 @@ class Fixtures(Mapping[str, Any]):
     # ---- reading -----------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Any:
-        self._store.require_own_strand()
-        if self._store.has(name):
-            return self._store.value(name)
+        store = self._store
+        if store.thread != get_ident() or strand.running_loop() is not None:
+            store.require_own_strand()
+        try:
+            return store.alive[name]
+        except KeyError:
+            pass
+        if store.has(name):
+            return store.value(name)
         site = site_of(sys._getframe(1))
-        raise refusals.not_found(self._store, name, f"{refusals.who(site)} reads", refusals.where(site))
+        raise refusals.not_found(store, name, f"{refusals.who(site)} reads", refusals.where(site))
 
     def get(self, name: str, default: Any = None) -> Any:
         """The fixture's value, or ``default`` where it is not alive."""
@@ -81,7 +88,20 @@ class Fixtures(Mapping[str, Any]):
     # ---- writing -----------------------------------------------------------------------------------------------
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._define(name, value, None, sys._getframe(1))
+        store, frame = self._store, sys._getframe(1)
+        scope = store.innermost
+        if (
+            scope is None
+            or store.running is not None
+            or store.thread != get_ident()
+            or strand.running_loop() is not None
+            or name in store.alive
+            or name in store.promised
+        ):
+            self._define(name, value, None, frame)
+        else:  # what it does, written out
+            store.alive[name] = value
+            scope.owned[name] = frame.f_code, frame.f_lasti
 
     def define(self, name: str, value: Any, stage: str | None = None) -> None:
         """Define a fixture in the innermost stage, or in the open stage of that name around it.
@@ -117,9 +137,10 @@ class Fixtures(Mapping[str, Any]):
     def _define(self, name: str, value: Any, stage: str | None, frame: FrameType) -> None:
         store, site = self._store, site_of(frame)
         store.require_declared(name, site)
-        if stage is not None and stage not in store.opened:
+        scope = store.innermost if stage is None else store.scope_of(stage)
+        if stage is not None and scope is None:
             raise refusals.not_open(store, stage, site)
-        store.define(name, value, store.innermost if stage is None else store.opened[stage], site)
+        store.define(name, value, scope, site)
 
     def _modify(self, name: str, value: Any, frame: FrameType) -> None:
         site = site_of(frame)

@@ -22,7 +22,7 @@ from train_manager.core.scope import Caller, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.skip import SkipStage
 from train_manager.core.source import line_of
-from train_manager.core.state import FAILURE
+from train_manager.core.state import FAILURE, OF_A_TASK
 from train_manager.core.store import Store
 from train_manager.core.writes import write
 
@@ -55,7 +55,8 @@ class Stage(Scope):
         thread = get_ident()
         if strand.running_loop() is not None or (store.thread != thread and (store.thread is not None or store.shares)):
             self._take_strand()
-        store.thread = thread
+        else:
+            store.thread = thread
         alive, place = store.alive, plan.place
         self.parent = store.innermost
         try:
@@ -98,7 +99,7 @@ class Stage(Scope):
         if self.is_open is False:  # an outer stage has unwound this one, and said so
             return
         store, plan = self._store, self._plan
-        if store.thread != get_ident() or store.task is not None:
+        if store.thread != get_ident():
             store.require_own_strand()
         if error is not None or store.innermost is not self:
             self._end_failed(error)
@@ -159,7 +160,9 @@ class Stage(Scope):
             return
         if store.shares:
             refuse_if_busy(store.extensions.values(), store)
-        store.thread, store.task = strand.strand()
+        store.thread, store.task = strand.current()
+        if store.task is not None:
+            store.thread = OF_A_TASK
 
     def _define_defaults(self) -> None:
         defaults, self._defaults = self._defaults or {}, None

@@ -14,6 +14,9 @@ from train_manager.core.scope import Caller, Definer, Place, Scope
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None while nothing has failed."""
 
+OF_A_TASK = -1
+"""No thread's number, so that whoever compares only threads looks closer."""
+
 ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 """Names that nobody may define; an Extensible adds its own."""
 
@@ -43,8 +46,8 @@ class State:
         requests: the providers that are being computed, the first asked for first.
         strict: hooks may write only what they declare.
         shares: another Extensible has, or had, an extension of this one.
-        thread: the one that opened the outermost stage; None while no stage is open.
-        task: the asyncio task in it, if it was one.
+        thread: the one that opened the outermost stage; None while no stage is open, OF_A_TASK if a task did it.
+        task: that asyncio task.
     """
 
     __slots__ = (
@@ -78,6 +81,11 @@ class State:
         self.shares = False
         self.thread: int | None = None
         self.task: object = None
+
+    def scope_of(self, stage: str) -> Scope | None:
+        """The innermost open scope of this name."""
+        place = self.places.get(stage)
+        return None if place is None else place.open
 
     @property
     def opened(self) -> dict[str, Scope]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, final
 
-from train_manager.core import refusals
+from train_manager.core import refusals, strand
 from train_manager.core.scope import Caller, Definer, Scope
 from train_manager.core.state import Promised, State
-from train_manager.core.strand import strand
 
 
 @final
@@ -162,7 +162,10 @@ class Store(State):
         Raises:
             StageError: it is another one.
         """
-        if self.innermost is not None and (self.thread, self.task) != strand():
+        if (self.thread == get_ident() and strand.running_loop() is None) or self.innermost is None:
+            return  # as nearly always
+        thread, task = strand.current()
+        if task is not self.task or (task is None and thread != self.thread):
             raise refusals.other_strand(self)
 
     def require_declared(self, name: str, site: Definer) -> None:

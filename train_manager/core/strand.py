@@ -25,7 +25,7 @@ and importing it here would double the time of ``import train_manager``.
 """
 
 
-def strand() -> tuple[int, object]:
+def current() -> tuple[int, object]:
     """This thread and task, to be compared."""
     asyncio: Any = sys.modules.get("asyncio")
     return get_ident(), None if running_loop() is None else asyncio.current_task()

@@ -40,9 +40,10 @@ def write(store: Store, hook: Hook, scope: Scope, returned: Any) -> None:
 def _owner(store: Store, hook: Hook, scope: Scope, target: Write) -> Scope:
     if target.stage is None:
         return scope
-    if target.stage not in store.opened:
+    owner = store.scope_of(target.stage)
+    if owner is None:
         raise refusals.not_open(store, target.stage, hook)
-    return store.opened[target.stage]
+    return owner
 
 
 def _described(value: Any) -> str:
