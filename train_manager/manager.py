@@ -467,7 +467,8 @@ class TrainManager(Extensible):
         self.fixtures["true_batch_size"] = require.batch_size(self.call_by_name(self.get_true_batch_size))
 
     def _count(self, name: str) -> None:
-        counted = vars(self)[name] = vars(self)[name] + 1
+        counted = getattr(self, name) + 1
+        setattr(self, name, counted)
         self.fixtures.modify(name, counted)
 
     def _step_lr_schedule(self) -> None:

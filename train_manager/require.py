@@ -224,6 +224,8 @@ def folder(path: Path) -> None:
 
 def rows(batch: Any) -> int:
     """Rows of the first tensor in a batch."""
+    if type(batch) in (tuple, list) and batch and type(batch[0]) is Tensor and batch[0].dim():  # as nearly always
+        return batch[0].shape[0]
     for tensor in tensors_in(batch):
         if tensor.dim():
             return tensor.shape[0]
@@ -253,6 +255,8 @@ def parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Mapping[str, Any]:
     """What ``unpack_batch`` returns: a pair, or a dict of ``inputs`` and ``targets``."""
     if isinstance(value, tuple) and len(value) == 2:
         return {"inputs": value[0], "targets": value[1]}
+    if type(value) is dict and value.keys() <= _PARTS:
+        return value
     if not isinstance(value, Mapping):
         found = f"{len(value)} values" if isinstance(value, tuple) else f"a {type(value).__name__}"
         raise InputError(
@@ -260,7 +264,7 @@ def parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Mapping[str, Any]:
             name="unpack_batch",
             cure='return (inputs, targets), or a dict: {"inputs": ...}',
         )
-    others = [name for name in value if name not in ("inputs", "targets")]
+    others = [name for name in value if name not in _PARTS]
     if others:
         raise InputError(
             f"unpack_batch returned {others[0]!r} beside inputs and targets",
@@ -270,8 +274,13 @@ def parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
+_PARTS = {"inputs", "targets"}
+
+
 def prediction(value: Any, model: nn.Module) -> Any:
     """A prediction: not nothing. What is no container may be anything, a distribution say."""
+    if isinstance(value, Tensor):
+        return value
     if value is None or (isinstance(value, Mapping | list | tuple) and next(tensors_in(value), None) is None):
         raise InputError(
             f"{type(model).__name__} returned a {type(value).__name__} without a tensor in it",

@@ -6,9 +6,11 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from types import FrameType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
+from train_manager.core import strand
 from train_manager.core.check import mistakes, unopened
 from train_manager.core.declared import Declared, Switch
 from train_manager.core.errors import CheckError, HookError, did_you_mean, near
@@ -70,6 +72,7 @@ class Extensible:
     _store: Store
     _registry: Registry
     _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
+    _unopened: list[Hook]  # for stages that stand nowhere in the source, as far as the last check could read it
     _named_calls: dict[Any, NamedCall]  # function of a method -> its wishes, read once
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -92,6 +95,7 @@ class Extensible:
         self.fixtures = self._store.alive["fixtures"] = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
+        self._unopened = []
         self._registry = Registry(self, self._store, self._approve_extensions)
         self._registry.add(named(cls.extensions))
         return self
@@ -155,15 +159,22 @@ class Extensible:
         Raises:
             FixtureNotFound: it names something that is not alive.
         """
-        self._store.require_own_strand()
-        method = getattr(function, "__func__", None)
-        if method is None or getattr(function, "__self__", None) is not self:
-            return cast(R, NamedCall(function)(self._store))
-        call = self._named_calls.get(method)
-        if call is None:
-            label = f"{type(self).__name__}.{function.__name__}"
-            call = self._named_calls[method] = NamedCall(function, label)
-        return cast(R, call(self._store))
+        store = self._store
+        if store.thread != get_ident() or strand.running_loop() is not None:
+            store.require_own_strand()
+        try:
+            call = self._named_calls[function.__func__] if function.__self__ is self else NamedCall(function)  # type: ignore[attr-defined]
+        except (AttributeError, KeyError):
+            call = self._named_call(function)
+        result: R = call(store)
+        return result
+
+    def _named_call(self, function: Callable[..., Any]) -> NamedCall:
+        if getattr(function, "__self__", None) is not self or not hasattr(function, "__func__"):
+            return NamedCall(function)
+        call = NamedCall(function, f"{type(self).__name__}.{function.__name__}")
+        self._named_calls[function.__func__] = call
+        return call
 
     def check(self, entry: str | None = None) -> list[str]:
         """Find mistakes in hooks and providers by reading the source of this class, before anything runs.
@@ -191,6 +202,7 @@ class Extensible:
         whole = stage_tree(type(self), self._registry.plans.__getitem__)
         entered = whole if entry is None else stage_tree(type(self), self._registry.plans.__getitem__, [entry])
         hooks, providers = self._registry.hooks, self._registry.providers
+        self._unopened = unopened(hooks, whole)
         found = mistakes(
             whole, entered, hooks, providers, self._store.always_there, strict=self.strict, outside=outside
         )
@@ -273,9 +285,7 @@ class Extensible:
         """Hooks of stages that stand nowhere in the source and have not opened so far."""
         if not any(self._checked.values()):
             return []
-        plans = self._registry.plans
-        whole = stage_tree(type(self), plans.__getitem__)
-        return [hook for hook in unopened(self._registry.hooks, whole) if hook.stage not in plans]
+        return [hook for hook in self._unopened if hook.stage not in self._registry.plans]
 
 
 _KEPT = "_kept_extensions"

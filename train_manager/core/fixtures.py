@@ -109,11 +109,36 @@ class Fixtures(Mapping[str, Any]):
         Raises:
             StageError: no stage of that name is open.
         """
-        self._define(name, value, stage, sys._getframe(1))
+        store, frame = self._store, sys._getframe(1)
+        outer = None if store.innermost is None else store.innermost.parent
+        if (
+            outer is None
+            or outer.name != stage
+            or store.running is not None
+            or store.thread != get_ident()
+            or strand.running_loop() is not None
+            or name in store.alive
+            or name in store.promised
+            or store.innermost.hidden
+        ):
+            self._define(name, value, stage, frame)
+        else:  # for the next stage around, written out
+            store.alive[name] = value
+            outer.owned[name] = frame.f_code, frame.f_lasti
 
     def modify(self, name: str, value: Any) -> None:
         """Change a live fixture; it lives on as long as the stage that owns it."""
-        self._modify(name, value, sys._getframe(1))
+        store = self._store
+        if (
+            store.running is None
+            and store.thread == get_ident()
+            and strand.running_loop() is None
+            and name in store.alive
+            and name not in store.always_there
+        ):
+            store.alive[name] = value  # what it does, written out
+        else:
+            self._modify(name, value, sys._getframe(1))
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Modify what is alive and define the rest in the innermost stage; all of it, or, on an error, nothing."""
@@ -135,8 +160,9 @@ class Fixtures(Mapping[str, Any]):
         return self._store.value(name)
 
     def _define(self, name: str, value: Any, stage: str | None, frame: FrameType) -> None:
-        store, site = self._store, site_of(frame)
-        store.require_declared(name, site)
+        store, site = self._store, (frame.f_code, frame.f_lasti)
+        if store.strict:
+            store.require_declared(name, site)
         scope = store.innermost if stage is None else store.scope_of(stage)
         if stage is not None and scope is None:
             raise refusals.not_open(store, stage, site)

@@ -54,7 +54,7 @@ class NamedCall:
         self.required = tuple(p.name for p in named if p.default is Parameter.empty)
         self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
         self.takes_rest = len(named) < len(parameters)
-        self._values = _getter(self.required)
+        self._values: Any = itemgetter(*self.required) if len(self.required) > 1 else None
         positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         self.by_position = positional and not self.optional and reads is None  # a call by position takes half the time
 
@@ -66,13 +66,21 @@ class NamedCall:
         Raises:
             FixtureNotFound: a required name is not alive; then none that it asks for has been computed.
         """
-        if not self.by_position:
-            return self.function(**self._by_name(store))
-        try:
-            values = self._values(store.alive)
-        except KeyError:
-            values = tuple(self._found(store).values())
-        return self.function(*values)
+        names, alive = self.required, store.alive
+        if self.by_position:
+            if not names:
+                return self.function()
+            if len(names) == 1:
+                if names[0] in alive:
+                    return self.function(alive[names[0]])
+            else:
+                try:
+                    values = self._values(alive)
+                except KeyError:
+                    pass
+                else:
+                    return self.function(*values)
+        return self.function(**self._by_name(store))
 
     def _by_name(self, store: Store) -> dict[str, Any]:
         found = self._found(store)
@@ -114,9 +122,3 @@ class NamedCall:
             cure=cure,
         )
 
-
-def _getter(names: tuple[str, ...]) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """The values of these names, as a tuple."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda values: tuple([values[name] for name in names])

@@ -73,10 +73,12 @@ class Store(State):
             FixtureExists: the name is alive, or always there.
             NoStageOpen: there is no scope.
         """
-        self.require_own_strand()
+        if self.thread != get_ident() or strand.running_loop() is not None:
+            self.require_own_strand()
         if scope is None:
             raise refusals.no_stage(self, name, definer)
-        if self.has(name) or (scope is not self.innermost and self.is_hidden(name, scope)):
+        hidden = scope is not self.innermost and self.is_hidden(name, scope)
+        if hidden or name in self.alive or name in self.promised:
             raise refusals.exists(self, name, definer)
         self.alive[name] = value
         scope.owned[name] = definer
