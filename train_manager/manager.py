@@ -267,7 +267,7 @@ class TrainManager(Extensible):
             self._initialize_once()
             self._load_checkpoint()
             for name in ("epoch_num", "step_num", "update_num"):  # a checkpoint has set the attributes
-                self.fixtures.modify(name, vars(self)[name])
+                self.fixtures.modify(name, getattr(self, name))
             yield
         self._report_unreached()
 

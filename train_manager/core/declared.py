@@ -35,8 +35,8 @@ class Switch:
         self._value = value
 
     def __get__(self, holder: Any, owner: type) -> bool:
-        return self._value if holder is None else vars(holder).get("strict", self._value)
+        return self._value if holder is None else bool(holder._store.strict)
 
     def __set__(self, holder: Any, value: bool) -> None:
-        vars(holder)["strict"] = holder._store.strict = value
+        holder._store.strict = value
         holder._checked = {}  # what was found without it

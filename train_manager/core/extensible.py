@@ -21,6 +21,7 @@ from train_manager.core.hook import Hook
 from train_manager.core.outside import load
 from train_manager.core.registry import Registry
 from train_manager.core.signature import NamedCall
+from train_manager.core.scope import NEW, NOTHING
 from train_manager.core.source import line_of, site_of
 from train_manager.core.stage import Stage
 from train_manager.core.store import Store
@@ -65,6 +66,9 @@ class Extensible:
         HookError: a hook could never be called as it is written, or something is no extension.
     """
 
+    # Slots for what every stage reads: they stay fast whatever becomes of the object's __dict__.
+    __slots__ = ("__dict__", "__weakref__", "_checked", "_named_calls", "_registry", "_store", "_unopened", "fixtures")
+
     extensions: Any = Declared(())
     strict: Any = Switch(False)
     fixtures: Fixtures
@@ -91,7 +95,7 @@ class Extensible:
         # Here rather than in __init__, so that a subclass need not remember to call it.
         self = super().__new__(cls)
         self._store = Store(self._always_there())
-        self._store.strict = self.strict
+        self._store.strict = cls.strict
         self.fixtures = self._store.alive["fixtures"] = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
@@ -107,19 +111,17 @@ class Extensible:
         """What is copied or pickled: all but the state of open stages; hooks are found anew."""
         others = _of_other_bases(type(self), "__getstate__")
         state = self.__dict__ if others is None else others(self)
-        left_out = Extensible.__annotations__.keys() - {"strict"}
-        kept = {name: value for name, value in state.items() if name not in left_out}
-        return {**kept, _KEPT: dict(self._registry.extensions)}
+        return {**state, _KEPT: dict(self._registry.extensions), _STRICT: self.strict}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         extensions = state.pop(_KEPT, self._registry.extensions)  # a class of its own way keeps what it declares
+        self.strict = state.pop(_STRICT, self.strict)
         restore = _of_other_bases(type(self), "__setstate__")
         if restore is None:
             self.__dict__.update(state)
         else:
             restore(self, state)
-        self._store.strict = self.strict
         for name in self._registry.extensions.keys() - extensions.keys():
             self._registry.remove(name)
         self._registry.add(dict(extensions))
@@ -143,9 +145,8 @@ class Extensible:
         stage.name = name
         stage.code = frame.f_code
         stage.instruction = frame.f_lasti
-        stage.is_open = None
-        stage.is_plain = defaults is None
-        stage.owned = {}
+        stage.phase = NEW
+        stage.owned = NOTHING
         stage._store = self._store
         stage._given = fixtures
         stage._defaults = defaults
@@ -288,7 +289,7 @@ class Extensible:
         return [hook for hook in self._unopened if hook.stage not in self._registry.plans]
 
 
-_KEPT = "_kept_extensions"
+_KEPT, _STRICT = "_kept_extensions", "_kept_strict"
 
 
 def _of_other_bases(cls: type, name: str) -> Any:

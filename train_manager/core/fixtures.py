@@ -100,8 +100,8 @@ class Fixtures(Mapping[str, Any]):
         ):
             self._define(name, value, None, frame)
         else:  # what it does, written out
+            scope.own(name, (frame.f_code, frame.f_lasti))
             store.alive[name] = value
-            scope.owned[name] = frame.f_code, frame.f_lasti
 
     def define(self, name: str, value: Any, stage: str | None = None) -> None:
         """Define a fixture in the innermost stage, or in the open stage of that name around it.
@@ -123,8 +123,8 @@ class Fixtures(Mapping[str, Any]):
         ):
             self._define(name, value, stage, frame)
         else:  # for the next stage around, written out
+            outer.own(name, (frame.f_code, frame.f_lasti))
             store.alive[name] = value
-            outer.owned[name] = frame.f_code, frame.f_lasti
 
     def modify(self, name: str, value: Any) -> None:
         """Change a live fixture; it lives on as long as the stage that owns it."""

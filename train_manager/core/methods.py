@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import Iterator
 from functools import partial, partialmethod
@@ -14,14 +15,28 @@ from train_manager.core.source import line_of_function
 def method_names(holder: object) -> Iterator[str]:
     """Names of the methods, base classes first, each class in the order it is written; then the object's own."""
     names = dict.fromkeys(name for cls in reversed(type(holder).__mro__) for name in vars(cls))
-    names.update(dict.fromkeys(getattr(holder, "__dict__", ())))
+    names.update(dict.fromkeys(_own_functions(holder)))
     return (name for name in names if _is_method(unbound(holder, name)))
 
 
 def unbound(holder: object, name: str) -> Any:
     """The function behind a method, without calling a property on the way."""
-    found = inspect.getattr_static(holder, name)
+    own = _own_functions(holder)
+    found = own[name] if name in own else inspect.getattr_static(type(holder), name)
     return found.__func__ if isinstance(found, staticmethod | classmethod) else found
+
+
+def _own_functions(holder: object) -> dict[str, Any]:
+    """What is a function in the object's own ``__dict__``.
+
+    Looking into ``__dict__`` makes all attributes of an object slower, for good (CPython 3.11 and 3.12): a hook that
+    counts would take half as long again. So it is done only where a value of the object could be a function.
+    """
+    values = gc.get_referents(holder)
+    values += [value for inner in values if type(inner) is dict for value in inner.values()]
+    if not any(_is_method(value) for value in values):
+        return {}
+    return {name: value for name, value in getattr(holder, "__dict__", {}).items() if _is_method(value)}
 
 
 def _is_method(found: object) -> bool:

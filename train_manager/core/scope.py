@@ -29,6 +29,12 @@ Definer = Site | Caller
 """Who defined a fixture: a line of code, or a hook or provider by its return value."""
 
 
+NEW, OPEN, OPEN_WITH_MORE, CLOSED = range(4)
+"""The life of a scope. Most end with their fixtures; one with more hides, promises, suspends or keeps something, too."""
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 class Scope:
     """What one open stage owns, and the scope around it.
 
@@ -45,14 +51,14 @@ class Scope:
         path: names of the open stages, outermost first, this one last.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "code", "instruction", "is_open", "is_plain", "name", "owned", "parent")
+    __slots__ = ("__dict__", "__weakref__", "code", "instruction", "name", "owned", "parent", "phase")
 
     # What few stages need stands here as a default, so that opening one does not set it.
     same_name: Scope | None = None
     """The enclosing stage of this name, in a recursion."""
-    hidden: Mapping[str, Any] = MappingProxyType({})
+    hidden: Mapping[str, Any] = NOTHING
     """What `same_name` owns, put aside until this one ends."""
-    hidden_promised: Mapping[str, Any] = MappingProxyType({})
+    hidden_promised: Mapping[str, Any] = NOTHING
     """The same of what it promises."""
     promised: tuple[str, ...] = ()
     """Names that are computed on demand."""
@@ -63,13 +69,22 @@ class Scope:
     code: CodeType
     """Of the method that opened it; with `instruction` a line, looked up only for a message."""
     instruction: int
-    is_open: bool | None
-    """None: not yet."""
-    is_plain: bool
-    """With its fixtures all of it ends: it hides, promises, suspends and keeps nothing."""
-    owned: dict[str, Definer | None]
+    phase: int
+    """One of the four above."""
+    owned: Mapping[str, Definer | None]
     """Its fixtures' names, and who defined each; None: the line that opened the stage."""
     parent: Scope | None
+
+    def own(self, name: str, definer: Definer) -> None:
+        """Note that a fixture is its own."""
+        if not self.owned:
+            self.owned = {}
+        self.owned[name] = definer  # type: ignore[index]  # it is the dict made here
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its block is running."""
+        return self.phase in (OPEN, OPEN_WITH_MORE)
 
     @property
     def opened_at(self) -> Site:
@@ -102,4 +117,4 @@ class Place:
 
     def __init__(self) -> None:
         self.open: Scope | None = None
-        self.left: Mapping[str, Definer | None] = {}
+        self.left: Mapping[str, Definer | None] = NOTHING

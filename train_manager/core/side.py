@@ -98,7 +98,7 @@ class Side:
             return f"stage._enter(hook_{place})"
         if hook.writes or hook.everywhere or not hook.call.by_position or self.on_demand & set(wants):
             return f"stage._call(hook_{place})"
-        return f"call_{place}({', '.join(f'alive[{name!r}]' for name in wants)})"
+        return f"call_{place}({', '.join('stage' if name == 'stage' else f'alive[{name!r}]' for name in wants)})"
 
 
 def name_not_found(error: BaseException) -> str | None:

@@ -18,7 +18,7 @@ from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
 from train_manager.core.plan import Plan
 from train_manager.core.provider import Provider, clean_up, promises
-from train_manager.core.scope import Caller, Scope
+from train_manager.core.scope import CLOSED, OPEN, OPEN_WITH_MORE, Caller, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.skip import SkipStage
 from train_manager.core.source import line_of
@@ -48,7 +48,7 @@ class Stage(Scope):
 
     def __enter__(self) -> Stage:
         store, given = self._store, self._given
-        if self.is_open is not None or store.running is not None:
+        if self.phase or store.running is not None:
             self._refuse_opening()
         plan = self._plan = store.plans[self.name]
         self._given = None  # `with` keeps this object, and the values must not outlive the stage
@@ -60,19 +60,21 @@ class Stage(Scope):
         alive, place = store.alive, plan.place
         self.parent = store.innermost
         try:
-            store.innermost = alive["stage"] = self
-            self.is_open = True
+            store.innermost = self
+            self.phase = OPEN
             if place.open is not None:
                 store.put_aside(place.open, self)
             place.open = self
             if given:
-                owned, promised = self.owned, store.promised
+                promised = store.promised
+                owned: dict[str, Any] = {}
+                self.owned = owned
                 for name in given:
                     if name in alive or name in promised:
                         raise refusals.exists(store, name, self.opened_at)
                     owned[name] = None
                     alive[name] = given[name]
-            if not self.is_plain:
+            if self._defaults is not None:
                 self._define_defaults()
         except BaseException:
             store.close_scope(self)
@@ -96,7 +98,7 @@ class Stage(Scope):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self.is_open is False:  # an outer stage has unwound this one, and said so
+        if self.phase == CLOSED:  # an outer stage has unwound this one, and said so
             return
         store, plan = self._store, self._plan
         if store.thread != get_ident():
@@ -116,18 +118,23 @@ class Stage(Scope):
                 self._end(failures, rest)
                 _raise(failures)
                 return
-        if not self.is_plain:
+        if self.phase != OPEN:
             self._end_rest()
             return
-        alive = store.alive  # what `close_scope` does
-        for name in self.owned:
-            del alive[name]
-        plan.place.left = self.owned
-        plan.place.open = None
+        alive, place = store.alive, plan.place  # what `close_scope` does
+        try:
+            for name in self.owned:
+                del alive[name]
+        except KeyError:  # Ctrl-C has come between two lines of a write
+            store.close_scope(self)
+            return
+        if self.owned:
+            place.left = self.owned
+        place.open = None
         if self.parent is None:
             store.thread = store.task = None
-        store.innermost = alive["stage"] = self.parent
-        self.is_open = False
+        store.innermost = self.parent
+        self.phase = CLOSED
 
     # ---- for users -----------------------------------------------------------------------------------------------
 
@@ -148,7 +155,7 @@ class Stage(Scope):
         0.3
         """
         self.kept = {**self.kept, name: None}
-        self.is_plain = False
+        self.phase = OPEN_WITH_MORE
 
     # ---- the beginning -------------------------------------------------------------------------------------------
 
@@ -172,7 +179,7 @@ class Stage(Scope):
 
     def _promise(self) -> None:
         """Let what is provided in this stage be computed on demand."""
-        self.is_plain = False
+        self.phase = OPEN_WITH_MORE
         self._store.promise(self, promises(self._plan.providers, self, self._store))
 
     def _enter(self, hook: Hook) -> None:
@@ -181,7 +188,7 @@ class Stage(Scope):
         if generator is not None:  # None: it is for every stage, and what it asks for is not alive here
             around.enter(hook, generator)
             self.suspended = (*self.suspended, (hook, generator))
-            self.is_plain = False
+            self.phase = OPEN_WITH_MORE
 
     # ---- the end -----------------------------------------------------------------------------------------------
 
@@ -281,7 +288,7 @@ class Stage(Scope):
         return error
 
     def _refuse_opening(self) -> None:
-        if self.is_open is not None:
+        if self.phase:
             what = f"stage {self.name!r} was opened a second time from one `staged(...)`"
             cure = "call `self.staged(...)` anew in each `with`"
         elif self._store.running is not None:

@@ -7,7 +7,7 @@ run                   owns epoch_num                     alive = {epoch_num, bat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from train_manager.core.scope import Caller, Definer, Place, Scope
 
@@ -68,8 +68,9 @@ class State:
     )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
 
     def __init__(self, always: Mapping[str, Any]) -> None:
-        self.alive: dict[str, Any] = {"stage": None, **dict.fromkeys(FAILURE), **always}
-        self.promised: dict[str, Promised] = {}
+        self.alive: dict[str, Any] = {**dict.fromkeys(FAILURE), **always}
+        # The innermost stage is looked up rather than written at each opening and each end.
+        self.promised: dict[str, Promised] = {"stage": cast(Any, lambda: self.innermost)}
         self.always_there = frozenset({*self.alive, *ALWAYS_THERE})
         self.innermost: Scope | None = None
         self.places: dict[str, Place] = {}

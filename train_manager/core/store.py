@@ -11,7 +11,7 @@ from threading import get_ident
 from typing import Any, final
 
 from train_manager.core import refusals, strand
-from train_manager.core.scope import Caller, Definer, Scope
+from train_manager.core.scope import CLOSED, OPEN_WITH_MORE, Caller, Definer, Scope
 from train_manager.core.state import Promised, State
 
 
@@ -31,7 +31,7 @@ class Store(State):
         place = self.places[scope.name]
         for name in scope.owned:
             self.alive.pop(name, None)
-        place.left = scope.owned
+        place.left = scope.owned or place.left
         if scope.promised:
             self._break_promises(scope)
         if scope.same_name is not None:
@@ -40,12 +40,12 @@ class Store(State):
             place.open = scope.same_name
         if scope.parent is None:
             self.thread = self.task = None
-        self.innermost = self.alive["stage"] = scope.parent
-        scope.is_open = False
+        self.innermost = scope.parent
+        scope.phase = CLOSED
 
     def put_aside(self, outer: Scope, inner: Scope) -> None:
         """Hide what the outer stage of a recursion owns, until the inner one closes."""
-        inner.is_plain = False
+        inner.phase = OPEN_WITH_MORE
         inner.same_name = outer
         inner.hidden = {name: self.alive[name] for name in outer.owned}
         inner.hidden_promised = {n: self.promised[n] for n in outer.promised if n in self.promised}
@@ -62,7 +62,7 @@ class Store(State):
     def _break_promises(self, scope: Scope) -> None:
         for name in scope.promised:
             self.promised.pop(name, None)
-            scope.owned.setdefault(name, None)  # so that an error can say where it lived
+            scope.owned = {name: None, **scope.owned}  # so that an error can say where it lived
 
     # ---- values ------------------------------------------------------------------------------------------------
 
@@ -80,8 +80,8 @@ class Store(State):
         hidden = scope is not self.innermost and self.is_hidden(name, scope)
         if hidden or name in self.alive or name in self.promised:
             raise refusals.exists(self, name, definer)
+        scope.own(name, definer)
         self.alive[name] = value
-        scope.owned[name] = definer
 
     def modify(self, name: str, value: Any, definer: Definer) -> None:
         """Change a live fixture; its owner stays.
@@ -128,7 +128,7 @@ class Store(State):
         """Keep a promise: the value is a fixture of its scope now."""
         self.promised.pop(name, None)  # it is gone where the provider has written it itself
         self.alive[name] = value
-        scope.owned[name] = definer
+        scope.own(name, definer)
 
     @contextmanager
     def asking(self, request: str, caller: Caller) -> Iterator[None]:
