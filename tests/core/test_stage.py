@@ -318,8 +318,9 @@ def test_one_stage_object_opens_once() -> None:
     assert refused.endswith("\n  call `self.staged(...)` anew in each `with`")
 
 
-def test_a_stage_is_not_left_by_another_thread() -> None:
-    extensible = Extensible()
+def test_a_stage_with_hooks_is_not_left_by_another_thread() -> None:
+    ran: list[str] = []
+    extensible = Extensible([Extension.of(post_step=lambda: ran.append("post"))])
     stage = extensible.staged("step", {"x": 1})
     stage.__enter__()
     raised: list[BaseException] = []
@@ -334,9 +335,9 @@ def test_a_stage_is_not_left_by_another_thread() -> None:
     thread.start()
     thread.join()
     assert len(raised) == 1
-    assert dict(extensible.fixtures) == {"x": 1}
+    assert (dict(extensible.fixtures), ran) == ({"x": 1}, [])
     stage.__exit__(None, None, None)
-    assert dict(extensible.fixtures) == {}
+    assert (dict(extensible.fixtures), ran) == ({}, ["post"])
 
 
 def test_another_task_does_not_open_a_stage_inside_this_ones() -> None:

@@ -20,10 +20,10 @@ from train_manager.core.fixtures import Fixtures
 from train_manager.core.hook import Hook
 from train_manager.core.outside import load
 from train_manager.core.registry import Registry
-from train_manager.core.signature import NamedCall
 from train_manager.core.scope import NEW, NOTHING
+from train_manager.core.signature import NamedCall
 from train_manager.core.source import line_of, site_of
-from train_manager.core.stage import Stage
+from train_manager.core.stage import Stage, WithDefaults
 from train_manager.core.store import Store
 from train_manager.core.tree import stage_tree
 
@@ -148,8 +148,7 @@ class Extensible:
         stage.phase = NEW
         stage.owned = NOTHING
         stage._store = self._store
-        stage._given = fixtures
-        stage._defaults = defaults
+        stage._given = fixtures if defaults is None else WithDefaults(fixtures, defaults)
         return stage
 
     def call_by_name(self, function: Callable[..., R]) -> R:
@@ -218,17 +217,22 @@ class Extensible:
         Args:
             about: a fixture's name, for its life; an extension, or the name of one, for its doings; None for the
                 whole stage tree.
-            format: "text", or "json" of the whole tree, for tools.
+            format: "text", or "json" of the whole tree, for tools; or "code" of the stage that ``about`` names: the
+                functions that call its hooks.
 
         Raises:
-            ValueError: another format.
+            ValueError: another format, or no stage given for its code.
         """
+        if format == "code":
+            if not isinstance(about, str):
+                raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
+            return "\n".join(side.text() for side in self._registry.plans[about].sides if side)
         plan_of = self._registry.plans.__getitem__
         tree = stage_tree(type(self), plan_of)
         if format == "json":
             return json.dumps(described(tree, plan_of), indent=2)
         if format != "text":
-            raise ValueError(f"format is {format!r}; give 'text' or 'json'")
+            raise ValueError(f"format is {format!r}; give 'text', 'json' or 'code'")
         if about is None:
             return tree_text(type(self).__name__, tree, plan_of)
         extension = next((name for name, there in self.extensions.items() if about in (name, there)), None)
@@ -286,7 +290,7 @@ class Extensible:
         """Hooks of stages that stand nowhere in the source and have not opened so far."""
         if not any(self._checked.values()):
             return []
-        return [hook for hook in self._unopened if hook.stage not in self._registry.plans]
+        return [hook for hook in self._unopened if hook.stage not in self._store.plans]
 
 
 _KEPT, _STRICT = "_kept_extensions", "_kept_strict"

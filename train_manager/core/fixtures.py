@@ -110,16 +110,18 @@ class Fixtures(Mapping[str, Any]):
             StageError: no stage of that name is open.
         """
         store, frame = self._store, sys._getframe(1)
-        outer = None if store.innermost is None else store.innermost.parent
+        inner = store.innermost
+        outer = None if inner is None else inner.parent
         if (
-            outer is None
+            inner is None
+            or outer is None
             or outer.name != stage
             or store.running is not None
             or store.thread != get_ident()
             or strand.running_loop() is not None
             or name in store.alive
             or name in store.promised
-            or store.innermost.hidden
+            or inner.hidden
         ):
             self._define(name, value, stage, frame)
         else:  # for the next stage around, written out

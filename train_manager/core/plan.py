@@ -69,7 +69,7 @@ def compile_plan(
     """
     on_demand = _together(providers)
     around, pre, post = ordered(stage, hooks, on_demand)
-    own, computed = providers.get(stage, {}), {*on_demand, *promised}
+    own, computed = providers.get(stage, {}), {*on_demand, *promised} - {"stage"}  # which a side has at hand
     sides = Side(f"pre_{stage}", around + pre, computed, bool(own)), Side(f"post_{stage}", post, computed)
     run_pre, run_post = (side.compiled(it) if it else None for it in sides)
     return Plan(place or Place(), around, pre, post, own, on_demand, sides, run_pre, run_post)
@@ -90,10 +90,15 @@ def _together(providers: Mapping[str, Mapping[str, Provider]]) -> dict[str, Prov
 
 
 @final
-class Plans(dict[str, Plan]):
-    """The plan of every stage that has opened, by its name; compiled at the first look-up."""
+class Plans:
+    """The plan of every stage that has opened, by its name; compiled at the first look-up.
+
+    Attributes:
+        made: those that have been compiled, in a plain dict: every stage looks into it.
+    """
 
     def __init__(self, state: State) -> None:
+        self.made: dict[str, Plan] = {}
         self._state = state
         self._hooks: tuple[Hook, ...] = ()
         self._providers: Mapping[str, Mapping[str, Provider]] = {}
@@ -111,13 +116,14 @@ class Plans(dict[str, Plan]):
         for stage in {hook.stage for hook in hooks}:  # hooks of every stage meet each other too
             ordered(stage, hooks, on_demand)
         self._hooks, self._providers = hooks, chosen_providers
-        self.clear()
+        self.made.clear()
 
-    def __missing__(self, stage: str) -> Plan:
-        _refuse_name(stage)
-        place = self._state.places.setdefault(stage, Place())
-        plan = self[stage] = compile_plan(stage, self._hooks, self._providers, place, self._state.promised)
-        return plan
+    def __getitem__(self, stage: str) -> Plan:
+        if stage not in self.made:
+            _refuse_name(stage)
+            place = self._state.places.setdefault(stage, Place())
+            self.made[stage] = compile_plan(stage, self._hooks, self._providers, place, self._state.promised)
+        return self.made[stage]
 
 
 def _refuse_name(stage: str) -> None:

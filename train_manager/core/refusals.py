@@ -78,7 +78,7 @@ def exists(state: State, name: str, definer: Definer) -> FixtureExists:
     if name in state.promised:
         first = state.promised[name].provider
     elif owner is not None:
-        first = owner.owned[name] or owner.opened_at
+        first = owner.definer_of(name)
     return FixtureExists(
         f"{who(definer)} defines {name!r}, which stage {stage!r} has defined already",
         name=name,

@@ -6,7 +6,7 @@ It knows names, never values: values live in ``Alive`` alone, so that nothing ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import CodeType, MappingProxyType
+from types import CodeType
 from typing import Any, Protocol
 
 from train_manager.core.source import Site
@@ -30,9 +30,9 @@ Definer = Site | Caller
 
 
 NEW, OPEN, OPEN_WITH_MORE, CLOSED = range(4)
-"""The life of a scope. Most end with their fixtures; one with more hides, promises, suspends or keeps something, too."""
+"""The life of a scope. Most end with their fixtures; one with more hides, promises, suspends or keeps something."""
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Mapping[str, Any] = {}  # nobody writes it; a plain dict is read faster than a read-only view of one
 
 
 class Scope:
@@ -75,11 +75,15 @@ class Scope:
     """Its fixtures' names, and who defined each; None: the line that opened the stage."""
     parent: Scope | None
 
-    def own(self, name: str, definer: Definer) -> None:
+    def own(self, name: str, definer: Definer | None) -> None:
         """Note that a fixture is its own."""
         if not self.owned:
             self.owned = {}
-        self.owned[name] = definer  # type: ignore[index]  # it is the dict made here
+        self.owned[name] = definer  # type: ignore[index]  # it is the dict made here, or by the stage
+
+    def definer_of(self, name: str) -> Definer | None:
+        """Who defined a fixture that it owns."""
+        return self.owned[name] or self.opened_at if name in self.owned else None
 
     @property
     def is_open(self) -> bool:

@@ -121,4 +121,3 @@ class NamedCall:
             asked_at=self.defined_at,
             cure=cure,
         )
-

@@ -18,13 +18,22 @@ from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
 from train_manager.core.plan import Plan
 from train_manager.core.provider import Provider, clean_up, promises
-from train_manager.core.scope import CLOSED, OPEN, OPEN_WITH_MORE, Caller, Scope
+from train_manager.core.scope import CLOSED, OPEN, OPEN_WITH_MORE, Caller, Definer, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.skip import SkipStage
 from train_manager.core.source import line_of
 from train_manager.core.state import FAILURE, OF_A_TASK
 from train_manager.core.store import Store
 from train_manager.core.writes import write
+
+
+@final
+class WithDefaults(dict[str, Any]):
+    """The fixtures that a stage opens with, and those that it defines only where the name is not alive."""
+
+    def __init__(self, given: Mapping[str, Any] | None, defaults: Mapping[str, Any]) -> None:
+        super().__init__(given or {})
+        self.defaults = defaults
 
 
 @final
@@ -35,11 +44,10 @@ class Stage(Scope):
     collected, and costs six times as much.
     """
 
-    __slots__ = ("_defaults", "_given", "_plan", "_store")
+    __slots__ = ("_given", "_plan", "_store")
 
     _store: Store
     _given: Mapping[str, Any] | None
-    _defaults: Mapping[str, Any] | None
     _plan: Plan
     kept: Mapping[str, Any] = MappingProxyType({})
     """The fixtures that outlive the stage because its opener has asked for them."""
@@ -47,16 +55,15 @@ class Stage(Scope):
     # ---- the path of every stage, written out: a call would cost more than what it does --------------------------
 
     def __enter__(self) -> Stage:
-        store, given = self._store, self._given
+        store = self._store
         if self.phase or store.running is not None:
             self._refuse_opening()
-        plan = self._plan = store.plans[self.name]
-        self._given = None  # `with` keeps this object, and the values must not outlive the stage
-        thread = get_ident()
-        if strand.running_loop() is not None or (store.thread != thread and (store.thread is not None or store.shares)):
+        try:
+            plan = self._plan = store.plans[self.name]
+        except (KeyError, TypeError):  # a name that is no string may not be hashable
+            plan = self._plan = store.plan_of(self.name)
+        if store.thread != get_ident() or strand.running_loop() is not None:
             self._take_strand()
-        else:
-            store.thread = thread
         alive, place = store.alive, plan.place
         self.parent = store.innermost
         try:
@@ -65,17 +72,19 @@ class Stage(Scope):
             if place.open is not None:
                 store.put_aside(place.open, self)
             place.open = self
-            if given:
+            given = self._given
+            if given is not None:
+                self._given = None  # `with` keeps this object, and the values must not outlive the stage
+                if type(given) is not dict:
+                    given = self._with_defaults(given)
+                owned: dict[str, Definer | None] = {}
                 promised = store.promised
-                owned: dict[str, Any] = {}
                 self.owned = owned
                 for name in given:
                     if name in alive or name in promised:
                         raise refusals.exists(store, name, self.opened_at)
                     owned[name] = None
                     alive[name] = given[name]
-            if self._defaults is not None:
-                self._define_defaults()
         except BaseException:
             store.close_scope(self)
             raise
@@ -98,15 +107,13 @@ class Stage(Scope):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self.phase == CLOSED:  # an outer stage has unwound this one, and said so
-            return
         store, plan = self._store, self._plan
-        if store.thread != get_ident():
-            store.require_own_strand()
         if error is not None or store.innermost is not self:
             self._end_failed(error)
             return
         if plan.run_post is not None:
+            if store.thread != get_ident():
+                store.require_own_strand()
             failures = None
             try:
                 plan.run_post(self, store, store.alive)
@@ -118,21 +125,19 @@ class Stage(Scope):
                 self._end(failures, rest)
                 _raise(failures)
                 return
-        if self.phase != OPEN:
+        if self.phase is not OPEN:
             self._end_rest()
             return
         alive, place = store.alive, plan.place  # what `close_scope` does
-        try:
-            for name in self.owned:
-                del alive[name]
-        except KeyError:  # Ctrl-C has come between two lines of a write
-            store.close_scope(self)
-            return
         if self.owned:
+            try:
+                for name in self.owned:
+                    del alive[name]
+            except KeyError:  # Ctrl-C has come between two lines of a write
+                store.close_scope(self)
+                return
             place.left = self.owned
         place.open = None
-        if self.parent is None:
-            store.thread = store.task = None
         store.innermost = self.parent
         self.phase = CLOSED
 
@@ -171,11 +176,10 @@ class Stage(Scope):
         if store.task is not None:
             store.thread = OF_A_TASK
 
-    def _define_defaults(self) -> None:
-        defaults, self._defaults = self._defaults or {}, None
-        for name in defaults:
-            if not self._store.has(name):
-                self._store.define(name, defaults[name], self, self.opened_at)
+    def _with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What it opens with, and the defaults of names that are not alive yet."""
+        defaults = given.defaults if isinstance(given, WithDefaults) else {}
+        return {**{name: defaults[name] for name in defaults if not self._store.has(name)}, **given}
 
     def _promise(self) -> None:
         """Let what is provided in this stage be computed on demand."""
@@ -194,6 +198,9 @@ class Stage(Scope):
 
     def _end_failed(self, error: BaseException | None) -> None:
         """After an error in the body, or while stages inside this one are open."""
+        if self.phase == CLOSED:  # an outer stage has unwound this one, and said so
+            return
+        self._store.require_own_strand()
         failures = Failures(self.name, error)
         while self._store.innermost is not self:
             self._unwind_inner(failures)

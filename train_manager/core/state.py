@@ -6,7 +6,7 @@ run                   owns epoch_num                     alive = {epoch_num, bat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from train_manager.core.scope import Caller, Definer, Place, Scope
@@ -40,7 +40,8 @@ class State:
         always_there: names that need no stage and that nobody may write.
         innermost: the innermost open scope.
         places: of every stage name that has been opened, in that order.
-        plans: what runs at each stage, by its name.
+        plans: what runs at each stage, by its name, as far as it has been asked for.
+        plan_of: makes it where it has not.
         extensions: who is served, by name.
         running: the hook or provider that is being called.
         requests: the providers that are being computed, the first asked for first.
@@ -57,6 +58,7 @@ class State:
         "extensions",
         "innermost",
         "places",
+        "plan_of",
         "plans",
         "promised",
         "requests",
@@ -74,7 +76,8 @@ class State:
         self.always_there = frozenset({*self.alive, *ALWAYS_THERE})
         self.innermost: Scope | None = None
         self.places: dict[str, Place] = {}
-        self.plans: Mapping[str, Any] = {}
+        self.plans: dict[str, Any] = {}
+        self.plan_of: Callable[[str], Any] = self.plans.__getitem__
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []

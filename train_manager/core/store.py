@@ -38,8 +38,6 @@ class Store(State):
             self._unhide(scope)
         if place.open is scope:
             place.open = scope.same_name
-        if scope.parent is None:
-            self.thread = self.task = None
         self.innermost = scope.parent
         scope.phase = CLOSED
 
@@ -62,7 +60,7 @@ class Store(State):
     def _break_promises(self, scope: Scope) -> None:
         for name in scope.promised:
             self.promised.pop(name, None)
-            scope.owned = {name: None, **scope.owned}  # so that an error can say where it lived
+            scope.own(name, scope.definer_of(name))  # so that an error can say where it lived
 
     # ---- values ------------------------------------------------------------------------------------------------
 
@@ -105,7 +103,7 @@ class Store(State):
 
     def provide(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Define a fixture, or renew it where the same hook has defined it before in the same open stage."""
-        if name in self.alive and scope.owned.get(name) is definer:
+        if name in self.alive and scope.definer_of(name) is definer:
             self.alive[name] = value
         else:
             self.define(name, value, scope, definer)
