@@ -20,6 +20,7 @@ PUBLIC = [
     "FixtureNotFound",
     "Fixtures",
     "HookError",
+    "InMemory",
     "InputError",
     "NoStageOpen",
     "NonFiniteLoss",

@@ -29,10 +29,12 @@ from train_manager.core.skip import Skip, SkipStage
 
 if TYPE_CHECKING:
     from train_manager.errors import InputError, NonFiniteLoss
+    from train_manager.in_memory import InMemory
     from train_manager.manager import TrainManager
     from train_manager.skip import SkipBatch
 else:
     _LAZY = {
+        "InMemory": "train_manager.in_memory",
         "InputError": "train_manager.errors",
         "NonFiniteLoss": "train_manager.errors",
         "SkipBatch": "train_manager.skip",
@@ -54,6 +56,7 @@ __all__ = [
     "FixtureNotFound",
     "Fixtures",
     "HookError",
+    "InMemory",
     "InputError",
     "NoStageOpen",
     "NonFiniteLoss",
