@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
     "CheckError",
+    "Endless",
     "Extensible",
     "Extension",
     "ExtensionNotFound",
@@ -22,9 +23,11 @@ PUBLIC = [
     "HookError",
     "InMemory",
     "InputError",
+    "Interleaved",
     "NoStageOpen",
     "NonFiniteLoss",
     "OrderError",
+    "Rows",
     "Skip",
     "SkipBatch",
     "SkipStage",

@@ -215,6 +215,17 @@ def test_naming_another_epoch_begins_it_from_the_start() -> None:
     assert len(list(resumed)) == 7
 
 
+def test_the_state_is_of_the_pass_that_is_read_and_not_of_one_begun_meanwhile() -> None:
+    """An evaluation of the training's data, say."""
+    data = shuffled()
+    training = iter(data)
+    next(training)
+    list(data)
+    next(training)
+
+    assert (data.state_dict()["epoch"], data.state_dict()["batches"]) == (0, 2)
+
+
 def test_the_state_is_four_numbers() -> None:
     data = shuffled(seed=3)
     next(iter(data))

@@ -34,10 +34,11 @@ def epoch_order(examples: int, seed: int, epoch: int) -> Tensor:
 
 @dataclass
 class Position:
-    """How far a pass has come."""
+    """How far a pass has come, and whether anybody still reads it."""
 
     epoch: int
     batches: int
+    is_over: bool = False
 
 
 class Passes(ABC):
@@ -57,7 +58,7 @@ class Passes(ABC):
         if len(self) == 0:
             raise nothing_to_give(name, examples, self.batch_size)
         self._next = Position(epoch=0, batches=0)  # where the next pass begins
-        self._last: Position | None = None  # where the pass is that was begun last
+        self._last: Position | None = None  # of the last pass; not of one that was begun while another was read
 
     def __len__(self) -> int:
         whole, rest = divmod(self.num_examples, self.batch_size)
@@ -65,7 +66,6 @@ class Passes(ABC):
 
     def __iter__(self) -> Iterator[Any]:
         position, self._next = self._next, Position(self._next.epoch + 1, 0)
-        self._last = position
         return self._pass(position)
 
     def set_epoch(self, epoch: int) -> None:
@@ -97,11 +97,14 @@ class Passes(ABC):
         self._last = None
 
     def _pass(self, position: Position) -> Iterator[Any]:
-        for rows in self._rows(position.epoch, position.batches):
-            batch = self._batch(rows)
-            position.batches += 1  # before the batch is given: a state that is taken while it is used counts it
-            yield batch
-            del batch  # which would be kept alive while the next one is made
+        if self._last is None or self._last.is_over:
+            self._last = position
+        try:
+            for rows in self._rows(position.epoch, position.batches):
+                position.batches += 1  # before the batch is given: a state that is taken while it is used counts it
+                yield self._batch(rows)
+        finally:
+            position.is_over = True
 
     def _rows(self, epoch: int, first: int) -> Iterator[Tensor | slice]:
         """Which rows make each batch from the first one on; a slice where they are neighbours."""
