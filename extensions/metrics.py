@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
@@ -39,7 +38,7 @@ class Metrics(Extension):
     A function returns a number for the batch, or one for each example. It is called as a loss is: with prediction and
     targets, or, where one of its required parameters is called ``prediction``, with the fixtures that all its
     parameters name. An object of torchmetrics, or any other with ``update``, ``compute`` and ``reset``, is moved to
-    the device of the prediction; evaluations get a copy of their own.
+    the device of the prediction, and reset around each batch of the training and each evaluation.
 
     In the training every value is a moving average over batches. In an evaluation every example counts once: a
     function's values are weighted by the true batch size, an object sees every batch.
@@ -84,7 +83,7 @@ class Metrics(Extension):
     ) -> None:
         both = by_name(functions, named)
         self._train = made(by_name(both, by_name(train)))
-        self._eval = made(by_name({name: copied(metric) for name, metric in both.items()}, by_name(eval)))
+        self._eval = made(by_name(both, by_name(eval)))
         self.share = share
         self.table = table
         self.file = file
@@ -207,8 +206,3 @@ def name_of(metric: Any) -> str:
 
 def made(metrics: Mapping[str, Any]) -> dict[str, Metric]:
     return {name: metric_of(name, metric) for name, metric in metrics.items()}
-
-
-def copied(metric: Any) -> Any:
-    """A copy of what accumulates: an evaluation in the middle of an epoch must not meet what the training has left."""
-    return copy.deepcopy(metric) if hasattr(metric, "reset") else metric

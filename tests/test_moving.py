@@ -41,3 +41,13 @@ def test_a_value_is_kept_without_its_graph() -> None:
 
     assert mean.value is not None
     assert not mean.value.requires_grad
+
+
+def test_it_follows_the_values_to_another_device() -> None:
+    """It may have been saved on one and loaded on another."""
+    mean = MovingMean()
+    mean.append(torch.tensor(1.0))
+    mean.append(torch.tensor(1.0, device="meta"))
+
+    assert mean.value is not None
+    assert mean.value.device.type == "meta"

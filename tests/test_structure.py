@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from train_manager import InputError
-from train_manager.structure import SameStructure
+from train_manager.structure import SameStructure, Structures
 
 X, Y = torch.zeros(8, 3), torch.zeros(8)
 Pair = namedtuple("Pair", "x y")
@@ -95,3 +95,12 @@ def test_a_flat_batch_is_compared_by_the_types_of_its_parts_alone(batch: Any, mo
     monkeypatch.setattr("train_manager.structure.structure_of", None)
 
     same.check(batch, 2)
+
+
+def test_sets_of_data_may_differ_from_each_other() -> None:
+    structures = Structures()
+    structures["pictures"].check((X, Y), 1)
+    structures["texts"].check({"words": X}, 2)
+
+    with pytest.raises(InputError, match=r"^texts gave a batch of another structure in step 3"):
+        structures["texts"].check((X, Y), 3)

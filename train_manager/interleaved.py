@@ -31,7 +31,7 @@ class Interleaved:
     With a seed the order within each round is drawn, as a pure function of seed, epoch and round; without one it is
     always the same and spreads each set evenly.
 
-    In a training the fixture ``datasource_name`` of the batch stage is the name of the set.
+    In a training ``train_manager.datasource_name`` is the name of the set that the batch is of.
 
     Args:
         data: iterables of batches, by name.

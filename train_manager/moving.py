@@ -33,4 +33,4 @@ class MovingMean:
         self.count += 1
         share = max(self.share, 1 / self.count)
         # A new tensor each time: the last one may be in somebody's hands.
-        self.value = value.clone() if self.value is None else torch.lerp(self.value, value, share)
+        self.value = value.clone() if self.value is None else torch.lerp(self.value.to(value), value, share)

@@ -60,6 +60,18 @@ class SameStructure:
             self._flat = types
 
 
+@final
+class Structures(dict[str, SameStructure]):
+    """A check for each set of data, by its name, made when it is first asked for.
+
+    >>> Structures()["train_data"].check((1, 2), step=1)
+    """
+
+    def __missing__(self, name: str) -> SameStructure:
+        made = self[name] = SameStructure(name)
+        return made
+
+
 def types_of_parts(batch: Any) -> tuple[Any, ...]:
     """Keys and types of a batch, one level deep."""
     if isinstance(batch, dict):

@@ -108,6 +108,13 @@ def test_a_batch_that_is_skipped_does_not_count() -> None:
     assert (tm.step_num, metrics._means["accuracy"].count) == (1, 1)
 
 
+def test_a_metric_is_computed_without_gradients() -> None:
+    metrics = silent(grad=lambda p, t: float(torch.is_grad_enabled()))
+    tiny_manager(metrics).train()
+
+    assert metrics.training["grad"] == 0
+
+
 def test_a_step_reads_nothing_on_the_host() -> None:
     def reads(*extensions: Extension, steps: int) -> int:
         batches = [(torch.rand(4, 2), torch.zeros(4, dtype=torch.long))] * steps
@@ -236,16 +243,6 @@ def test_a_metric_of_torchmetrics_gives_what_the_function_gives() -> None:
         assert metrics["given"] == pytest.approx(metrics["accuracy"])
     result = tm.eval()["valid"]
     assert result["given"] == pytest.approx(result["accuracy"])
-
-
-def test_an_evaluation_has_a_copy_of_an_object_and_shares_a_function() -> None:
-    torchmetrics = pytest.importorskip("torchmetrics")
-    given = torchmetrics.Accuracy("multiclass", num_classes=2)
-    metrics = silent(given=given, accuracy=accuracy)
-
-    assert metrics.train_metrics["given"] is given
-    assert metrics.eval_metrics["given"] is not given
-    assert metrics.eval_metrics["accuracy"] is accuracy
 
 
 def test_functions_need_no_torchmetrics() -> None:
