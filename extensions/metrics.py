@@ -88,9 +88,11 @@ class Metrics(Extension):
         self.table = table
         self.file = file
         self.eval_sets: dict[str, dict[str, float]] = {}
+        self._is_due = False  # the batch that is alive has not been taken in yet
         self.reset()
         wishes = [wish for metric in self._train.values() for wish in metric.wishes]
-        self.metrics = fixture("train_step_batch")(asking_for(["loss", *wishes], self._train_on))
+        self.post_train_step_batch = asking_for(["loss", *wishes], self._train_on)
+        self.metrics = fixture("train_step_batch")(asking_for(["loss", *wishes], self._provide))
         wishes = [wish for metric in self._eval.values() for wish in metric.wishes]
         self.post_eval_step_batch = asking_for(["true_batch_size", *wishes], self._evaluate)
 
@@ -113,8 +115,8 @@ class Metrics(Extension):
 
     # ---- hooks -----------------------------------------------------------------------------------------------------
 
-    def post_train_step_batch(self, metrics: Mapping[str, Tensor]) -> None:
-        """Ask for them, so that no batch is left out."""
+    def pre_train_step_batch(self) -> None:
+        self._is_due = True
 
     def pre_eval_step_epoch(self) -> None:
         for metric in self._eval.values():
@@ -158,21 +160,29 @@ class Metrics(Extension):
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
-    def _train_on(self, values: Mapping[str, Any]) -> dict[str, Tensor]:  # the fixture metrics: see __init__
+    def _train_on(self, values: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
+        if not self._is_due:  # somebody has asked for them before
+            return
+        self._is_due = False
         self._loss = values["loss"].detach()
         with torch.no_grad():
             self._append("moving_loss", self._loss)
             for metric in self._train.values():
                 for name, value in metric.of_batch(values).items():
                     self._append(name, value)
-        return self._read(self._loss)
+
+    def _provide(self, values: Mapping[str, Any]) -> dict[str, Tensor]:  # the fixture metrics: see __init__
+        self._train_on(values)
+        return {} if self._loss is None else self._read(self._loss)
 
     def _evaluate(self, values: Mapping[str, Any]) -> None:  # the hook post_eval_step_batch: see __init__
         for metric in self._eval.values():
             metric.append(values, values["true_batch_size"])
 
     def _append(self, name: str, value: Tensor) -> None:
-        self._means.setdefault(name, MovingMean(self.share)).append(value)
+        if name not in self._means:
+            self._means[name] = MovingMean(self.share)
+        self._means[name].append(value)
 
     def _read(self, loss: Tensor) -> dict[str, Tensor]:
         means = {name: mean.value for name, mean in self._means.items() if mean.value is not None}

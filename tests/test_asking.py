@@ -32,4 +32,12 @@ def test_of_two_wishes_of_one_name_the_one_without_a_default_counts() -> None:
     both: tuple[str | Parameter, ...] = ("size", wish)
 
     for wishes in (both, both[::-1]):
-        assert str(signature(asking_for(wishes, dict))) == "(*, size)"
+        assert str(signature(asking_for(wishes, dict))) == "(size)"
+
+
+def test_wishes_with_and_without_a_default_do_not_get_mixed_up() -> None:
+    seen: list[object] = []
+    wish = Parameter("colour", Parameter.KEYWORD_ONLY, default="grey")
+    Worker([Extension.of(post_work=asking_for([wish, "size"], lambda values: seen.append(dict(values))))]).work()
+
+    assert seen == [{"size": 2, "colour": "red"}]

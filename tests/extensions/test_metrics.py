@@ -95,6 +95,14 @@ def test_a_batch_counts_once_although_many_ask() -> None:
     assert metrics._means["accuracy"].count == 3
 
 
+def test_they_can_be_asked_for_as_soon_as_there_is_a_loss() -> None:
+    metrics, seen = silent(accuracy=accuracy), Seen()
+    tiny_manager(metrics, seen, Extension.of(post_train_loss_forward=lambda metrics: None)).train()
+
+    assert metrics._means["accuracy"].count == 3
+    assert [found["loss"] for found in seen.metrics] == seen.losses
+
+
 def test_a_batch_that_is_skipped_does_not_count() -> None:
     def skip(step_num: int) -> None:
         if step_num == 1:
