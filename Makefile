@@ -26,6 +26,7 @@ check: $(OK)
 bench: $(OK)
 	@$(PY) benchmarks/import_time.py
 	@$(PY) benchmarks/check_time.py
+	@$(PY) benchmarks/in_memory.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

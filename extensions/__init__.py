@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 from train_manager.core.extension import Extension
 
 if TYPE_CHECKING:
+    from train_manager.extensions.avg import Avg
+    from train_manager.extensions.eval_totals import EvalTotals
     from train_manager.extensions.loss_curves import LossCurves
+    from train_manager.extensions.metrics import Metrics
     from train_manager.extensions.progress_bar import ProgressBar
 else:
     _LAZY = {
+        "Avg": "train_manager.extensions.avg",
+        "EvalTotals": "train_manager.extensions.eval_totals",
         "LossCurves": "train_manager.extensions.loss_curves",
+        "Metrics": "train_manager.extensions.metrics",
         "ProgressBar": "train_manager.extensions.progress_bar",
     }
 
@@ -58,4 +64,4 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     return found
 
 
-__all__ = ["LossCurves", "ProgressBar", "default_extensions"]
+__all__ = ["Avg", "EvalTotals", "LossCurves", "Metrics", "ProgressBar", "default_extensions"]

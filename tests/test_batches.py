@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import count, cycle, islice
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from train_manager import InputError
+from train_manager import Endless, InMemory, InputError
 from train_manager.batches import (
+    begin_epoch,
+    is_endless,
     is_read_once,
     length_of,
     no_batch,
+    parts_of,
     refuse_unusable,
     tensors_in,
     to_device,
@@ -27,6 +31,7 @@ from train_manager.batches import (
 )
 
 META = torch.device("meta")
+Pair = namedtuple("Pair", "x y")
 
 
 class Numbers:
@@ -126,6 +131,112 @@ def test_a_walk_that_is_broken_off_closes_the_data() -> None:
         break
 
     assert closed == [True]
+
+
+# ---- from epoch to epoch -----------------------------------------------------------------------------------------
+
+
+class Resettable(Numbers):
+    """Notes how much had been read at each reset."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(end)
+        self.resets: list[int] = []
+
+    def reset(self) -> None:
+        self.resets.append(len(self.read))
+
+
+class ResettableSized(Resettable):
+    def __len__(self) -> int:
+        return self.end
+
+
+@pytest.mark.parametrize("kind", [Resettable, ResettableSized])
+def test_the_data_is_reset_after_each_pass(kind: type[Resettable]) -> None:
+    data = kind(3)
+    for _ in range(2):
+        list(walk(data, "data"))
+
+    assert data.resets == [3, 6]
+
+
+def test_a_walk_that_is_broken_off_resets_nothing() -> None:
+    data = ResettableSized(3)
+    for _ in walk(data, "data"):
+        break
+
+    assert data.resets == []
+
+
+def test_the_data_of_an_unending_stream_is_reset_between_its_passes() -> None:
+    data = Resettable(2)
+    list(islice(unending(data), 5))
+
+    assert data.resets == [2, 4]
+
+
+def test_a_pass_that_goes_on_knows_which_batch_is_the_last() -> None:
+    data = InMemory(torch.arange(5), batch_size=1)
+    data.load_state_dict({"seed": 0, "epoch": 0, "batches": 3, "examples": 5})
+
+    assert [last_batch for _, last_batch in walk(data, "data", done=3)] == [False, True]
+
+
+def test_the_epoch_is_said_to_whoever_wants_to_know() -> None:
+    said: list[tuple[str, int]] = []
+
+    class Knows:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def set_epoch(self, epoch: int) -> None:
+            said.append((self.name, epoch))
+
+    class Loader(Knows):
+        sampler, dataset = Knows("sampler"), Knows("dataset")
+
+    begin_epoch(Loader("loader"), 3)
+    begin_epoch([1, 2], 3)
+
+    assert said == [("loader", 3), ("sampler", 3), ("dataset", 3)]
+
+
+# ---- without an end ----------------------------------------------------------------------------------------------
+
+
+class EndlessStream(Stream):
+    endless = True
+
+
+@pytest.mark.parametrize("data", [count(), cycle([1]), EndlessStream(), DataLoader(EndlessStream()), Endless([1])])
+def test_what_is_known_to_be_endless(data: Any) -> None:
+    assert is_endless(data)
+
+
+@pytest.mark.parametrize("data", [[1], range(3), Numbers(3), DataLoader(Stream())])
+def test_what_is_not_known_to_be_endless(data: Any) -> None:
+    assert not is_endless(data)
+
+
+# ---- inputs and targets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "parts"),
+    [
+        ((1, 2), {"inputs": 1, "targets": 2}),
+        ([1, 2], {"inputs": 1, "targets": 2}),
+        (Pair(1, 2), {"inputs": 1, "targets": 2}),
+        ({"inputs": 1, "targets": 2, "name": "a"}, {"inputs": 1, "targets": 2}),
+        ({"inputs": 1}, {"inputs": 1}),
+        ({"pixels": 1, "targets": 2}, {"inputs": {"pixels": 1, "targets": 2}}),
+        ((1, 2, 3), {"inputs": (1, 2, 3)}),
+        (1, {"inputs": 1}),
+    ],
+)
+def test_the_parts_of_a_batch(batch: Any, parts: dict[str, Any]) -> None:
+    assert parts_of(batch) == parts
 
 
 # ---- how long --------------------------------------------------------------------------------------------------
@@ -231,7 +342,7 @@ def test_a_tensor_is_refused() -> None:
         refuse_unusable(torch.zeros(2, 2), "train_data")
 
     assert str(caught.value) == (
-        "train_data is a tensor\n  give an iterable of batches, such as DataLoader(TensorDataset(x, y), batch_size=64)"
+        "train_data is a tensor\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
     )
 
 
@@ -240,8 +351,56 @@ def test_a_dataset_is_refused() -> None:
         refuse_unusable(TensorDataset(torch.zeros(2, 2)), "train_data")
 
     assert str(caught.value) == (
-        "train_data is a Dataset of single examples\n  wrap it: DataLoader(dataset, batch_size=64, shuffle=True)"
+        "train_data is a TensorDataset of single examples\n"
+        "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     )
+
+
+class OnlyRows:
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, row: int) -> int:
+        return row
+
+
+class Fetches(OnlyRows):
+    def __getitems__(self, rows: list[int]) -> list[int]:
+        return rows
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+
+class Frame(OnlyRows):
+    iloc = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["a", "b"])
+
+
+@pytest.mark.parametrize("kind", [OnlyRows, Fetches, Frame])
+def test_what_gives_single_examples_is_refused(kind: type) -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable(kind(), "train_data")
+
+    assert str(caught.value) == (
+        f"train_data is a {kind.__name__} of single examples\n"
+        "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
+    )
+
+
+def test_an_array_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable(np.zeros((2, 2)), "train_data")
+
+    assert str(caught.value) == (
+        "train_data is an array\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+    )
+
+
+def test_a_list_of_batches_is_taken() -> None:
+    refuse_unusable([[1], [2]], "train_data")
 
 
 def test_what_cannot_be_iterated_is_refused() -> None:
@@ -283,9 +442,6 @@ def test_no_batch_of_what_is_empty_says_so() -> None:
 
 
 # ---- onto a device ---------------------------------------------------------------------------------------------
-
-
-Pair = namedtuple("Pair", "x y")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
     "CheckError",
+    "Endless",
     "Extensible",
     "Extension",
     "ExtensionNotFound",
@@ -20,10 +21,13 @@ PUBLIC = [
     "FixtureNotFound",
     "Fixtures",
     "HookError",
+    "InMemory",
     "InputError",
+    "Interleaved",
     "NoStageOpen",
     "NonFiniteLoss",
     "OrderError",
+    "Rows",
     "Skip",
     "SkipBatch",
     "SkipStage",

@@ -1679,13 +1679,14 @@ def test_a_dataset_instead_of_a_loader_is_refused(name: str) -> None:
     shown = "eval_data['eval']" if name == "eval_data" else name
 
     assert rejected(**{name: TensorDataset(torch.zeros(4, 2))}) == (
-        f"{shown} is a Dataset of single examples\n  wrap it: DataLoader(dataset, batch_size=64, shuffle=True)"
+        f"{shown} is a TensorDataset of single examples\n"
+        "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     )
 
 
 def test_a_tensor_instead_of_batches_is_refused() -> None:
     assert rejected(train_data=torch.zeros(4, 2)) == (
-        "train_data is a tensor\n  give an iterable of batches, such as DataLoader(TensorDataset(x, y), batch_size=64)"
+        "train_data is a tensor\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
     )
 
 

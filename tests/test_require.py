@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from train_manager import HookError, InputError, require
+from train_manager import Endless, HookError, InputError, require
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -51,6 +51,26 @@ def test_a_word_that_is_not_allowed_is_refused() -> None:
     text = refusal(lambda: require.one_of("steps", "at", ("step", "epoch")))
 
     assert text == "at is 'steps'\n  give one of 'step', 'epoch'"
+
+
+# ---- data without an end -----------------------------------------------------------------------------------------
+
+
+def test_epochs_of_data_without_an_end_are_refused() -> None:
+    text = refusal(lambda: require.end_of_epochs(Endless([1]), None))
+
+    assert text == (
+        "train_data is a Endless without an end, so no epoch of it would end either\n"
+        "  pass steps_per_epoch=1000, or train by steps: tm.train_steps(1000)"
+    )
+
+
+def test_epochs_of_so_many_steps_end() -> None:
+    require.end_of_epochs(Endless([1]), 3)
+
+
+def test_epochs_of_data_that_ends_end() -> None:
+    require.end_of_epochs([1], None)
 
 
 # ---- the model -------------------------------------------------------------------------------------------------

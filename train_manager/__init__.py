@@ -28,13 +28,21 @@ from train_manager.core.marks import always, fixture, modifies, priority, provid
 from train_manager.core.skip import Skip, SkipStage
 
 if TYPE_CHECKING:
+    from train_manager.endless import Endless
     from train_manager.errors import InputError, NonFiniteLoss
+    from train_manager.in_memory import InMemory
+    from train_manager.interleaved import Interleaved
     from train_manager.manager import TrainManager
+    from train_manager.rows import Rows
     from train_manager.skip import SkipBatch
 else:
     _LAZY = {
+        "Endless": "train_manager.endless",
+        "InMemory": "train_manager.in_memory",
         "InputError": "train_manager.errors",
+        "Interleaved": "train_manager.interleaved",
         "NonFiniteLoss": "train_manager.errors",
+        "Rows": "train_manager.rows",
         "SkipBatch": "train_manager.skip",
         "TrainManager": "train_manager.manager",
     }
@@ -47,6 +55,7 @@ else:
 
 __all__ = [
     "CheckError",
+    "Endless",
     "Extensible",
     "Extension",
     "ExtensionNotFound",
@@ -54,10 +63,13 @@ __all__ = [
     "FixtureNotFound",
     "Fixtures",
     "HookError",
+    "InMemory",
     "InputError",
+    "Interleaved",
     "NoStageOpen",
     "NonFiniteLoss",
     "OrderError",
+    "Rows",
     "Skip",
     "SkipBatch",
     "SkipStage",

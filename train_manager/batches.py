@@ -6,10 +6,11 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMapping, Sized
-from itertools import islice
+from itertools import count, cycle, islice
 from types import GeneratorType
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
@@ -17,14 +18,24 @@ from torch.utils.data import Dataset, IterableDataset
 from train_manager.errors import InputError
 
 
-def walk(data: Iterable[Any], name: str) -> Iterator[tuple[Any, bool]]:
-    """The batches of one pass, each with whether it is the last.
+class FromSource(NamedTuple):
+    """A batch that says which set of data it comes from; the loop unpacks it."""
+
+    datasource_name: str
+    batch: Any
+
+
+def walk(data: Iterable[Any], name: str, done: int = 0) -> Iterator[tuple[Any, bool]]:
+    """The batches of one pass, each with whether it is the last; then the data is reset, where it has a ``reset``.
+
+    ``done`` batches of the pass have been given before: a pass of data that knows its place goes on from there.
 
     Where ``len(data)`` is known nothing is read ahead: a batch is made when its turn comes, so that data which draws
     random numbers draws them in the same order as in a plain ``for`` loop. Elsewhere one batch is read ahead.
     """
     length = length_of(data)
-    return _count_down(data, length, name) if length is not None else _look_ahead(data)
+    yield from _count_down(data, length, name, done) if length is not None else _look_ahead(data)
+    reset(data)
 
 
 def walk_steps(stream: Iterator[Any], steps: int) -> Iterator[tuple[Any, bool]]:
@@ -50,6 +61,27 @@ def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
             while True:
                 yield next(iterator)  # under no name here, which would keep it alive until the next epoch
                 gave_any = True
+        reset(data)
+
+
+def begin_epoch(data: object, epoch: int) -> None:
+    """Say to the data, or to the sampler or dataset of a loader, which epoch comes; where it wants to know."""
+    parts = (data, *(getattr(data, name, None) for name in ("sampler", "batch_sampler", "dataset")))
+    for part in parts:
+        if callable(set_epoch := getattr(part, "set_epoch", None)):
+            set_epoch(epoch)
+
+
+def reset(data: object) -> None:
+    """Let the data go back to its start, where it has a ``reset``."""
+    if callable(method := getattr(data, "reset", None)):
+        method()
+
+
+def is_endless(data: object) -> bool:
+    """Whether it is known that a pass never ends: the data, or the dataset of a loader, says ``endless = True``."""
+    declared = any(getattr(part, "endless", None) is True for part in (data, getattr(data, "dataset", None)))
+    return declared or isinstance(data, count | cycle)
 
 
 def length_of(data: object) -> int | None:
@@ -72,16 +104,12 @@ def refuse_unusable(data: object, name: str) -> None:
     Raises:
         InputError: naming what it is and what to give.
     """
-    if isinstance(data, Tensor):
-        what, cure = (
-            "a tensor",
-            "give an iterable of batches, such as DataLoader(TensorDataset(x, y), batch_size=64)",
-        )
-    elif isinstance(data, Dataset) and not isinstance(data, IterableDataset):
-        what, cure = (
-            "a Dataset of single examples",
-            "wrap it: DataLoader(dataset, batch_size=64, shuffle=True)",
-        )
+    if isinstance(data, Tensor | np.ndarray):
+        what = "a tensor" if isinstance(data, Tensor) else "an array"
+        cure = "give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+    elif gives_rows(data):
+        what = f"a {type(data).__name__} of single examples"
+        cure = "wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     elif isinstance(data, Mapping):
         what, cure = "a dict, whose keys would be the batches", "give the iterable of batches itself"
     elif not isinstance(data, Iterable):
@@ -89,6 +117,33 @@ def refuse_unusable(data: object, name: str) -> None:
     else:
         return
     raise InputError(f"{name} is {what}", name=name, cure=cure)
+
+
+def gives_rows(data: object) -> bool:
+    """Whether ``data[i]`` is known to be an example and no batch: a Dataset, a data frame, or what only has rows.
+
+    What has ``__getitems__`` hands out examples by their numbers, as torch's and Hugging Face's datasets do.
+    """
+    if isinstance(data, Dataset):
+        return not isinstance(data, IterableDataset)
+    if isinstance(data, type) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        return False
+    return hasattr(data, "__getitems__") or hasattr(data, "iloc") or not isinstance(data, Iterable)
+
+
+def parts_of(batch: Any) -> dict[str, Any]:
+    """What is ``inputs`` and what is ``targets`` in a batch.
+
+    A pair is both, also one with names; so is a dict that has ``inputs``. Anything else is ``inputs`` as a whole.
+
+    >>> parts_of((1, 2)), parts_of({"inputs": 1}), parts_of({"pixels": 1})
+    ({'inputs': 1, 'targets': 2}, {'inputs': 1}, {'inputs': {'pixels': 1}})
+    """
+    if isinstance(batch, list | tuple) and len(batch) == 2:
+        return {"inputs": batch[0], "targets": batch[1]}
+    if isinstance(batch, Mapping) and "inputs" in batch:
+        return {name: batch[name] for name in ("inputs", "targets") if name in batch}
+    return {"inputs": batch}
 
 
 def no_batch(data: object, name: str, when: str) -> InputError:
@@ -101,7 +156,11 @@ def no_batch(data: object, name: str, when: str) -> InputError:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """The batch with every tensor in it on ``device``, without waiting for the copies; other things as they are."""
+    """The batch with every tensor in it on ``device``, without waiting for the copies; other things as they are.
+
+    A copy to a GPU really runs beside the work only from pinned memory: ``DataLoader(..., pin_memory=True)``, or data
+    that is there already, ``InMemory(..., device="cuda")``.
+    """
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, MutableMapping):
@@ -134,9 +193,9 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 _END: Any = object()
 
 
-def _count_down(data: Iterable[Any], length: int, name: str) -> Iterator[tuple[Any, bool]]:
+def _count_down(data: Iterable[Any], length: int, name: str, done: int) -> Iterator[tuple[Any, bool]]:
     given = 0
-    for given, batch in enumerate(data, start=1):
+    for given, batch in enumerate(data, start=done + 1):
         yield batch, given == length
     if given not in (0, length):  # that it gave none is an error of its own
         warnings.warn(

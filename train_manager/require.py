@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from train_manager.batches import is_read_once, refuse_unusable, tensors_in
+from train_manager.batches import is_endless, is_read_once, refuse_unusable, tensors_in
 from train_manager.core.hook import Hook
 from train_manager.core.signature import NamedCall
 from train_manager.errors import InputError
@@ -137,6 +137,12 @@ def eval_data(value: Mapping[str, Iterable[Any]] | Iterable[Any] | None) -> dict
     sets = dict(value) if isinstance(value, Mapping) else {} if value is None else {"eval": value}
     for name, data in sets.items():
         refuse_unusable(data, f"eval_data[{name!r}]")
+        if is_endless(data):
+            raise InputError(
+                f"eval_data[{name!r}] is a {type(data).__name__} without an end, which no evaluation comes through",
+                name="eval_data",
+                cure="give data that ends",
+            )
     return sets
 
 
@@ -192,6 +198,16 @@ def ready_to_train(
                 name=name,
                 cure="give a list, a DataLoader, or an object with __iter__",
             )
+
+
+def end_of_epochs(train_data: Iterable[Any] | None, steps_per_epoch: int | None) -> None:
+    """Epochs that end: by the data, or by a number of steps."""
+    if steps_per_epoch is None and is_endless(train_data):
+        raise InputError(
+            f"train_data is a {type(train_data).__name__} without an end, so no epoch of it would end either",
+            name="train_data",
+            cure="pass steps_per_epoch=1000, or train by steps: tm.train_steps(1000)",
+        )
 
 
 def train_dir_where_needed(hooks: Iterable[Hook], has_train_dir: bool) -> None:

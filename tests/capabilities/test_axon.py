@@ -1,15 +1,27 @@
-"""Rows A02-A05, A26 and A27 of the capabilities: Axon's training API, in this library's stages."""
+"""Rows A02-A05, A17-A20, A26 and A27 of the capabilities: Axon's training API, in this library's stages."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.data import TensorDataset
 
-from train_manager import CheckError, Extensible, Extension, HookError, InputError, TrainManager, provides
+from train_manager import (
+    CheckError,
+    Extensible,
+    Extension,
+    HookError,
+    InMemory,
+    InputError,
+    Rows,
+    TrainManager,
+    provides,
+)
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -87,6 +99,94 @@ class Loop(Extensible):
         with self.staged("epoch"):
             with self.staged("my_event", {"x": 1}):
                 pass
+
+
+def test_a17_a_generator_of_batches_is_trained_on() -> None:
+    tm = tiny_manager(train_data=(batch for batch in ten_batches()))
+    tm.train()
+
+    assert tm.step_num == 10
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (torch.ones(8, 2), "train_data is a tensor\n  give an iterable of batches"),
+        (3, "train_data is a int, which cannot be iterated\n  give an iterable of batches"),
+        (TensorDataset(torch.ones(8, 2)), "train_data is a TensorDataset of single examples\n  wrap it: Rows"),
+    ],
+)
+def test_a17_what_is_no_stream_of_batches_is_refused(data: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        tiny_manager(train_data=data)
+
+    assert str(caught.value).startswith(message)
+
+
+class ByRow:
+    """A class without a base: a length, and an example for each number."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return torch.ones(2) * row, row % 2
+
+
+class Stream:
+    """A class without a base: batches, one after the other."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(ten_batches())
+
+
+@pytest.mark.parametrize("data", [Rows(ByRow(), batch_size=2), Stream()], ids=["by row", "a stream"])
+def test_a18_data_is_anything_that_is_iterable_or_has_rows(data: Any) -> None:
+    tm = tiny_manager(train_data=data, eval_data={"valid": data})
+    tm.train()
+
+    assert tm.step_num == 10
+
+
+def test_a19_arrays_in_memory_are_data_without_more_ado() -> None:
+    x, y = torch.ones(20, 2), torch.zeros(20, dtype=torch.long)
+    tm = tiny_manager(train_data=InMemory(x, y, batch_size=8, shuffle=True, seed=0))
+    tm.train()
+
+    assert tm.step_num == 3
+
+
+def test_a20_data_without_labels_is_trained_on() -> None:
+    def reconstruction(prediction: Tensor, inputs: Tensor) -> Tensor:
+        return F.mse_loss(prediction, inputs)
+
+    tm = tiny_manager(
+        model=torch.nn.Linear(2, 2),
+        loss=reconstruction,
+        train_data=InMemory(torch.ones(20, 2), batch_size=8),
+        eval_data=None,
+    )
+    tm.train()
+
+    assert tm.step_num == 3
+
+
+def test_a20_columns_of_numbers_and_of_texts_are_trained_on() -> None:
+    seen: list[str] = []
+
+    class WordLength(TrainManager):
+        def model_forward(self, batch: dict[str, Any]) -> Tensor:
+            seen.extend(batch["name"])
+            lengths = torch.tensor([[float(len(name))] for name in batch["name"]])
+            return self.model(torch.cat([lengths, batch["age"][:, None].float()], dim=1))  # type: ignore[no-any-return]
+
+        def loss_forward(self, prediction: Tensor, batch: dict[str, Any]) -> Tensor:
+            return F.cross_entropy(prediction, batch["label"])
+
+    columns = {"name": ["Ann", "Bo", "Cleo"], "age": [31, 47, 12], "label": [0, 1, 0]}
+    WordLength(model=torch.nn.Linear(2, 2), optimizer=torch.optim.SGD, train_data=Rows(columns, batch_size=2)).train()
+
+    assert seen == ["Ann", "Bo", "Cleo"]
 
 
 def test_a26_an_unknown_event_is_refused() -> None:

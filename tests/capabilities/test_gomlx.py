@@ -1,10 +1,28 @@
-"""Rows G16-G18 and G49 of the capabilities: priorities, names, hooks on start, step and end, reserved names."""
+"""Rows G16-G18, G27, G28, G31-G37, G39 and G49 of the capabilities: hooks and their names, data, metrics."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from typing import Any
 
-from train_manager import Extensible, Extension, FixtureExists, HookError, fixture
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from train_manager import (
+    Endless,
+    Extensible,
+    Extension,
+    FixtureExists,
+    HookError,
+    InMemory,
+    InputError,
+    TrainManager,
+    fixture,
+)
+from train_manager.extensions import Metrics
+from train_manager.testing import tiny_manager
 
 
 class Loop(Extensible):
@@ -85,3 +103,150 @@ def test_g49_a_fixture_on_demand_with_a_reserved_name_is_refused() -> None:
 
     with pytest.raises(HookError, match=r"Wrong.stage provides 'stage', which is always there"):
         Loop([Wrong()])
+
+
+# ---- data --------------------------------------------------------------------------------------------------------
+
+
+def batch_of(size: int) -> tuple[Tensor, Tensor]:
+    return torch.ones(size, 2), torch.zeros(size, dtype=torch.long)
+
+
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    return (prediction.argmax(dim=1) == targets).float().mean()
+
+
+class Dataset:
+    """What a dataset is there: batches, and a way back to the start. Its name is its key in ``eval_data``."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for _ in range(2):
+            self.log.append("batch")
+            yield batch_of(4)
+
+    def reset(self) -> None:
+        self.log.append("reset")
+
+
+def test_g27_a_dataset_is_reset_after_every_epoch_also_the_last() -> None:
+    data = Dataset()
+    tiny_manager(train_data=data, epochs=2).train()
+
+    assert data.log == ["batch", "batch", "reset", "batch", "batch", "reset"]
+
+
+def test_g27_that_data_is_of_use_is_checked_at_the_start() -> None:
+    with pytest.raises(InputError, match=r"eval_data\['test'\] is a int, which cannot be iterated"):
+        tiny_manager(eval_data={"test": 3})
+
+
+def test_g28_the_end_of_the_data_ends_the_epoch_and_any_other_error_comes_out() -> None:
+    class Breaks(Dataset):
+        def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+            yield batch_of(4)
+            raise OSError("the disk is gone")
+
+    ends, breaks = tiny_manager(train_data=Dataset()), tiny_manager(train_data=Breaks())
+    ends.train()
+    with pytest.raises(OSError, match="the disk is gone"):
+        breaks.train()
+
+    assert ends.step_num == 2
+
+
+def test_g31_shapes_may_vary() -> None:
+    tm = tiny_manager(train_data=[batch_of(4), batch_of(2), batch_of(7)])
+    tm.train()
+
+    assert tm.step_num == 3
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(2, 3), nn.Linear(4, 1)
+
+    def forward(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        return self.left(left), self.right(right)
+
+
+def test_g32_inputs_labels_predictions_and_losses_may_be_several() -> None:
+    class Heads(TrainManager):
+        def model_forward(self, inputs: Any) -> Any:
+            return self.model(*inputs)
+
+    def loss(prediction: Any, targets: Any) -> Tensor:
+        return F.cross_entropy(prediction[0], targets[0]) + 0.5 * F.mse_loss(prediction[1], targets[1])
+
+    model = TwoHeads()
+    before = [parameter.clone() for parameter in model.parameters()]
+    batch = (torch.ones(4, 2), torch.ones(4, 4)), (torch.zeros(4, dtype=torch.long), torch.zeros(4, 1))
+    Heads(model=model, loss=loss, optimizer=torch.optim.AdamW, train_data=[batch]).train()
+
+    assert not any(old.equal(new) for old, new in zip(before, model.parameters(), strict=True))
+
+
+def test_g33_there_may_be_no_labels() -> None:
+    def smoothness(prediction: Tensor) -> Tensor:
+        return prediction.diff(dim=1).abs().mean()
+
+    tm = tiny_manager(loss=smoothness, train_data=InMemory(torch.rand(8, 2), batch_size=4), eval_data=None)
+    tm.train()
+
+    assert tm.step_num == 2
+
+
+# ---- metrics -----------------------------------------------------------------------------------------------------
+
+
+def test_g34_there_may_be_no_metrics() -> None:
+    tm = tiny_manager(Metrics(train={}, eval={}, table=False))
+    tm.train()
+
+    assert list(tm.eval()["valid"]) == ["loss"]
+
+
+def test_g35_training_shows_the_loss_then_its_moving_average_then_the_users_metrics() -> None:
+    seen: list[list[str]] = []
+    watch = Extension.of(post_train_step_batch=lambda metrics: seen.append(list(metrics)))
+    tiny_manager(Metrics(accuracy=accuracy, table=False), watch).train()
+
+    assert seen == [["loss", "moving_loss", "accuracy"]] * 3
+
+
+def test_g36_an_evaluation_gives_the_mean_loss_then_the_users_metrics_over_each_example_once() -> None:
+    """The last batch is shorter than the others."""
+    inputs, targets = torch.rand(7, 2), torch.tensor([0, 1, 0, 1, 1, 1, 0])
+    data = InMemory(inputs, targets, batch_size=4)
+    tm = tiny_manager(Metrics(accuracy=accuracy, table=False), eval_data={"test": data})
+    result = tm.eval()["test"]
+
+    with torch.no_grad():
+        prediction = tm.model(inputs)
+    by_hand = {"loss": F.cross_entropy(prediction, targets).item(), "accuracy": accuracy(prediction, targets).item()}
+    assert list(result) == list(by_hand)
+    assert result == pytest.approx(by_hand)
+
+
+def test_g37_data_without_an_end_is_not_evaluated() -> None:
+    with pytest.raises(InputError, match=r"eval_data\['test'\] is a Endless without an end"):
+        tiny_manager(eval_data={"test": Endless([batch_of(4)])})
+
+
+def test_g39_the_metrics_of_the_training_can_be_reset() -> None:
+    metrics = Metrics(accuracy=accuracy, table=False)
+    tiny_manager(metrics).train()
+    assert list(metrics.training) == ["loss", "moving_loss", "accuracy"]
+    metrics.reset()
+
+    assert metrics.training == {}
+
+
+def test_g39_the_metrics_themselves_can_be_had() -> None:
+    metrics = Metrics(train={"accuracy": accuracy}, eval={"share": accuracy})
+
+    assert metrics.train_metrics == {"accuracy": accuracy}
+    assert metrics.eval_metrics == {"share": accuracy}

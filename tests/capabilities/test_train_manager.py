@@ -30,7 +30,7 @@ from train_manager import (
     always,
     staged,
 )
-from train_manager.extensions import LossCurves, ProgressBar, default_extensions
+from train_manager.extensions import Avg, EvalTotals, LossCurves, ProgressBar, default_extensions
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
 
@@ -612,3 +612,30 @@ def test_t43_a_fixture_appears_in_the_progress_bar() -> None:
     tiny_manager(bar, MyFixture()).train()
     assert "loss=0.7" in terminal.getvalue()
     assert "temperature=36.6" in terminal.getvalue()
+
+
+def test_t39_an_evaluation_counts_batches_and_samples_and_its_mean_is_weighted_by_samples() -> None:
+    totals: list[tuple[int, int, float]] = []
+
+    def note(num_batches: int, num_samples: int, cum_loss: Tensor) -> None:
+        totals.append((num_batches, num_samples, cum_loss.item()))
+
+    sizes = (6, 1)
+    batches = [(torch.rand(size, 2), torch.zeros(size, dtype=torch.long)) for size in sizes]
+    losses: list[float] = []
+    hooks = Extension.of(post_eval_step_epoch=note, post_eval_step_batch=lambda loss: losses.append(loss.item()))
+    result = tiny_manager(EvalTotals(), hooks, eval_data={"valid": batches}).eval()
+
+    cum_loss = sum(loss * size for loss, size in zip(losses, sizes, strict=True))
+    assert [total[:2] for total in totals] == [(2, 7)]
+    assert totals[0][2] == pytest.approx(cum_loss)
+    assert result["valid"]["loss"] == pytest.approx(cum_loss / 7)
+
+
+def test_t40_any_fixture_has_a_running_mean_by_name() -> None:
+    means: list[float] = []
+    tiny_manager(
+        Avg("step_num"), Extension.of(post_train_step_batch=lambda avg_step_num: means.append(avg_step_num))
+    ).train()
+
+    assert means == [1.0, 1.5, 2.0]

@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import train_manager
+from train_manager import Extension, InputError, OrderError, SkipBatch, TrainManager, modifies
+from train_manager.extensions import Metrics
+from train_manager.testing import tiny_manager
+
+
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    return prediction.argmax(dim=1) == targets
+
+
+def ones(p: Tensor, t: Tensor) -> float:
+    return 1.0
+
+
+def loss_of_batch(loss: Tensor, prediction: Tensor) -> Tensor:
+    return loss
+
+
+class Seen(Extension):
+    """Every loss, and what ``metrics`` was at the end of each batch."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.metrics: list[dict[str, float]] = []
+
+    def post_train_step_batch(self, loss: Tensor, metrics: dict[str, Tensor]) -> None:
+        self.losses.append(loss.item())
+        self.metrics.append({name: value.item() for name, value in metrics.items()})
+
+
+class HostReads(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+def silent(*functions: Any, **options: Any) -> Metrics:
+    return Metrics(*functions, table=False, **options)
+
+
+def refusal(*functions: Any, **options: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        Metrics(*functions, **options)
+    return str(caught.value)
+
+
+# ---- in the training ---------------------------------------------------------------------------------------------
+
+
+def test_the_loss_of_the_batch_comes_first_then_its_moving_average_then_the_metrics() -> None:
+    seen = Seen()
+    tiny_manager(silent(accuracy=accuracy, one=ones), seen).train()
+
+    assert list(seen.metrics[0]) == ["loss", "moving_loss", "accuracy", "one"]
+    assert [metrics["loss"] for metrics in seen.metrics] == seen.losses
+
+
+def test_a_moving_average_is_over_all_batches_so_far() -> None:
+    seen = Seen()
+    tiny_manager(silent(same=loss_of_batch, share=0.01), seen, epochs=2).train()
+
+    expected = [pytest.approx(sum(seen.losses[:end]) / end, abs=1e-6) for end in range(1, 7)]
+    assert [metrics["moving_loss"] for metrics in seen.metrics] == expected
+    assert [metrics["same"] for metrics in seen.metrics] == expected
+
+
+def test_every_batch_counts_although_nobody_asks() -> None:
+    metrics = silent(accuracy=accuracy)
+    tiny_manager(metrics, epochs=2).train()
+
+    assert metrics._means["accuracy"].count == 6
+
+
+def test_a_batch_counts_once_although_many_ask() -> None:
+    metrics = silent(accuracy=accuracy)
+    tiny_manager(metrics, Seen(), Extension.of(post_train_step_batch=lambda metrics: None)).train()
+
+    assert metrics._means["accuracy"].count == 3
+
+
+def test_they_can_be_asked_for_as_soon_as_there_is_a_loss() -> None:
+    metrics, seen = silent(accuracy=accuracy), Seen()
+    tiny_manager(metrics, seen, Extension.of(post_train_loss_forward=lambda metrics: None)).train()
+
+    assert metrics._means["accuracy"].count == 3
+    assert [found["loss"] for found in seen.metrics] == seen.losses
+
+
+def test_a_batch_that_is_skipped_does_not_count() -> None:
+    def skip(step_num: int) -> None:
+        if step_num == 1:
+            raise SkipBatch
+
+    metrics = silent(accuracy=accuracy)
+    batches = [(torch.rand(4, 2), torch.zeros(4, dtype=torch.long))] * 3
+    tm = tiny_manager(metrics, Extension.of(pre_train_backward=skip), train_data=batches)
+    tm.train()
+
+    assert (tm.step_num, metrics._means["accuracy"].count) == (1, 1)
+
+
+def test_a_metric_is_computed_without_gradients() -> None:
+    metrics = silent(grad=lambda p, t: float(torch.is_grad_enabled()))
+    tiny_manager(metrics).train()
+
+    assert metrics.training["grad"] == 0
+
+
+def test_a_step_reads_nothing_on_the_host() -> None:
+    def reads(*extensions: Extension, steps: int) -> int:
+        batches = [(torch.rand(4, 2), torch.zeros(4, dtype=torch.long))] * steps
+        counted = HostReads()
+        with counted:
+            tiny_manager(*extensions, train_data=batches, eval_data=None).train()
+        return counted.count
+
+    few, many = (reads(silent(accuracy=accuracy), steps=steps) - reads(steps=steps) for steps in (2, 9))
+    assert few == many == 0
+
+
+def test_the_weights_are_the_same_to_the_bit_with_and_without() -> None:
+    plain, watched = tiny_manager(epochs=3), tiny_manager(silent(accuracy=accuracy), epochs=3)
+    plain.train()
+    watched.train()
+
+    for name, weights in plain.model.state_dict().items():
+        assert weights.equal(watched.model.state_dict()[name])
+
+
+def test_a_reset_begins_the_averages_anew() -> None:
+    metrics = silent(accuracy=accuracy)
+    tm = tiny_manager(metrics)
+    tm.train()
+    metrics.reset()
+
+    assert metrics.training == {}
+    tm.train_epochs(1)
+    assert metrics._means["accuracy"].count == 3
+
+
+def test_the_averages_go_on_from_their_state() -> None:
+    whole, first, second = (silent(accuracy=accuracy) for _ in range(3))
+    tiny_manager(whole, epochs=2).train()
+    tm = tiny_manager(first, epochs=2)
+    tm.train_epochs(1)
+    second.load_state_dict(first.state_dict())
+    tm.remove_extension("metrics")
+    tm.add_extension(second)
+    tm.train_epochs(1)
+
+    assert second.training == whole.training
+    assert second.eval_sets == whole.eval_sets
+
+
+# ---- in an evaluation --------------------------------------------------------------------------------------------
+
+
+def test_the_mean_loss_comes_first_then_the_metrics() -> None:
+    result = tiny_manager(silent(accuracy=accuracy, one=ones)).eval()["valid"]
+
+    assert list(result) == ["loss", "accuracy", "one"]
+
+
+def test_every_example_counts_once_with_a_short_last_batch() -> None:
+    inputs, targets = torch.rand(7, 2), torch.tensor([0, 1, 0, 1, 1, 1, 0])
+    data = list(zip(inputs.split(4), targets.split(4), strict=True))
+    tm = tiny_manager(silent(accuracy=accuracy, share=1.0, same=loss_of_batch), eval_data={"valid": data})
+    result = tm.eval()["valid"]
+
+    with torch.no_grad():
+        right = (tm.model(inputs).argmax(dim=1) == targets).float().mean().item()
+    assert result["accuracy"] == pytest.approx(right)
+    assert result["same"] == pytest.approx(result["loss"])
+
+
+def test_each_set_and_each_evaluation_begins_anew() -> None:
+    inputs = torch.rand(4, 2)
+    sets = {"all zero": [(inputs, torch.zeros(4).long())], "all one": [(inputs, torch.ones(4).long())]}
+    tm = tiny_manager(silent(ones=lambda p, t: t.float().mean()), eval_data=sets)
+
+    for _ in range(2):
+        assert {name: result["ones"] for name, result in tm.eval().items()} == {"all zero": 0.0, "all one": 1.0}
+
+
+def test_an_evaluation_within_an_epoch_leaves_the_averages_as_they_are() -> None:
+    class EvalSoon(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager) -> None:
+            train_manager.eval_soon()
+
+    first, second = Seen(), Seen()
+    tiny_manager(silent(accuracy=accuracy), first).train()
+    tiny_manager(silent(accuracy=accuracy), second, EvalSoon()).train()
+
+    assert first.metrics == second.metrics
+
+
+def test_training_and_evaluation_may_have_metrics_of_their_own_or_none() -> None:
+    seen = Seen()
+    tm = tiny_manager(silent(train={"half": lambda p, t: 0.5}, eval=[accuracy]), seen)
+    tm.train()
+
+    assert list(seen.metrics[0]) == ["loss", "moving_loss", "half"]
+    assert list(tm.eval()["valid"]) == ["loss", "accuracy"]
+    assert list(tiny_manager(silent()).eval()["valid"]) == ["loss"]
+
+
+def test_metrics_that_come_without_a_name_have_that_of_their_function() -> None:
+    metrics = silent(accuracy, ones)
+
+    assert metrics.train_metrics == metrics.eval_metrics == {"accuracy": accuracy, "ones": ones}
+
+
+def test_who_modifies_the_result_too_needs_a_priority() -> None:
+    class Other(Extension):
+        @modifies("eval_result")
+        def post_eval_step_epoch(self, eval_result: dict[str, float]) -> dict[str, float]:
+            return eval_result
+
+    with pytest.raises(OrderError):
+        tiny_manager(silent(accuracy=accuracy), Other())
+
+
+# ---- objects of torchmetrics -------------------------------------------------------------------------------------
+
+
+def test_a_metric_of_torchmetrics_gives_what_the_function_gives() -> None:
+    torchmetrics = pytest.importorskip("torchmetrics")
+    given = torchmetrics.Accuracy("multiclass", num_classes=2, average="micro")
+    seen = Seen()
+    tm = tiny_manager(silent(given=given, accuracy=accuracy), seen, epochs=2)
+    tm.train()
+
+    for metrics in seen.metrics:
+        assert metrics["given"] == pytest.approx(metrics["accuracy"])
+    result = tm.eval()["valid"]
+    assert result["given"] == pytest.approx(result["accuracy"])
+
+
+def test_functions_need_no_torchmetrics() -> None:
+    program = """
+import sys
+sys.modules["torchmetrics"] = None
+from train_manager.extensions import Metrics
+from train_manager.testing import tiny_manager
+tiny_manager(Metrics(accuracy=lambda p, t: p.argmax(dim=1) == t)).train()
+"""
+    folder = Path(train_manager.__file__).parents[1]
+    assert subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True).returncode == 0
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_a_row_for_each_metric_and_a_column_for_each_set() -> None:
+    printed = io.StringIO()
+    tiny_manager(Metrics(one=ones, file=printed)).train()
+    header, *rows = [line.split() for line in printed.getvalue().splitlines()]
+
+    assert header == ["metric", "training", "valid"]
+    assert [row[0] for row in rows] == ["loss", "moving_loss", "one"]
+    assert [len(row) for row in rows] == [3, 2, 3]
+    assert rows[2] == ["one", "1.0000", "1.0000"]
+
+
+def test_the_table_comes_once_at_the_end_of_each_training_and_not_of_an_evaluation() -> None:
+    printed = io.StringIO()
+    tm = tiny_manager(Metrics(one=ones, file=printed), epochs=3)
+    tm.eval()
+    assert printed.getvalue() == ""
+    tm.train()
+    assert printed.getvalue().count("moving_loss") == 1
+
+
+def test_there_is_no_table_where_none_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_manager(Metrics(one=ones, table=False)).train()
+
+    assert capsys.readouterr().out == ""
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["loss", "moving_loss"])
+def test_a_name_that_is_taken_is_refused(name: str) -> None:
+    assert refusal(**{name: accuracy}) == f"two metrics are called '{name}'\n  give one of them another name"
+
+
+@pytest.mark.parametrize("phase", ["train", "eval"])
+def test_a_name_that_is_given_twice_is_refused(phase: str) -> None:
+    text = refusal(accuracy, **{phase: [accuracy]})
+
+    assert text == "two metrics are called 'accuracy'\n  give one of them another name"
+
+
+def test_a_function_without_a_name_is_refused() -> None:
+    text = refusal(lambda p, t: 1.0)
+
+    assert text.startswith("a metric has no name: <function ")
+    assert text.endswith("\n  give it one: Metrics(accuracy=...)")

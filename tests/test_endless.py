@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+
+from train_manager import Endless, InMemory, InputError
+from train_manager.testing import tiny_manager
+
+
+def test_pass_follows_pass() -> None:
+    assert list(islice(Endless([1, 2, 3]), 7)) == [1, 2, 3, 1, 2, 3, 1]
+
+
+def test_each_pass_over_data_in_memory_has_an_order_of_its_own() -> None:
+    data = Endless(InMemory(torch.arange(50), batch_size=50, shuffle=True))
+    first, second = islice(data, 2)
+
+    assert not first.equal(second)
+
+
+def test_it_has_no_length() -> None:
+    with pytest.raises(TypeError):
+        len(Endless([1]))  # type: ignore[arg-type]
+
+
+def test_it_goes_on_where_its_state_was_taken() -> None:
+    def data() -> Endless:
+        return Endless(InMemory(torch.arange(10), batch_size=4, shuffle=True))
+
+    whole, first, resumed = data(), data(), data()
+    stream = iter(first)
+    seen = list(islice(stream, 5))
+    resumed.load_state_dict(first.state_dict())
+    rest = list(islice(resumed, 4))
+
+    assert [batch.tolist() for batch in seen + rest] == [batch.tolist() for batch in islice(whole, 9)]
+
+
+def test_what_can_be_read_once_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        Endless(number for number in range(3))
+
+    assert str(caught.value) == (
+        "Endless was given a generator, which can be read once\n  give a list, a DataLoader, or an object with __iter__"
+    )
+
+
+def test_it_is_trained_on_in_epochs_of_so_many_steps() -> None:
+    inputs = torch.rand(8, 2)
+    tm = tiny_manager(train_data=Endless([(inputs, torch.zeros(8).long())]), steps_per_epoch=5, epochs=2)
+    tm.train()
+
+    assert tm.step_num == 10
+
+
+def test_it_is_refused_as_data_to_evaluate() -> None:
+    with pytest.raises(InputError) as caught:
+        tiny_manager(eval_data={"valid": Endless([1])})
+
+    assert str(caught.value) == (
+        "eval_data['valid'] is a Endless without an end, which no evaluation comes through\n  give data that ends"
+    )
