@@ -95,7 +95,7 @@ class LRSchedule(Extension):
     @always  # an error of another hook comes too late for the rates: the epoch is done
     def post_train_step_epoch(self, epoch_num: int) -> None:
         if self.per == "epoch" and epoch_num > self._done:
-            self.scheduler.step()
+            self._step()
 
     def pre_train_step_batch(self, train_manager: TrainManager, update_num: int) -> None:
         self._begin(train_manager.optimizer)  # for one that is added to a run that is open
@@ -110,16 +110,20 @@ class LRSchedule(Extension):
     @always  # also after a batch that is skipped by a hook of the optimizer's step
     def post_train_step_batch(self, update_num: int) -> None:
         if self.per == "step" and update_num > self._done:
-            self.scheduler.step()
+            self._step()
 
     def post_eval(
         self, eval_results: Mapping[str, Mapping[str, float]], standalone_eval: bool, train_manager: TrainManager
     ) -> None:
-        if self.metric is None or standalone_eval or self.scheduler is None:
+        if self.metric is None or standalone_eval:
             return
         value = metric_value(self.metric, eval_results, train_manager.eval_data, "LRSchedule")
         if value is not None:
-            self.scheduler.step(value)
+            self._step(value)
+
+    def _step(self, *metric: float) -> None:
+        if self.scheduler is not None:  # there is none before the first batch of one that is added to an open run
+            self.scheduler.step(*metric)
 
     # ---- the scheduler ---------------------------------------------------------------------------------------------
 
@@ -139,10 +143,10 @@ class LRSchedule(Extension):
             raise InputError(what, name="make", asked_by="LRSchedule", cure=EXAMPLE)
         wants_metric = "metrics" in inspect.signature(scheduler.step).parameters
         if wants_metric and self.metric is None:
-            what = f"LRSchedule: a {kind} is stepped with a metric, and none is named"
+            what = f"LRSchedule: {kind} is stepped with a metric, and none is named"
             raise InputError(what, name="metric", asked_by="LRSchedule", cure='name it: metric="valid/loss"')
         if self.metric is not None and not wants_metric:
-            what = f"LRSchedule: a {kind} takes no metric, and {self.metric!r} is named"
+            what = f"LRSchedule: {kind} takes no metric, and {self.metric!r} is named"
             raise InputError(what, name="metric", asked_by="LRSchedule", cure='give per="epoch" or per="step" instead')
         return scheduler
 

@@ -37,9 +37,7 @@ def test_an_unknown_set_is_an_error_with_the_nearest() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("sets", "cure"), [(["dev"], "its sets are 'dev'"), ([], 'pass eval_data={"valid": batches}')]
-)
+@pytest.mark.parametrize(("sets", "cure"), [(["dev"], "its sets are 'dev'"), ([], 'pass eval_data={"valid": batches}')])
 def test_where_no_set_is_near_the_cure_says_what_there_is(sets: list[str], cure: str) -> None:
     with pytest.raises(InputError, match="\n  " + cure.replace("{", r"\{")):
         require_set("valid/loss", sets, "EarlyStopping")

@@ -43,7 +43,7 @@ def test_a_misspelt_name_is_an_error_with_the_nearest() -> None:
 
 
 def test_where_nothing_is_near_the_outermost_modules_are_named() -> None:
-    with pytest.raises(InputError, match="\n  its modules are trunk, head$"):
+    with pytest.raises(InputError, match=r"\n  its modules are trunk, head$"):
         chosen(net(), ["x.*"], "FreezeModules")
 
 
@@ -51,8 +51,7 @@ def test_a_module_of_another_model_is_refused() -> None:
     with pytest.raises(InputError) as error:
         chosen(net(), [nn.Linear(2, 2)], "Constrain")
     assert str(error.value) == (
-        "Constrain wants a Linear that is no part of the model (Sequential)\n"
-        "  give a module of the model, or its name"
+        "Constrain wants a Linear that is no part of the model (Sequential)\n  give a module of the model, or its name"
     )
 
 

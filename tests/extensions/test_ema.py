@@ -203,10 +203,11 @@ def test_a_training_goes_on_from_its_state(load_late: bool) -> None:
 
 
 def test_a_loaded_average_is_evaluated_before_any_step() -> None:
-    tm, ema = tiny_manager(EMA(0.9)), EMA(0.9)
+    first, ema = EMA(0.9), EMA(0.9)
+    tm = tiny_manager(first)
     tm.train()
     found = tm.eval()
-    state = tm["ema"].state_dict()
+    state = first.state_dict()
     tm.remove_extension("ema")
     tm.add_extension(ema)
     ema.load_state_dict(state)

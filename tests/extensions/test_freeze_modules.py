@@ -62,7 +62,7 @@ def test_dropout_in_a_frozen_part_drops_as_ever() -> None:
 
     class Modes(Extension):
         def pre_train_model_forward(self, train_manager: TrainManager) -> None:
-            modes.append([module.training for module in train_manager.model.get_submodule("trunk")])  # type: ignore[union-attr]
+            modes.append([module.training for module in train_manager.model.get_submodule("trunk").children()])
 
     frozen_manager(Modes()).train()
     assert modes == [[True, False, True]] * 3
