@@ -25,7 +25,7 @@ class StopOnNonFinite(Extension):
     ...     print(error.step, tm.step_num)
     1 2
 
-    *Runs at:* the end of ``train_step_batch``, after the hooks of others there: they have seen the step.
+    *Runs at:* the start of ``train_step_epoch`` and the end of ``train_step_batch``, after the hooks of others there: they have seen the step.
 
     *Asks for:* ``loss``, ``step_num`` and ``epoch_num``.
 
@@ -43,11 +43,8 @@ class StopOnNonFinite(Extension):
         self._losses: FiniteLosses | None = None  # those since the last look
         self._held = 0
 
-    def pre_run(self) -> None:
-        self._forget()  # an earlier run may have ended by an error
-
     def pre_train_step_epoch(self) -> None:
-        self._forget()  # the loop has looked at them
+        self._forget()  # the loop has looked at them, or an error has ended their epoch
 
     @priority(1000)
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:

@@ -47,6 +47,7 @@ def test_it_may_warn_only() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_afterwards_all_settings_are_what_they_were(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.delenv(CUBLAS, raising=False)
     before = settings()
 
     class Fails(Extension):

@@ -115,6 +115,11 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     assert tm.step_num == 0
 
 
+def test_where_nothing_is_evaluated_it_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no set 'valid'\n  pass eval_data=\{"):
+        tiny_manager(EarlyStopping(), eval_data=None).train()
+
+
 def test_a_misspelt_metric_is_refused_by_the_evaluation_before_the_first_step() -> None:
     tm = tiny_manager(EarlyStopping("valid/los", mode="min"))
     with pytest.raises(InputError, match=r"'valid/los'.*\n  did you mean 'valid/loss'\?"):

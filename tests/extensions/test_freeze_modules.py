@@ -117,6 +117,16 @@ def test_until_counts_on_from_one_training_to_the_next() -> None:
     assert not same(trunk, state(tm, "trunk"))
 
 
+def test_once_until_is_reached_a_training_begins_with_nothing_frozen() -> None:
+    wants: list[bool] = []
+    tm = frozen_manager(until=1)
+    tm.train_epochs(1)
+    tm.add_extension(pre_train=lambda: wants.extend(p.requires_grad for p in tm.model.parameters()))
+    tm.train_epochs(1)
+    assert wants
+    assert all(wants)
+
+
 def test_until_counts_on_within_a_run_that_is_held_open() -> None:
     tm = frozen_manager(until=1)
     trunk = state(tm, "trunk")

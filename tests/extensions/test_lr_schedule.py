@@ -194,6 +194,27 @@ def test_an_error_in_the_middle_leaves_a_schedule_that_goes_on() -> None:
     assert rates.seen == [0.5, 0.125, 0.0625, 0.03125]
 
 
+def test_an_error_at_the_end_of_an_epoch_comes_after_its_rates_have_moved() -> None:
+    def fails() -> None:
+        raise ValueError("on purpose")
+
+    tm = tiny_manager(Extension.of(post_train_step_epoch=fails), LRSchedule(halving))
+    with pytest.raises(ValueError, match="on purpose"):
+        tm.train()
+    assert (tm.epoch_num, rate_of(tm)) == (1, 0.25)
+
+
+def test_one_that_is_added_to_an_open_run_in_which_no_batch_is_trained_does_nothing() -> None:
+    def skips() -> None:
+        raise SkipStage
+
+    tm = tiny_manager(Extension.of(pre_train_step_batch=skips))
+    with tm.run():
+        tm.add_extension(LRSchedule(halving))
+        tm.train()
+    assert (tm.epoch_num, rate_of(tm)) == (1, 0.5)
+
+
 def test_once_removed_it_moves_no_rate() -> None:
     tm = tiny_manager(LRSchedule(halving))
     tm.train_epochs(1)

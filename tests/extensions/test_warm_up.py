@@ -67,8 +67,8 @@ def test_a_schedule_that_computes_its_rates_anew_is_left_alone() -> None:
     """The manager's own, per epoch; here one that multiplies the rate that it began with."""
     rates = Rates()
     schedule = {"lr_schedule": lambda optimizer: LambdaLR(optimizer, lambda epoch: 0.1**epoch)}
-    tiny_manager(rates, WarmUp(steps=6, start=0.5), epochs=2, **schedule).train()
-    expected = [0.5 * 0.1 ** (step // 3) * factor_after(step, 6, 0.5) for step in range(6)]
+    tiny_manager(rates, WarmUp(steps=5, start=0.5), epochs=3, **schedule).train()
+    expected = [0.5 * 0.1 ** (step // 3) * factor_after(step, 5, 0.5) for step in range(9)]
     assert rates.stepped == pytest.approx(expected)
 
 
@@ -82,6 +82,21 @@ def test_a_schedule_of_ones_own_may_step_at_the_end_of_the_optimizers_step() -> 
         rates = Rates()
         tiny_manager(rates, *extensions).train()
         assert rates.stepped == pytest.approx([0.25, 0.1875, 0.125])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_rate_that_a_hook_sets_before_the_step_is_multiplied(turned: bool) -> None:
+    class Sets(Extension):
+        def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
+            assert train_manager.optimizer is not None
+            train_manager.optimizer.param_groups[0]["lr"] = 0.25
+
+    rates = Rates()
+    practices = [WarmUp(steps=4, start=0.2), Sets()]
+    tm = tiny_manager(rates, *(practices[::-1] if turned else practices))
+    tm.train()
+    assert rates.stepped == pytest.approx([0.05, 0.1, 0.15])
+    assert rate_of(tm) == 0.25
 
 
 def test_it_goes_on_from_one_training_to_the_next() -> None:
