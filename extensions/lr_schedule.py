@@ -141,7 +141,8 @@ class LRSchedule(Extension):
         if not hasattr(scheduler, "step"):
             what = f"LRSchedule: make() returned a {kind}, which has no step()"
             raise InputError(what, name="make", asked_by="LRSchedule", cure=EXAMPLE)
-        wants_metric = "metrics" in inspect.signature(scheduler.step).parameters
+        parameters = inspect.signature(scheduler.step).parameters.values()
+        wants_metric = any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
         if wants_metric and self.metric is None:
             what = f"LRSchedule: {kind} is stepped with a metric, and none is named"
             raise InputError(what, name="metric", asked_by="LRSchedule", cure='name it: metric="valid/loss"')

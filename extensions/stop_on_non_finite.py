@@ -25,7 +25,8 @@ class StopOnNonFinite(Extension):
     ...     print(error.step, tm.step_num)
     1 2
 
-    *Runs at:* the start of ``train_step_epoch`` and the end of ``train_step_batch``, after the hooks of others there: they have seen the step.
+    *Runs at:* the start of ``train_step_epoch`` and the end of ``train_step_batch``, there after the hooks of others:
+    they have seen the step.
 
     *Asks for:* ``loss``, ``step_num`` and ``epoch_num``.
 

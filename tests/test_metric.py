@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from train_manager import InputError
 from train_manager.metric import metric_name, metric_value, mode_of, require_set
@@ -15,6 +16,12 @@ RESULTS = {"valid": {"loss": 0.5, "top5/accuracy": 0.9}, "valid/hard": {"loss": 
 )
 def test_a_metric_is_named_by_its_set_and_its_name(metric: str, value: float) -> None:
     assert metric_value(metric, RESULTS, RESULTS, "EarlyStopping") == value
+
+
+def test_a_metric_that_is_a_tensor_is_read_as_a_number() -> None:
+    results = {"valid": {"loss": torch.tensor(0.5)}}
+    value = metric_value("valid/loss", results, results, "EarlyStopping")  # type: ignore[arg-type]
+    assert type(value) is float
 
 
 def test_a_set_that_is_left_out_in_this_evaluation_gives_none() -> None:

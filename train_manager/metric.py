@@ -89,7 +89,7 @@ def metric_value(
     found = eval_results[name].get(metric[len(name) + 1 :])
     if found is None:
         raise _no_metric(metric, name, eval_results[name], asked_by)
-    return found
+    return float(found)
 
 
 def _no_metric(metric: str, name: str, result: Mapping[str, float], asked_by: str) -> InputError:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from train_manager import Extension, InputError, SkipStage, TrainManager
-from train_manager.extensions import EMA
+from train_manager.constraints import non_negative
+from train_manager.extensions import EMA, Constrain
 from train_manager.extensions.ema import decay_after
 from train_manager.testing import tiny_manager
 
@@ -113,6 +114,15 @@ def test_a_step_that_the_optimizer_leaves_out_is_not_averaged() -> None:
     tm = tiny_manager(ema, EverySecond(), epochs=2)
     tm.train()
     assert ema.state_dict()["updates"] == tm.update_num == 3
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_weights_are_averaged_as_a_constraint_leaves_them(turned: bool) -> None:
+    ema, constraint = EMA(decay=0), Constrain(non_negative, "0")
+    tm = tiny_manager(*((ema, constraint) if turned else (constraint, ema)))
+    tm.train()
+    assert same(averages(ema), weights(tm))
+    assert (averages(ema)[0] >= 0).all()
 
 
 def test_buffers_are_those_of_the_training_and_with_use_buffers_averaged() -> None:

@@ -156,6 +156,14 @@ def test_once_removed_it_freezes_no_more() -> None:
     assert not same(trunk, state(tm, "trunk"))
 
 
+def test_one_that_is_removed_in_the_middle_of_a_run_lets_go_at_its_end() -> None:
+    tm = frozen_manager()
+    with tm.run():
+        tm.remove_extension("freeze_modules")
+        tm.train()
+    assert all(parameter.requires_grad for parameter in tm.model.parameters())
+
+
 def test_a_module_itself_can_be_given() -> None:
     model = branched()
     tm = tiny_manager(FreezeModules(model.get_submodule("head.1")), model=model)

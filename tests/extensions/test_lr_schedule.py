@@ -136,6 +136,17 @@ def test_it_steps_with_a_metric() -> None:
     assert rates.seen == pytest.approx([0.5] * 3 + [0.05] * 6)
 
 
+def test_a_scheduler_of_ones_own_may_take_a_metric() -> None:
+    seen: list[float] = []
+
+    class Own:
+        def step(self, loss: float) -> None:
+            seen.append(loss)
+
+    tiny_manager(LRSchedule(lambda optimizer: Own(), metric="valid/loss"), Losses(3, 2)).train()
+    assert seen == [3, 2]
+
+
 def test_an_evaluation_that_is_a_run_of_its_own_moves_no_rate() -> None:
     tm = tiny_manager(LRSchedule(plateau, metric="valid/loss"), Losses(3, 2, 5, 6))
     tm.train()
