@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from train_manager import require
 from train_manager.arguments import number
 from train_manager.core.extension import Extension
-from train_manager.metric import metric_name, metric_value, mode_of, require_set
+from train_manager.monitored import metric_name, metric_value, mode_of, require_set
 from train_manager.patience import Patience
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.marks import always, provides
 from train_manager.errors import InputError
 from train_manager.learning_rates import Rate, learning_rates, set_learning_rates
-from train_manager.metric import metric_name, metric_value, require_set
+from train_manager.monitored import metric_name, metric_value, require_set
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager

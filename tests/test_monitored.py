@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from train_manager import InputError
-from train_manager.metric import metric_name, metric_value, mode_of, require_set
+from train_manager.monitored import metric_name, metric_value, mode_of, require_set
 
 RESULTS = {"valid": {"loss": 0.5, "top5/accuracy": 0.9}, "valid/hard": {"loss": 0.7}}
 
