@@ -17,14 +17,33 @@ if TYPE_CHECKING:
     from train_manager.extensions.eval_totals import EvalTotals
     from train_manager.extensions.loss_curves import LossCurves
     from train_manager.extensions.metrics import Metrics
+    from train_manager.extensions.clip_gradients import ClipGradients
+    from train_manager.extensions.constrain import Constrain
+    from train_manager.extensions.deterministic import Deterministic
+    from train_manager.extensions.early_stopping import EarlyStopping
+    from train_manager.extensions.ema import EMA
+    from train_manager.extensions.freeze_modules import FreezeModules
+    from train_manager.extensions.loss_curves import LossCurves
+    from train_manager.extensions.lr_schedule import LRSchedule
     from train_manager.extensions.progress_bar import ProgressBar
+    from train_manager.extensions.stop_on_non_finite import StopOnNonFinite
+    from train_manager.extensions.warm_up import WarmUp
 else:
     _LAZY = {
         "Avg": "train_manager.extensions.avg",
         "EvalTotals": "train_manager.extensions.eval_totals",
+        "ClipGradients": "train_manager.extensions.clip_gradients",
+        "Constrain": "train_manager.extensions.constrain",
+        "Deterministic": "train_manager.extensions.deterministic",
+        "EMA": "train_manager.extensions.ema",
+        "EarlyStopping": "train_manager.extensions.early_stopping",
+        "FreezeModules": "train_manager.extensions.freeze_modules",
+        "LRSchedule": "train_manager.extensions.lr_schedule",
         "LossCurves": "train_manager.extensions.loss_curves",
         "Metrics": "train_manager.extensions.metrics",
         "ProgressBar": "train_manager.extensions.progress_bar",
+        "StopOnNonFinite": "train_manager.extensions.stop_on_non_finite",
+        "WarmUp": "train_manager.extensions.warm_up",
     }
 
     def __getattr__(name: str) -> Any:
@@ -65,3 +84,17 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
 
 
 __all__ = ["Avg", "EvalTotals", "LossCurves", "Metrics", "ProgressBar", "default_extensions"]
+__all__ = [
+    "EMA",
+    "ClipGradients",
+    "Constrain",
+    "Deterministic",
+    "EarlyStopping",
+    "FreezeModules",
+    "LRSchedule",
+    "LossCurves",
+    "ProgressBar",
+    "StopOnNonFinite",
+    "WarmUp",
+    "default_extensions",
+]

@@ -1,4 +1,5 @@
 """Rows A02-A05, A17-A20, A26 and A27 of the capabilities: Axon's training API, in this library's stages."""
+"""Rows A02-A05, A21, A26 and A27 of the capabilities: Axon's training API, in this library's stages."""
 
 from __future__ import annotations
 
@@ -22,6 +23,8 @@ from train_manager import (
     TrainManager,
     provides,
 )
+from train_manager import CheckError, Extensible, Extension, HookError, InputError, TrainManager, modifies, provides
+from train_manager.extensions import EarlyStopping
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -90,6 +93,21 @@ def test_a05_the_evaluation_gets_its_own_objective_once_per_epoch() -> None:
     assert len(Errors.rates) == 1 + 3
     assert set(Errors.rates) <= {0.0, 1.0}
     assert len(training) == 30
+
+
+def test_a21_early_stopping_is_an_extension_that_receives_the_results_of_the_evaluation() -> None:
+    class Worse(Extension):
+        """Evaluations that get worse and worse."""
+
+        @modifies("eval_result")
+        def post_eval_step_epoch(self, epoch_num: int) -> dict[str, float]:
+            return {"loss": float(epoch_num)}
+
+    tm = tiny_manager(EarlyStopping("valid/loss", patience=3), Worse(), epochs=10)
+    tm.train()
+
+    assert tm.epoch_num == 3
+    assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than 0 in 3 evaluations"
 
 
 class Loop(Extensible):
@@ -220,8 +238,6 @@ def test_a27_events_of_ones_own_are_stages() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a27_handlers_may_be_attached_in_any_order(turned: bool) -> None:
-    """That the mode of a monitor is given or refused comes with the extension that monitors."""
-
     class Metric(Extension):
         @provides("metric")
         def post_my_event(self, x: int) -> int:
@@ -231,3 +247,11 @@ def test_a27_handlers_may_be_attached_in_any_order(turned: bool) -> None:
     handlers = [Extension.of(post_my_event=lambda metric: seen.append(metric)), Metric()]
     Loop(handlers[::-1] if turned else handlers).train()
     assert seen == [10]
+
+
+def test_a27_the_mode_of_a_monitor_is_known_given_or_refused() -> None:
+    assert EarlyStopping("valid/loss").patience.mode == "min"
+    assert EarlyStopping("valid/accuracy").patience.mode == "max"
+    assert EarlyStopping("valid/score", mode="max").patience.mode == "max"
+    with pytest.raises(InputError, match="cannot tell from the name 'valid/score'"):
+        EarlyStopping("valid/score")

@@ -12,6 +12,18 @@ from torch.nn import functional as F
 
 from train_manager import (
     Endless,
+"""Rows G07, G08, G16-G18, G45 and G49 of the capabilities.
+
+Updates after the optimizer, priorities, names, hooks on start, step and end, losses that are not finite,
+reserved names.
+"""
+
+from __future__ import annotations
+
+import pytest
+from torch import Tensor
+
+from train_manager import (
     Extensible,
     Extension,
     FixtureExists,
@@ -22,6 +34,14 @@ from train_manager import (
     fixture,
 )
 from train_manager.extensions import Metrics
+    InputError,
+    NonFiniteLoss,
+    TrainManager,
+    fixture,
+    modifies,
+)
+from train_manager.constraints import max_norm, non_negative, row_norms
+from train_manager.extensions import Constrain, StopOnNonFinite
 from train_manager.testing import tiny_manager
 
 
@@ -34,6 +54,32 @@ class Loop(Extensible):
                 with self.staged("step", {"number": number}):
                     self.fixtures["loss"] = 1.0 / (number + 1)
         return number
+
+
+def test_g07_a_constraint_holds_after_every_training_step_and_is_not_applied_in_evaluation() -> None:
+    longest: list[float] = []
+    applied: list[str] = []
+
+    class Steps(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager) -> None:
+            longest.append(row_norms(train_manager.model.get_parameter("0.weight")).max().item())
+
+    def short(weight: Tensor) -> Tensor:
+        applied.append("step")
+        return max_norm(weight, limit=0.5)
+
+    tm = tiny_manager(Constrain(short, "0"), Steps(), epochs=4)
+    tm.eval()
+    assert applied == []
+    tm.train()
+    assert len(longest) == len(applied) == 12
+    assert max(longest) < 0.5 + 1e-6
+
+
+def test_g08_a_weight_has_one_constraint_and_a_second_is_refused() -> None:
+    tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "2")).train()
+    with pytest.raises(InputError, match=r"two Constrain extensions, .*, have the weight '0\.weight'"):
+        tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "[0-2]")).train()
 
 
 def test_g16_the_lowest_priority_runs_first_and_ties_in_order_of_registration() -> None:
@@ -250,3 +296,18 @@ def test_g39_the_metrics_themselves_can_be_had() -> None:
 
     assert metrics.train_metrics == {"accuracy": accuracy}
     assert metrics.eval_metrics == {"share": accuracy}
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_g45_a_loss_that_is_not_finite_ends_the_training_after_the_hooks_of_its_step(value: float) -> None:
+    """Gradients that are accumulated have a test of their own."""
+    seen: list[int] = []
+
+    class Breaks(Extension):
+        @modifies("loss")
+        def post_train_loss_forward(self, loss: Tensor, step_num: int) -> Tensor:
+            return loss * value if step_num == 1 else loss
+
+    tm = tiny_manager(StopOnNonFinite(check_every=1), Breaks())
+    tm.add_extension(post_train_step_batch=lambda step_num: seen.append(step_num))
+    with pytest.raises(NonFiniteLoss, match="in step 2"):
+        tm.train()
+    assert seen == [1, 2]

@@ -1,4 +1,5 @@
 """Row J32 of the capabilities: JumpML's evaluation with a list of functions."""
+"""Rows J23 and J31 of the capabilities: what a learner made of files has, in this library's words."""
 
 from __future__ import annotations
 
@@ -28,3 +29,60 @@ def test_j32_a_model_is_evaluated_with_a_list_of_plain_functions_weighted_over_u
         by_hand = right(tm.model(inputs), truth).item()
     assert result["right"] == pytest.approx(by_hand)
     assert result["size"] == pytest.approx((8 * 8 + 2 * 2) / 10)
+from torch import Tensor, nn
+
+from train_manager import Extension, TrainManager
+from train_manager.extensions import EMA, FreezeModules
+from train_manager.testing import tiny_manager
+
+
+def weights(tm: TrainManager) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in tm.model.parameters()]
+
+
+def test_j23_averaged_weights_are_those_of_the_formula_evaluated_and_the_trained_ones_restored() -> None:
+    trained: list[list[Tensor]] = []
+    evaluated: list[list[Tensor]] = []
+
+    class Weights(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager) -> None:
+            trained.append(weights(train_manager))
+
+        def pre_eval_step_batch(self, train_manager: TrainManager) -> None:
+            evaluated.append(weights(train_manager))
+
+    tm = tiny_manager(EMA(decay=0.8), Weights(), epochs=4)
+    tm.train()
+
+    average = trained[0]
+    for step in trained[1:]:
+        average = [0.8 * old + 0.2 * new for old, new in zip(average, step, strict=True)]
+    for found, expected in zip(evaluated[-1], average, strict=True):
+        assert torch.allclose(found, expected, atol=1e-6)
+    for left, last in zip(weights(tm), trained[-1], strict=True):
+        assert left.equal(last)
+
+
+class Branches(nn.Module):
+    """A trunk and two classifiers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.ReLU())
+        self.classifiers = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.trunk(inputs)
+        return torch.stack([classifier(hidden) for classifier in self.classifiers]).mean(dim=0)
+
+
+@pytest.mark.parametrize("frozen", ["trunk", "trunk.*"])
+def test_j31_only_the_classifier_branches_are_trained_and_the_trunk_stays_to_the_bit(frozen: str) -> None:
+    torch.manual_seed(0)
+    tm = tiny_manager(FreezeModules(frozen), model=Branches(), optimizer=torch.optim.AdamW)
+    before = {name: value.clone() for name, value in tm.model.state_dict().items()}
+    tm.train_epochs(1)
+    tm.train_epochs(1)
+
+    changed = {name for name, value in tm.model.state_dict().items() if not value.equal(before[name])}
+    assert changed == {name for name in before if name.startswith("classifiers")}

@@ -33,6 +33,7 @@ from train_manager import (
     provides,
 )
 from train_manager.core.scope import Scope
+from train_manager.extensions import EMA, ClipGradients, LRSchedule, WarmUp
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -548,3 +549,41 @@ def test_f35_stages_of_ones_own_have_hooks_fixtures_and_providers() -> None:
     assert gan.check() == []
     gan.train()
     assert judge.seen == -1
+
+
+@pytest.mark.parametrize(
+    "practice",
+    [
+        EMA(decay=0.9),
+        ClipGradients(max_norm=0.1),
+        WarmUp(steps=3, start=0.1),
+        LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1)),
+    ],
+    ids=lambda practice: type(practice).__name__,
+)
+def test_f11_a_best_practice_is_an_extension_and_the_loop_does_not_know_of_it(practice: Extension) -> None:
+    """That each does what it is to do stands in tests/extensions; mixing examples has a test of its own there."""
+    with_it, without = tiny_manager(practice, epochs=2), tiny_manager(epochs=2)
+    with_it.train()
+    without.train()
+
+    assert with_it.eval() != without.eval()
+    loop = Path(train_manager.manager.__file__).read_text()
+    assert type(practice).__name__ not in loop
+    assert type(practice).__module__ not in loop
+
+
+def test_f11_best_practices_go_together() -> None:
+    norms: list[float] = []
+    practices = [EMA(decay=0.5), ClipGradients(max_norm=0.5), WarmUp(steps=3), LRSchedule(slower)]
+    tm = tiny_manager(*practices, epochs=5)
+    tm.add_extension(post_train_step_batch=lambda grad_norm: norms.append(float(grad_norm)))
+    before = tm.eval()["valid"]["loss"]
+    tm.train()
+
+    assert len(norms) == 15
+    assert tm.eval()["valid"]["loss"] < before
+
+
+def slower(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.StepLR(optimizer, 10)

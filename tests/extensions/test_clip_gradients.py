@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from train_manager import Extension, InputError, SkipStage, TrainManager
+from train_manager.extensions import ClipGradients
+from train_manager.testing import tiny_manager
+
+
+class Gradients(Extension):
+    """The gradients as the optimizer finds them, and the norms as others see them."""
+
+    priority = 20  # after the clipping
+
+    def __init__(self) -> None:
+        self.found: list[Tensor] = []
+        self.norms: list[float] = []
+
+    def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
+        gradients = [p.grad.flatten() for p in train_manager.model.parameters() if p.grad is not None]
+        self.found.append(torch.cat(gradients))
+
+    def post_train_step_batch(self, grad_norm: Tensor) -> None:
+        self.norms.append(grad_norm.item())
+
+
+def parameters_with(*gradients: float) -> list[Tensor]:
+    parameters = []
+    for gradient in gradients:
+        parameters.append(torch.zeros(1, requires_grad=True))
+        parameters[-1].grad = torch.tensor([gradient])
+    return parameters
+
+
+def grads(parameters: list[Tensor]) -> list[float]:
+    return [p.grad.item() for p in parameters if p.grad is not None]
+
+
+def test_the_norm_of_all_gradients_together_is_clipped() -> None:
+    parameters = parameters_with(3.0, 4.0)
+    assert ClipGradients(max_norm=1.0).clip(parameters).item() == 5.0
+    assert grads(parameters) == pytest.approx([0.6, 0.8], rel=1e-5)
+
+
+def test_gradients_that_are_short_enough_stay_as_they_are() -> None:
+    parameters = parameters_with(0.3, 0.4)
+    ClipGradients(max_norm=1.0).clip(parameters)
+    assert grads(parameters) == pytest.approx([0.3, 0.4], rel=1e-7)
+
+
+def test_each_number_of_a_gradient_is_clipped() -> None:
+    parameters = parameters_with(3.0, -0.1)
+    ClipGradients(value=0.5).clip(parameters)
+    assert grads(parameters) == pytest.approx([0.5, -0.1])
+
+
+def test_with_both_limits_the_norm_comes_first() -> None:
+    parameters = parameters_with(3.0, 4.0)
+    ClipGradients(max_norm=1.0, value=0.7).clip(parameters)
+    assert grads(parameters) == pytest.approx([0.6, 0.7], rel=1e-5)
+
+
+def test_the_norm_may_be_the_largest_number() -> None:
+    parameters = parameters_with(3.0, -4.0)
+    assert ClipGradients(max_norm=2.0, norm_type=math.inf).clip(parameters).item() == 4.0
+    assert grads(parameters) == pytest.approx([1.5, -2.0], rel=1e-5)
+
+
+def test_the_optimizer_steps_with_the_clipped_gradients() -> None:
+    gradients = Gradients()
+    tiny_manager(gradients, ClipGradients(max_norm=0.1)).train()
+    assert all(one.norm() < 0.1 + 1e-6 for one in gradients.found)
+
+
+def test_grad_norm_is_the_norm_before_it_was_clipped() -> None:
+    clipped, free = Gradients(), Gradients()
+    tiny_manager(clipped, ClipGradients(max_norm=0.01)).train()
+    tiny_manager(free, ClipGradients(max_norm=1000)).train()
+    assert clipped.norms[0] == free.norms[0] == pytest.approx(free.found[0].norm().item())
+
+
+def test_a_batch_after_which_the_optimizer_does_not_step_has_no_grad_norm() -> None:
+    seen: list[object] = []
+
+    def never() -> None:
+        raise SkipStage
+
+    tm = tiny_manager(ClipGradients(1.0), Extension.of(pre_train_optimizer_step=never))
+    tm.add_extension(post_train_step_batch=lambda grad_norm=None: seen.append(grad_norm))
+    tm.train()
+    assert seen == [None, None, None]
+
+
+def test_it_is_the_training_written_by_hand() -> None:
+    tm, by_hand = tiny_manager(ClipGradients(0.1), epochs=2), tiny_manager()
+    tm.train()
+    optimizer = torch.optim.SGD(by_hand.model.parameters(), lr=0.5)
+    for inputs, targets in [*(by_hand.train_data or ()), *(by_hand.train_data or ())]:
+        nn.functional.cross_entropy(by_hand.model(inputs), targets).backward()
+        nn.utils.clip_grad_norm_(by_hand.model.parameters(), 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
+    for one, other in zip(tm.model.parameters(), by_hand.model.parameters(), strict=True):
+        assert one.equal(other)
+
+
+def test_a_norm_that_is_not_finite_is_no_error() -> None:
+    assert math.isnan(ClipGradients(1.0).clip(parameters_with(math.nan)).item())
+
+
+def test_nothing_is_read_on_the_host() -> None:
+    class Reads(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.count += func is torch.ops.aten._local_scalar_dense.default
+            return func(*args, **(kwargs or {}))
+
+    with Reads() as reads:  # type: ignore[no-untyped-call]
+        ClipGradients(max_norm=1.0, value=0.5).clip(parameters_with(3.0, 4.0))
+    assert reads.count == 0
+
+
+def test_once_removed_it_clips_no_more() -> None:
+    tm = tiny_manager(ClipGradients(max_norm=1e-6))
+    tm.train_epochs(1)
+    tm.remove_extension("clip_gradients")
+    before = [p.detach().clone() for p in tm.model.parameters()]
+    tm.train_epochs(1)
+    assert any((p - old).abs().max() > 1e-3 for p, old in zip(tm.model.parameters(), before, strict=True))
+
+
+def test_without_a_limit_it_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        ClipGradients()
+    assert str(error.value) == "ClipGradients was given no limit\n  ClipGradients(max_norm=1.0)"
+
+
+@pytest.mark.parametrize("name", ["max_norm", "value", "norm_type"])
+@pytest.mark.parametrize("value", [0, -1.0, "1"])
+def test_a_limit_that_is_no_positive_number_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(InputError) as error:
+        ClipGradients(**{"max_norm": 1.0, name: value})
+    assert str(error.value) == f"{name} is {value!r}\n  give a number above 0"
