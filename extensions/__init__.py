@@ -13,12 +13,22 @@ from typing import TYPE_CHECKING, Any
 from train_manager.core.extension import Extension
 
 if TYPE_CHECKING:
+    from train_manager.extensions.accumulate import Accumulate
+    from train_manager.extensions.cutmix import CutMix
     from train_manager.extensions.loss_curves import LossCurves
+    from train_manager.extensions.mixed_precision import MixedPrecision
+    from train_manager.extensions.mixup import Mixup
     from train_manager.extensions.progress_bar import ProgressBar
+    from train_manager.extensions.sam import SAM
 else:
     _LAZY = {
+        "Accumulate": "train_manager.extensions.accumulate",
+        "CutMix": "train_manager.extensions.cutmix",
         "LossCurves": "train_manager.extensions.loss_curves",
+        "MixedPrecision": "train_manager.extensions.mixed_precision",
+        "Mixup": "train_manager.extensions.mixup",
         "ProgressBar": "train_manager.extensions.progress_bar",
+        "SAM": "train_manager.extensions.sam",
     }
 
     def __getattr__(name: str) -> Any:
@@ -58,4 +68,13 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     return found
 
 
-__all__ = ["LossCurves", "ProgressBar", "default_extensions"]
+__all__ = [
+    "SAM",
+    "Accumulate",
+    "CutMix",
+    "LossCurves",
+    "MixedPrecision",
+    "Mixup",
+    "ProgressBar",
+    "default_extensions",
+]
