@@ -151,6 +151,12 @@ def test_a_head_without_targets_is_called_with_its_prediction() -> None:
     assert loss(PREDICTION, {}).item() == 1.0
 
 
+def test_targets_that_are_no_dict_are_those_of_every_head() -> None:
+    loss = WeightedLosses({"slant": F.mse_loss, "again": (F.mse_loss, 2.0)})
+    values = PREDICTION["slant"]
+    assert loss({"slant": values, "again": values}, torch.zeros(2)).item() == 15.0
+
+
 def test_each_head_is_reported_without_its_weight() -> None:
     loss = WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.5)})
     with Losses() as losses:

@@ -143,8 +143,9 @@ class WeightedLosses(nn.Module):
     >>> loss(prediction, targets)
     tensor(2.3026)
 
-    A head that has no targets of its name is called with its prediction alone: a penalty on a hidden layer, say. In a
-    training each head's loss, without its weight, is in the fixture ``losses`` under its name.
+    Where the targets are a dict, a head that is not in it is called with its prediction alone: a penalty on a hidden
+    layer, say. Targets that are no dict are those of every head. In a training each head's loss, without its weight, is
+    in the fixture ``losses`` under its name.
 
     Args:
         losses: name of the head -> its loss function, or a pair of that and its weight, else 1.
@@ -168,7 +169,7 @@ class WeightedLosses(nn.Module):
         # Registered, so that those with weights or buffers of their own move along and are trained.
         self.modules_of_losses = nn.ModuleList(f for f in self.functions.values() if isinstance(f, nn.Module))
 
-    def forward(self, prediction: Mapping[str, Any], targets: Mapping[str, Any]) -> Tensor:
+    def forward(self, prediction: Mapping[str, Any], targets: Any) -> Tensor:
         """The weighted sum."""
         total: Tensor | None = None
         for name, function in self.functions.items():
@@ -178,8 +179,12 @@ class WeightedLosses(nn.Module):
                     name=name,
                     cure="return a dict from the model's forward, with the names that the losses have",
                 )
-            args = (prediction[name], targets[name]) if name in targets else (prediction[name],)
-            part = function(*args)
+            if not isinstance(targets, Mapping):
+                part = function(prediction[name], targets)
+            elif name in targets:
+                part = function(prediction[name], targets[name])
+            else:
+                part = function(prediction[name])
             report_loss(part, name)
             weighted = self.weights[name] * part
             total = weighted if total is None else total + weighted

@@ -27,7 +27,7 @@ def test_targets_are_the_areas_that_each_image_has(seed: int) -> None:
 
 
 def test_what_is_pasted_is_one_box_in_all_channels() -> None:
-    foreign = next(image != number for number, image in enumerate(mixed(2)[0]) if (image != number).any())
+    foreign = next(image != number for number, image in enumerate(mixed(3)[0]) if (image != number).any())
     rows, columns = foreign[0].any(dim=1), foreign[0].any(dim=0)
     assert foreign.equal((rows.unsqueeze(1) & columns).expand(3, 8, 8))
 
