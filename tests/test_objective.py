@@ -18,7 +18,7 @@ class Classify(Objective):
         return F.cross_entropy(prediction, targets)
 
     def metrics(self, prediction: Tensor, targets: Tensor) -> Mapping[str, Tensor | float]:
-        return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean(), "one": 1.0}
+        return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean(), "one": 1.0, "first": prediction[:, 0].mean()}
 
 
 def uneven_batches() -> list[Any]:
@@ -43,7 +43,7 @@ def test_its_metrics_are_means_over_the_examples_in_the_results_of_an_evaluation
     tm = tiny_manager(objective, loss=objective.loss, eval_data={"all": uneven_batches()})
     inputs, targets = (torch.cat(parts) for parts in zip(*uneven_batches(), strict=True))
     result = tm.eval()["all"]
-    assert list(result) == ["loss", "accuracy", "one"]
+    assert list(result) == ["loss", "accuracy", "one", "first"]
     assert result["accuracy"] == pytest.approx((tm.model(inputs).argmax(dim=1) == targets).float().mean().item())
     assert result["one"] == 1.0
 

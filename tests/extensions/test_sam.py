@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from train_manager import Extension, InputError, TrainManager
+from train_manager import Extension, InputError, TrainManager, always
 from train_manager.extensions import SAM, Accumulate, MixedPrecision, Mixup
 from train_manager.extensions.sam import climbed
 from train_manager.losses import add_loss
@@ -171,6 +171,28 @@ def test_an_error_in_the_second_pass_leaves_weights_and_statistics_as_they_were(
     assert all(value.equal(before[name]) for name, value in net.state_dict().items())
     tm.train()
     assert tm.update_num == 1 + 3
+
+
+def test_after_an_error_in_the_second_pass_the_prediction_is_that_of_the_first() -> None:
+    calls: list[Tensor] = []
+
+    def loss(prediction: Tensor, targets: Tensor) -> Tensor:
+        calls.append(prediction)
+        if len(calls) == 2:
+            raise ValueError("on purpose")
+        return nn.functional.cross_entropy(prediction, targets)
+
+    class Note(Extension):
+        seen: Any = None
+
+        @always
+        def post_train_step_batch(self, prediction: Any = None) -> None:
+            self.seen = prediction
+
+    note = Note()
+    with pytest.raises(ValueError, match="on purpose"):
+        tiny_manager(SAM(), note, loss=loss, eval_data=None).train()
+    assert note.seen is calls[0]
 
 
 def test_training_twice_is_training_once_for_longer() -> None:
