@@ -52,8 +52,9 @@ def test_neither_a_loss_nor_an_addition_is_an_error() -> None:
     with pytest.raises(InputError) as caught:
         Losses().total(None)
     assert str(caught.value) == (
-        "there is no loss: neither a loss function, nor has the model called add_loss\n"
-        "  pass loss=F.cross_entropy, or call add_loss(value) in the model's forward"
+        "there is no loss: none was returned, and the model has added none\n"
+        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "or call add_loss(value) in the model's forward"
     )
 
 

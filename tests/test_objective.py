@@ -18,7 +18,11 @@ class Classify(Objective):
         return F.cross_entropy(prediction, targets)
 
     def metrics(self, prediction: Tensor, targets: Tensor) -> Mapping[str, Tensor | float]:
-        return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean(), "one": 1.0, "first": prediction[:, 0].mean()}
+        return {
+            "accuracy": (prediction.argmax(dim=1) == targets).float().mean(),
+            "one": 1.0,
+            "first": prediction[:, 0].mean(),
+        }
 
 
 def uneven_batches() -> list[Any]:

@@ -73,9 +73,10 @@ class Losses(dict[str, Tensor]):
         """
         if loss is None and self.added is None:
             raise InputError(
-                "there is no loss: neither a loss function, nor has the model called add_loss",
+                "there is no loss: none was returned, and the model has added none",
                 name="loss",
-                cure="pass loss=F.cross_entropy, or call add_loss(value) in the model's forward",
+                cure="pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+                "or call add_loss(value) in the model's forward",
             )
         if loss is None or self.added is None:
             return self.added if loss is None else loss  # type: ignore[return-value]  # one is there, as seen above
@@ -97,7 +98,7 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
     May be called several times; all is summed up, also under one name. Outside of training and evaluation nobody
     collects it and nothing happens, so a model that calls it can be used like any other. That is so in threads of the
     model's own, too (``nn.DataParallel``), and in the second forward of activation checkpoints, where it would count
-    twice.
+    twice; with ``use_reentrant=True`` the first one knows no gradients, and what is added there has none.
 
     Args:
         value: a tensor; the mean of it, if it is no scalar.
