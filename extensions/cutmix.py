@@ -59,7 +59,7 @@ class CutMix(Extension):
         pasted = inputs.clone()
         pasted[..., top:bottom, left:right] = inputs[partners, ..., top:bottom, left:right]
         share = 1 - (bottom - top) * (right - left) / (height * width)  # of what the borders have left of the box
-        soft = soft_targets(targets, self.num_classes)
+        soft = soft_targets(targets, self.num_classes, inputs.dtype)
         return pasted, blend(soft, soft[partners], share)
 
     def state_dict(self) -> dict[str, Any]:

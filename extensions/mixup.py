@@ -54,7 +54,7 @@ class Mixup(Extension):
             return inputs, targets
         share = self._draws.share()
         partners = self._draws.partners(len(inputs), inputs.device)
-        soft = soft_targets(targets, self.num_classes)
+        soft = soft_targets(targets, self.num_classes, inputs.dtype)
         return blend(inputs, inputs[partners], share), blend(soft, soft[partners], share)
 
     def state_dict(self) -> dict[str, Any]:

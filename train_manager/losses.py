@@ -1,9 +1,11 @@
 """Losses from anywhere: what a model adds to the loss while it computes its prediction, and losses of several heads.
 
-with collected_losses() as losses:         # the loop, around the forward passes
-    prediction = model(inputs)             # in it: add_loss(balance, "balance")
-loss = losses.total(cross_entropy)         # cross_entropy + balance
-losses.by_name                             # {"balance": ...}
+>>> import torch
+>>> losses = Losses()
+>>> with losses:                                      # what the loop does around each forward pass
+...     add_loss(torch.tensor(.25), "balance")        # what a model does in its forward
+>>> losses.total(torch.tensor(1.))                    # of what the loss function returned
+tensor(1.2500)
 """
 
 from __future__ import annotations

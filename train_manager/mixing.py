@@ -49,7 +49,7 @@ def blend(values: Tensor, others: Tensor, share: float) -> Tensor:
     return share * values + (1 - share) * others
 
 
-def soft_targets(targets: Tensor, num_classes: int | None) -> Tensor:
+def soft_targets(targets: Tensor, num_classes: int | None, dtype: torch.dtype = torch.float32) -> Tensor:
     """Targets that can be blended: class numbers as rows of probabilities, anything else as it is.
 
     >>> soft_targets(torch.tensor([1, 0]), 2)
@@ -67,8 +67,8 @@ def soft_targets(targets: Tensor, num_classes: int | None) -> Tensor:
             name="num_classes",
             cure="say how many classes there are: num_classes=10",
         )
-    rows = torch.nn.functional.one_hot(targets.long(), num_classes)
-    return rows.to(torch.get_default_dtype())
+    rows = torch.zeros(*targets.shape, num_classes, dtype=dtype, device=targets.device)
+    return rows.scatter_(-1, targets.long().unsqueeze(-1), 1.0)  # `one_hot` reads the largest number on the host
 
 
 def mixable(inputs: Any, targets: Any, min_dim: int) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from train_manager import Extension, InputError
 from train_manager.extensions import Mixup
@@ -12,6 +13,18 @@ from train_manager.testing import tiny_manager
 
 INPUTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.2, 0.9]])
 TARGETS = torch.tensor([0, 1, 1, 0])
+
+
+class ReadsOnTheHost(TorchDispatchMode):
+    """Counts how often a tensor is read on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
 
 
 class Seen(Extension):
@@ -39,6 +52,16 @@ def test_numbers_as_targets_are_blended_as_they_are() -> None:
     values = INPUTS.sum(dim=1)
     inputs, targets = Mixup(seed=1).pre_train_model_forward(inputs=INPUTS, targets=values)
     torch.testing.assert_close(inputs.sum(dim=1), targets)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_in_another_precision_is_trained(dtype: torch.dtype) -> None:
+    batches: Any = tiny_manager().train_data
+    model = tiny_manager().model.to(dtype)
+    data = [(inputs.to(dtype), targets) for inputs, targets in batches]
+    tm = tiny_manager(Mixup(num_classes=2), model=model, train_data=data, eval_data=None)
+    tm.train()
+    assert tm.update_num == 3
 
 
 def test_a_batch_is_mixed_with_the_probability_that_is_given() -> None:
@@ -76,6 +99,12 @@ def test_the_global_random_state_is_not_touched() -> None:
     before = torch.get_rng_state()
     tiny_manager(Mixup(num_classes=2)).train()
     assert torch.get_rng_state().equal(before)
+
+
+def test_a_step_reads_nothing_on_the_host() -> None:
+    with ReadsOnTheHost() as reads:
+        tiny_manager(Mixup(num_classes=2), eval_data=None).train()
+    assert reads.count == 0
 
 
 def test_a_training_that_goes_on_from_a_state_mixes_the_same() -> None:
