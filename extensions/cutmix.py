@@ -9,6 +9,7 @@ from torch import Tensor
 
 from train_manager.core.extension import Extension
 from train_manager.core.marks import modifies
+from train_manager.errors import InputError
 from train_manager.mixing import Draws, blend, checked_num_classes, draw_box, mixable, soft_targets
 
 
@@ -60,6 +61,11 @@ class CutMix(Extension):
         pasted[..., top:bottom, left:right] = inputs[partners, ..., top:bottom, left:right]
         share = 1 - (bottom - top) * (right - left) / (height * width)  # of what the borders have left of the box
         soft = soft_targets(targets, self.num_classes, inputs.dtype)
+        if soft.dim() > 2:
+            raise InputError(
+                f"targets have the shape {tuple(targets.shape)}, and only those of whole images can be blended by area",
+                name="targets",
+            )
         return pasted, blend(soft, soft[partners], share)
 
     def state_dict(self) -> dict[str, Any]:

@@ -56,6 +56,14 @@ def test_the_loss_of_blended_targets_is_the_blend_of_the_losses() -> None:
     torch.testing.assert_close(F.cross_entropy(prediction, soft), expected)
 
 
+def test_class_numbers_of_pixels_become_probabilities_that_cross_entropy_takes() -> None:
+    prediction = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    targets = torch.arange(40).reshape(2, 4, 5) % 3
+    torch.testing.assert_close(
+        F.cross_entropy(prediction, soft_targets(targets, 3)), F.cross_entropy(prediction, targets)
+    )
+
+
 def test_floating_point_targets_stay_as_they_are() -> None:
     targets = torch.rand(3, 2)
     assert soft_targets(targets, None) is targets

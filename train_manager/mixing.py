@@ -50,7 +50,7 @@ def blend(values: Tensor, others: Tensor, share: float) -> Tensor:
 
 
 def soft_targets(targets: Tensor, num_classes: int | None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Targets that can be blended: class numbers as rows of probabilities, anything else as it is.
+    """Targets that can be blended: class numbers as probabilities, floating point numbers as they are.
 
     >>> soft_targets(torch.tensor([1, 0]), 2)
     tensor([[0., 1.],
@@ -67,8 +67,9 @@ def soft_targets(targets: Tensor, num_classes: int | None, dtype: torch.dtype = 
             name="num_classes",
             cure="say how many classes there are: num_classes=10",
         )
-    rows = torch.zeros(*targets.shape, num_classes, dtype=dtype, device=targets.device)
-    return rows.scatter_(-1, targets.long().unsqueeze(-1), 1.0)  # `one_hot` reads the largest number on the host
+    shape = (len(targets), num_classes, *targets.shape[1:])  # classes where `F.cross_entropy` wants them
+    rows = torch.zeros(shape, dtype=dtype, device=targets.device)
+    return rows.scatter_(1, targets.long().unsqueeze(1), 1.0)  # `one_hot` reads the largest number on the host
 
 
 def mixable(inputs: Any, targets: Any, min_dim: int) -> None:
