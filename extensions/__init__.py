@@ -44,6 +44,22 @@ else:
         "ProgressBar": "train_manager.extensions.progress_bar",
         "StopOnNonFinite": "train_manager.extensions.stop_on_non_finite",
         "WarmUp": "train_manager.extensions.warm_up",
+    from train_manager.extensions.accumulate import Accumulate
+    from train_manager.extensions.cutmix import CutMix
+    from train_manager.extensions.loss_curves import LossCurves
+    from train_manager.extensions.mixed_precision import MixedPrecision
+    from train_manager.extensions.mixup import Mixup
+    from train_manager.extensions.progress_bar import ProgressBar
+    from train_manager.extensions.sam import SAM
+else:
+    _LAZY = {
+        "Accumulate": "train_manager.extensions.accumulate",
+        "CutMix": "train_manager.extensions.cutmix",
+        "LossCurves": "train_manager.extensions.loss_curves",
+        "MixedPrecision": "train_manager.extensions.mixed_precision",
+        "Mixup": "train_manager.extensions.mixup",
+        "ProgressBar": "train_manager.extensions.progress_bar",
+        "SAM": "train_manager.extensions.sam",
     }
 
     def __getattr__(name: str) -> Any:
@@ -96,5 +112,13 @@ __all__ = [
     "ProgressBar",
     "StopOnNonFinite",
     "WarmUp",
+__all__ = [
+    "SAM",
+    "Accumulate",
+    "CutMix",
+    "LossCurves",
+    "MixedPrecision",
+    "Mixup",
+    "ProgressBar",
     "default_extensions",
 ]

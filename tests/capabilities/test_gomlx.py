@@ -16,6 +16,10 @@ from train_manager import (
 
 Updates after the optimizer, priorities, names, hooks on start, step and end, losses that are not finite,
 reserved names.
+"""Rows of the capabilities that come from GoMLX (G).
+
+G16-G18 and G49: priorities, names, hooks on start, step and end, reserved names; G03, G04, G06, G32, G45: losses from
+inside a model, several heads, accumulated gradients.
 """
 
 from __future__ import annotations
@@ -42,6 +46,13 @@ from train_manager.extensions import Metrics
 )
 from train_manager.constraints import max_norm, non_negative, row_norms
 from train_manager.extensions import Constrain, StopOnNonFinite
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from train_manager import Extensible, Extension, FixtureExists, HookError, TrainManager, fixture
+from train_manager.extensions import Accumulate
+from train_manager.losses import Losses, WeightedLosses, add_loss
 from train_manager.testing import tiny_manager
 
 
@@ -311,3 +322,70 @@ def test_g45_a_loss_that_is_not_finite_ends_the_training_after_the_hooks_of_its_
     with pytest.raises(NonFiniteLoss, match="in step 2"):
         tm.train()
     assert seen == [1, 2]
+class Experts(nn.Linear):
+    """Adds two losses of its own to whatever it is trained for."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = super().forward(inputs)
+        add_loss(outputs.square().sum(dim=1), "size")
+        add_loss(torch.tensor(0.5))
+        return outputs
+
+
+def test_g03_losses_that_a_model_adds_inside_its_forward_are_summed() -> None:
+    with Losses() as losses:
+        outputs = Experts(2, 2)(torch.ones(4, 2))
+    torch.testing.assert_close(losses.total(torch.tensor(1.0)), 1.5 + outputs.square().sum(dim=1).mean())
+
+
+def test_g04_an_added_loss_with_a_value_for_each_example_is_reduced_to_its_mean() -> None:
+    with Losses() as losses:
+        add_loss(torch.tensor([1.0, 2.0, 6.0]))
+    assert losses.total(None).item() == 3.0
+
+
+def test_g06_the_sum_of_the_added_losses_or_none() -> None:
+    with Losses() as losses:
+        assert losses.added is None
+        add_loss(torch.tensor(1.0), "one")
+        add_loss(torch.tensor(2.0), "two")
+        assert losses.added is not None
+        assert losses.added.item() == 3.0
+
+
+def test_g32_several_inputs_labels_and_predictions_with_a_loss_for_each_head() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kind, self.size = nn.Linear(2, 2), nn.Linear(3, 1)
+
+        def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {"kind": self.kind(inputs["left"]), "size": self.size(inputs["right"]).squeeze(1)}
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = {"left": torch.rand(16, 2, generator=generator), "right": torch.rand(16, 3, generator=generator)}
+    targets = {"kind": (inputs["left"][:, 0] > 0.5).long(), "size": inputs["right"][:, 1]}
+    loss = WeightedLosses({"kind": F.cross_entropy, "size": (F.mse_loss, 0.3)})
+    tm = tiny_manager(model=Heads(), loss=loss, train_data=[(inputs, targets)] * 20, eval_data=None, epochs=10)
+    before = {name: part.detach().clone() for name, part in tm.model.named_parameters()}
+    first = loss(tm.model(inputs), targets).item()
+    tm.train()
+    assert loss(tm.model(inputs), targets).item() < 0.7 * first
+    assert all(not part.equal(before[name]) for name, part in tm.model.named_parameters())
+
+
+def test_g45_gradients_are_accumulated_and_steps_and_updates_counted_apart() -> None:
+    """One large batch is what the window of small ones equals."""
+
+    def trained(sizes: list[int], *extensions: Extension) -> TrainManager:
+        inputs = torch.rand(16, 2, generator=torch.Generator().manual_seed(0))
+        targets = (inputs.sum(dim=1) > 1).long()
+        batches = list(zip(inputs.split(sizes), targets.split(sizes), strict=True))
+        tm = tiny_manager(*extensions, train_data=batches, eval_data=None, epochs=3)
+        tm.train()
+        return tm
+
+    accumulated, plain = trained([3, 5, 7, 1], Accumulate(4)), trained([16])
+    assert (accumulated.step_num, accumulated.update_num) == (12, 3)
+    for name, weights in plain.model.state_dict().items():
+        torch.testing.assert_close(accumulated.model.state_dict()[name], weights, rtol=0, atol=1e-6)

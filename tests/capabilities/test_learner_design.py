@@ -34,6 +34,7 @@ from train_manager import (
 )
 from train_manager.core.scope import Scope
 from train_manager.extensions import EMA, ClipGradients, LRSchedule, WarmUp
+from train_manager.extensions import SAM, Accumulate, MixedPrecision, Mixup
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -257,6 +258,22 @@ def test_f21_gradient_and_update_are_stages_one_after_the_other() -> None:
     hooks = recorder.hooks
 
     assert hooks[hooks.index("post_train_backward") + 1] == "pre_train_optimizer_step"
+
+
+@pytest.mark.parametrize(
+    "practice",
+    [lambda: Mixup(num_classes=2), lambda: Accumulate(2), MixedPrecision, SAM],
+    ids=["mixup", "accumulation", "mixed precision", "sharpness-aware minimisation"],
+)
+def test_f11_a_practice_is_an_extension_that_changes_the_training_and_not_the_loop(practice: Any) -> None:
+    recorder, plain_recorder = Recorder(), Recorder()
+    tm, plain = tiny_manager(practice(), recorder, epochs=2), tiny_manager(plain_recorder, epochs=2)
+    tm.train()
+    plain.train()
+
+    assert type(tm) is TrainManager
+    assert not weights(tm.model).equal(weights(plain.model))
+    assert dict.fromkeys(recorder.stages) == dict.fromkeys(plain_recorder.stages)
 
 
 class Learner(Extensible):

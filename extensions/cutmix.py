@@ -1,0 +1,77 @@
+"""CutMix: training on images with a box of another image in them (Yun et al. 2019, arXiv:1905.04899)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from train_manager.core.extension import Extension
+from train_manager.core.marks import modifies
+from train_manager.errors import InputError
+from train_manager.mixing import Draws, blend, checked_num_classes, draw_box, mixable, soft_targets
+
+
+class CutMix(Extension):
+    """Replaces a box in each training image by that of another image of its batch, and blends their targets by area.
+
+    Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from train_manager.testing import tiny_manager
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    >>> batches = [(torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1]))]
+    >>> tiny_manager(CutMix(num_classes=2), model=net, train_data=batches, eval_data=None).train()
+
+    The loss must read the fixture ``targets``, not ``batch``, which stays as it was. Evaluation is not touched.
+
+    *Runs at:* ``train_model_forward``.
+
+    *Asks for:* ``inputs`` of the shape (batch, ..., height, width), and ``targets``.
+
+    *Leaves behind:* both, mixed, for the rest of the batch. Its random state is its own.
+
+    Args:
+        alpha: the shares are drawn from Beta(alpha, alpha); with 1 all sizes of boxes are equally likely.
+        num_classes: how many classes there are; needed where targets are class numbers.
+        probability: how likely a batch is mixed at all.
+        seed: of its own random state.
+
+    Raises:
+        InputError: an argument is of no use, or a batch cannot be mixed.
+    """
+
+    def __init__(
+        self, alpha: float = 1.0, *, num_classes: int | None = None, probability: float = 1.0, seed: int = 0
+    ) -> None:
+        self.num_classes = checked_num_classes(num_classes)
+        self._draws = Draws(alpha, probability, seed)
+
+    @modifies("inputs", "targets")
+    def pre_train_model_forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        mixable(inputs, targets, min_dim=3)
+        if not self._draws.is_due():
+            return inputs, targets
+        height, width = inputs.shape[-2:]
+        top, bottom, left, right = draw_box(height, width, self._draws.share(), self._draws.source)
+        partners = self._draws.partners(len(inputs), inputs.device)
+        pasted = inputs.clone()
+        pasted[..., top:bottom, left:right] = inputs[partners, ..., top:bottom, left:right]
+        share = 1 - (bottom - top) * (right - left) / (height * width)  # of what the borders have left of the box
+        soft = soft_targets(targets, self.num_classes, inputs.dtype)
+        if soft.dim() > 2:
+            raise InputError(
+                f"targets have the shape {tuple(targets.shape)}, and only those of whole images can be blended by area",
+                name="targets",
+            )
+        return pasted, blend(soft, soft[partners], share)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The random state."""
+        return self._draws.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Draw on from what ``state_dict`` gave."""
+        self._draws.load_state_dict(state)

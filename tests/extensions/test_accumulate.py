@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies, provides
+from train_manager.extensions import Accumulate, MixedPrecision
+from train_manager.testing import tiny_manager
+
+Batch = tuple[Tensor, Tensor]
+
+
+def batches(*sizes: int) -> list[Batch]:
+    """Batches of these sizes, of the same examples however they are cut."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.rand(sum(sizes), 2, generator=generator)
+    targets = (inputs.sum(dim=1) > 1).long()
+    return list(zip(inputs.split(list(sizes)), targets.split(list(sizes)), strict=True))
+
+
+def trained(*extensions: Extension, data: Iterable[Any], epochs: int = 2, **options: Any) -> TrainManager:
+    tm = tiny_manager(*extensions, train_data=data, eval_data=None, epochs=epochs, **options)
+    tm.train()
+    return tm
+
+
+def assert_same_weights(one: TrainManager, other: TrainManager, tolerance: float = 1e-6) -> None:
+    for first, second in zip(one.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=tolerance)
+
+
+class ReadsOnTheHost(TorchDispatchMode):
+    """Counts how often a tensor is read on the host."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+class AtStep(Extension):
+    """Does something at one batch of the training, counted from 1, at one hook."""
+
+    priority = 50
+
+    def __init__(self, hook: str, number: int, do: Callable[[TrainManager], None]) -> None:
+        def act(train_manager: TrainManager) -> None:
+            self.number += 1
+            if self.number == number:
+                do(train_manager)
+
+        self.number = 0
+        setattr(self, hook, act)
+
+
+def skip_batch(train_manager: TrainManager) -> None:
+    raise SkipBatch
+
+
+def skip_stage(train_manager: TrainManager) -> None:
+    raise SkipStage
+
+
+def fail(train_manager: TrainManager) -> None:
+    raise ValueError("on purpose")
+
+
+class Gradients(Extension):
+    """What the optimizer steps with."""
+
+    def __init__(self) -> None:
+        self.first: list[Tensor] = []
+
+    def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
+        self.first.append(next(train_manager.model.parameters()).grad.clone())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [((4, 4, 4, 4), (8, 8)), ((5, 3, 1, 7), (8, 8)), ((1, 7, 5), (8, 5)), ((16,), (16,))],
+    ids=["equal", "unequal", "ragged last window", "a window of one"],
+)
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_batches_of_a_window_equal_one_large_batch(
+    small: Sequence[int], large: Sequence[int], optimizer: type[torch.optim.Optimizer]
+) -> None:
+    make = lambda parameters: optimizer(parameters, lr=0.1)  # type: ignore[call-arg]  # noqa: E731
+    accumulated = trained(Accumulate(2), data=batches(*small), optimizer=make)
+    plain = trained(data=batches(*large), optimizer=make)
+    assert_same_weights(accumulated, plain)
+    assert accumulated.update_num == plain.update_num == 2 * len(large)
+    assert accumulated.step_num == 2 * len(small)
+
+
+def test_a_window_of_one_batch_is_the_plain_training_to_the_bit() -> None:
+    sizes = (5, 3, 7)
+    assert_same_weights(trained(Accumulate(1), data=batches(*sizes)), trained(data=batches(*sizes)), tolerance=0)
+
+
+def test_the_size_of_a_batch_may_be_a_tensor_which_nobody_reads() -> None:
+    class OnDevice(TrainManager):
+        def get_true_batch_size(self, inputs: Tensor) -> Any:
+            return torch.tensor(len(inputs))
+
+    tm = tiny_manager()
+    accumulated = OnDevice(
+        model=tm.model, loss=tm.loss, optimizer=tm.optimizer, train_data=batches(5, 3), extensions=[Accumulate(2)]
+    )
+    with ReadsOnTheHost() as reads:
+        accumulated.train()
+    assert reads.count == 0
+    assert_same_weights(accumulated, trained(data=batches(8), epochs=1))
+
+
+def test_the_loss_that_others_see_is_the_batchs_own() -> None:
+    losses: list[Tensor] = []
+    watch = Extension.of(post_train_step_batch=lambda loss: losses.append(loss.detach()))
+    trained(Accumulate(3), watch, data=batches(4, 4, 4), epochs=1)
+    model = tiny_manager().model
+    assert torch.stack(losses).equal(
+        torch.stack([nn.functional.cross_entropy(model(x), y) for x, y in batches(4, 4, 4)])
+    )
+
+
+def test_what_clips_sees_the_mean_gradient_once_per_window() -> None:
+    accumulated, plain = Gradients(), Gradients()
+    trained(accumulated, Accumulate(2), data=batches(5, 3, 6, 2), epochs=1)
+    trained(plain, data=batches(8, 8), epochs=1)
+    torch.testing.assert_close(accumulated.first, plain.first, rtol=0, atol=1e-6)
+
+
+def test_what_clips_changes_what_is_stepped_with() -> None:
+    clip = Extension.of(
+        pre_train_optimizer_step=lambda train_manager: nn.utils.clip_grad_norm_(train_manager.model.parameters(), 0.01)
+    )
+    assert_same_weights(trained(clip, Accumulate(2), data=batches(5, 3)), trained(clip, data=batches(8)))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_with_mixed_precision_the_window_is_stepped_once_in_either_order_of_registration(turned: bool) -> None:
+    extensions: list[Extension] = [Accumulate(2), MixedPrecision(torch.float16)]
+    mixed = trained(*(extensions[::-1] if turned else extensions), data=batches(5, 3))
+    assert mixed.update_num == 2
+    assert_same_weights(mixed, trained(data=batches(8)), tolerance=1e-2)
+
+
+def test_another_that_modifies_the_backward_loss_is_accumulated_too() -> None:
+    class Double(Extension):
+        @modifies("backward_loss")
+        def pre_train_backward(self, backward_loss: Tensor) -> Tensor:
+            return 2 * backward_loss
+
+    assert_same_weights(trained(Double(), Accumulate(2), data=batches(5, 3)), trained(Double(), data=batches(8)))
+
+
+# ---- skipped batches -----------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_skipped_before_its_backward_pass_is_no_part_of_the_window() -> None:
+    skip = AtStep("post_train_loss_forward", 2, skip_batch)
+    first, _, third = data = batches(5, 3, 4)
+    accumulated = trained(Accumulate(2), skip, data=data, epochs=1)
+    whole = tuple(torch.cat(parts) for parts in zip(first, third, strict=True))
+    assert accumulated.update_num == 1
+    assert_same_weights(accumulated, trained(data=[whole], epochs=1))
+
+
+@pytest.mark.parametrize("hook", ["post_train_backward", "pre_train_optimizer_step"])
+@pytest.mark.parametrize("rank", [-50, 50])
+def test_a_batch_that_is_skipped_after_its_backward_pass_takes_its_window_along(hook: str, rank: int) -> None:
+    skip = AtStep(hook, 2 if hook == "post_train_backward" else 1, skip_batch)
+    skip.priority = rank
+    if (hook, rank) == ("pre_train_optimizer_step", -50):
+        skip.number = -1  # it comes before the window's own wish to skip, so it sees both batches
+    accumulated = trained(Accumulate(2), skip, data=batches(5, 3, 4, 2), epochs=1)
+    assert accumulated.update_num == 1
+    assert_same_weights(accumulated, trained(data=batches(5, 3, 6)[2:], epochs=1))
+
+
+def test_where_the_last_batch_is_skipped_the_window_goes_on_in_the_next_epoch() -> None:
+    skip = AtStep("post_train_loss_forward", 2, skip_batch)
+    first, second = data = batches(5, 3)
+    accumulated = trained(Accumulate(3), skip, data=data, epochs=2)
+    whole = tuple(torch.cat(parts) for parts in zip(first, first, second, strict=True))
+    assert accumulated.update_num == 1
+    assert_same_weights(accumulated, trained(data=[whole], epochs=1))
+
+
+@pytest.mark.parametrize("rank", [-50, 50])
+def test_a_batch_whose_backward_pass_is_skipped_makes_no_step_of_nothing(rank: int) -> None:
+    skip = AtStep("pre_train_backward", 2, skip_stage)
+    skip.priority = rank
+    accumulated = trained(Accumulate(1), skip, data=batches(5, 3), epochs=1)
+    assert accumulated.update_num == 1
+    assert_same_weights(accumulated, trained(data=batches(5, 3)[:1], epochs=1))
+
+
+# ---- runs that end in the middle of a window -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hook", ["post_train_step_batch", "post_train_backward"])
+def test_an_error_in_the_middle_of_a_window_leaves_nothing_for_the_next_run(hook: str) -> None:
+    fails = AtStep(hook, 1, fail)
+    tm = tiny_manager(Accumulate(2), fails, train_data=batches(5, 3), eval_data=None)
+    with pytest.raises(ValueError, match="on purpose"):
+        tm.train()
+    tm.train()
+    assert tm.update_num == 1
+    assert_same_weights(tm, trained(data=batches(8), epochs=1))
+
+
+def test_a_stop_in_the_middle_of_a_window_leaves_nothing_for_the_next_run() -> None:
+    stop = AtStep("post_train_step_batch", 1, lambda train_manager: train_manager.stop("enough"))
+    tm = tiny_manager(Accumulate(2), stop, train_data=batches(5, 3), eval_data=None)
+    tm.train()
+    assert tm.update_num == 0
+    tm.train()
+    assert_same_weights(tm, trained(data=batches(8), epochs=1))
+
+
+def test_training_twice_is_training_once_for_longer() -> None:
+    tm = tiny_manager(Accumulate(2), train_data=batches(5, 3, 4), eval_data=None)
+    tm.train_epochs(1)
+    tm.train_epochs(1)
+    assert_same_weights(tm, trained(Accumulate(2), data=batches(5, 3, 4)), tolerance=0)
+
+
+def test_a_run_whose_last_step_is_known_ends_with_an_update() -> None:
+    @provides("end_step")
+    def end_step() -> int:
+        return 3
+
+    known = Extension.of(pre_run=end_step)
+    stop = AtStep("post_train_step_batch", 3, lambda train_manager: train_manager.stop("enough"))
+    tm = trained(Accumulate(2), known, stop, data=batches(4, 4, 4, 4, 4))
+    assert (tm.step_num, tm.update_num) == (3, 2)
+
+
+def test_once_removed_each_batch_is_stepped_again() -> None:
+    tm = tiny_manager(Accumulate(2), train_data=batches(5, 3), eval_data=None)
+    tm.train_epochs(1)
+    tm.remove_extension("accumulate")
+    tm.train_epochs(1)
+    assert tm.update_num == 1 + 2
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
+def test_a_number_of_batches_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        Accumulate(wrong)
+    assert str(caught.value) == f"batches is {wrong!r}\n  give a whole number, 1 or more"
