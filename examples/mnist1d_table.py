@@ -120,7 +120,7 @@ def curves_and_digits() -> tuple[Batch, Batch]:
     return (train.float(), train_digits), (test.float(), test_digits)
 
 
-def manager(name: str, train: Batch, test: Batch, epochs: int) -> TrainManager:
+def manager(name: str, train: Batch, test: Batch, epochs: int, *extensions: Extension) -> TrainManager:
     """One network of the table, ready to be trained as the paper's are: Adam, batches in the order of the data."""
     torch.manual_seed(42)
     curves, digits = train
@@ -131,7 +131,7 @@ def manager(name: str, train: Batch, test: Batch, epochs: int) -> TrainManager:
         train_data=list(zip(curves.split(BATCH_SIZE), digits.split(BATCH_SIZE), strict=True)),
         eval_data={"test": [test]},
         epochs=epochs,
-        extensions=[Accuracy(), ProgressBar()],
+        extensions=extensions,
     )
 
 
@@ -142,13 +142,14 @@ def main(names: Sequence[str], epochs: int = EPOCHS) -> None:
     train, test = curves_and_digits()
     print(f"{'':10}{'parameters':>10}{'paper %':>10}{'at the end %':>14}{'best %':>10}{'seconds':>10}")
     for name in names or TABLE:
-        tm = manager(name, train, test, epochs)
+        accuracy = Accuracy()
+        tm = manager(name, train, test, epochs, accuracy, ProgressBar())
         started = time.perf_counter()
         tm.train()
         seconds = time.perf_counter() - started
         size = sum(parameter.numel() for parameter in tm.model.parameters())
-        history = tm["accuracy"].history
-        print(f"{name:10}{size:10}{TABLE[name].paper:10}{history[-1]:14.1f}{max(history):10.1f}{seconds:10.0f}")
+        reached, best = accuracy.history[-1], max(accuracy.history)
+        print(f"{name:10}{size:10}{TABLE[name].paper:10}{reached:14.1f}{best:10.1f}{seconds:10.0f}")
 
 
 if __name__ == "__main__":

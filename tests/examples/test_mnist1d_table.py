@@ -42,7 +42,7 @@ def test_the_data_are_those_that_the_paper_has_published(data: Any) -> None:
 
 @pytest.mark.slow
 def test_the_logistic_regression_soon_reads_three_times_as_well_as_chance(example: Any, data: Any) -> None:
-    tm = example.manager("logistic", *data, epochs=5)
+    tm = example.manager("logistic", *data, 5, example.Accuracy())
     tm.train()
 
     assert tm.eval()["test"]["accuracy"] > 28

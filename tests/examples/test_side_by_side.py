@@ -20,7 +20,7 @@ import train_manager
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "side_by_side"
 PAGE = ROOT / "docs" / "side-by-side.md"
-SHOWN = re.compile(r"\]\(\.\./examples/side_by_side/(\w+\.py)\)[^\n]*\n\n```py\n(.*?)```\n", re.DOTALL)
+SHOWN = re.compile(r"(\]\(\.\./examples/side_by_side/(\w+\.py)\)[^\n]*\n\n```py\n)(.*?)```\n", re.DOTALL)
 
 NEEDS = {"bare_loop": "torch", "lightning_loop": "lightning", "ignite_loop": "ignite", "train_manager_loop": "torch"}
 
@@ -36,7 +36,9 @@ Trained = tuple[str, dict[str, torch.Tensor]]  # what was printed, and the weigh
 
 def trained(loop: str, folder: Path) -> Trained:
     """Train in a process of its own: the others change settings of logging and of warnings."""
-    path = os.pathsep.join([str(FOLDER), str(Path(train_manager.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(FOLDER), str(Path(train_manager.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
     done = subprocess.run(
         [sys.executable, "-c", TRAIN.format(loop=loop), str(folder / "weights.pt")],
         cwd=folder,
@@ -77,7 +79,7 @@ def test_each_way_gives_the_weights_and_the_lines_of_the_bare_loop(loop: str, ba
 
 
 def test_the_page_shows_every_file_as_it_is() -> None:
-    shown = dict(SHOWN.findall(PAGE.read_text()))
+    shown = {name: text for _, name, text in SHOWN.findall(PAGE.read_text())}
     assert shown == {path.name: path.read_text() for path in FOLDER.glob("*.py")}, f"run: python {__file__}"
 
 
@@ -95,10 +97,8 @@ def lines_of(path: Path) -> int:
 
 
 def write_page() -> None:
-    def renewed(match: re.Match[str]) -> str:
-        return match[0].replace(match[2], (FOLDER / match[1]).read_text())
-
-    PAGE.write_text(SHOWN.sub(renewed, PAGE.read_text()))
+    """Put the files as they are now into the blocks that show them."""
+    PAGE.write_text(SHOWN.sub(lambda match: f"{match[1]}{(FOLDER / match[2]).read_text()}```\n", PAGE.read_text()))
 
 
 if __name__ == "__main__":
