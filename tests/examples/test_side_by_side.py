@@ -1,0 +1,105 @@
+"""One training, written four ways: with the same result to the last bit, and shown in the docs as it is.
+
+``python tests/examples/test_side_by_side.py`` writes the files into the page anew.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import train_manager
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples" / "side_by_side"
+PAGE = ROOT / "docs" / "side-by-side.md"
+SHOWN = re.compile(r"(\]\(\.\./examples/side_by_side/(\w+\.py)\)[^\n]*\n\n```py\n)(.*?)```\n", re.DOTALL)
+
+NEEDS = {"bare_loop": "torch", "lightning_loop": "lightning", "ignite_loop": "ignite", "train_manager_loop": "torch"}
+
+TRAIN = """
+import sys, torch, digits, {loop} as written
+model = digits.network()
+written.train(model, *digits.loaders())
+torch.save(model.state_dict(), sys.argv[1])
+"""
+
+Trained = tuple[str, dict[str, torch.Tensor]]  # what was printed, and the weights
+
+
+def trained(loop: str, folder: Path) -> Trained:
+    """Train in a process of its own: the others change settings of logging and of warnings."""
+    path = os.pathsep.join(
+        [str(FOLDER), str(Path(train_manager.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN.format(loop=loop), str(folder / "weights.pt")],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, torch.load(folder / "weights.pt", weights_only=True)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    pytest.importorskip("sklearn")
+    return trained("bare_loop", tmp_path_factory.mktemp("bare"))
+
+
+@pytest.mark.slow
+def test_the_bare_loop_learns_to_read_and_stops_early(bare: Trained) -> None:
+    lines = bare[0].splitlines()
+    losses = [float(line.split()[4].rstrip(",")) for line in lines]
+    assert 4 < len(lines) < 30
+    assert min(losses) == losses[-4]
+    assert float(lines[-4].split()[-1].rstrip("%")) > 95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", [name for name in NEEDS if name != "bare_loop"])
+def test_each_way_gives_the_weights_and_the_lines_of_the_bare_loop(loop: str, bare: Trained, tmp_path: Path) -> None:
+    if importlib.util.find_spec(NEEDS[loop]) is None:
+        pytest.skip(f"{NEEDS[loop]} is not installed")
+    printed, weights = trained(loop, tmp_path)
+
+    assert printed == bare[0]
+    assert len(weights) == 4
+    assert all(torch.equal(one, other) for one, other in zip(weights.values(), bare[1].values(), strict=True))
+
+
+def test_the_page_shows_every_file_as_it_is() -> None:
+    shown = {name: text for _, name, text in SHOWN.findall(PAGE.read_text())}
+    assert shown == {path.name: path.read_text() for path in FOLDER.glob("*.py")}, f"run: python {__file__}"
+
+
+def test_the_page_counts_the_lines_of_each_file_right() -> None:
+    page = PAGE.read_text()
+    for name in NEEDS:
+        count = lines_of(FOLDER / f"{name}.py")
+        assert re.search(rf"^\| `{name}.py` \| {count} \|", page, re.MULTILINE), f"{name}.py has {count} lines"
+
+
+def lines_of(path: Path) -> int:
+    """Lines of a file that are not empty, its docstring, its imports or its last two."""
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    return len([line for line in lines[:-2] if not line.startswith(('"""', "import ", "from "))])
+
+
+def write_page() -> None:
+    """Put the files as they are now into the blocks that show them."""
+    PAGE.write_text(SHOWN.sub(lambda match: f"{match[1]}{(FOLDER / match[2]).read_text()}```\n", PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    write_page()
