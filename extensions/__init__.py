@@ -13,53 +13,46 @@ from typing import TYPE_CHECKING, Any
 from train_manager.core.extension import Extension
 
 if TYPE_CHECKING:
+    from train_manager.extensions.accumulate import Accumulate
     from train_manager.extensions.avg import Avg
-    from train_manager.extensions.eval_totals import EvalTotals
-    from train_manager.extensions.loss_curves import LossCurves
-    from train_manager.extensions.metrics import Metrics
     from train_manager.extensions.clip_gradients import ClipGradients
     from train_manager.extensions.constrain import Constrain
+    from train_manager.extensions.cutmix import CutMix
     from train_manager.extensions.deterministic import Deterministic
     from train_manager.extensions.early_stopping import EarlyStopping
     from train_manager.extensions.ema import EMA
+    from train_manager.extensions.eval_totals import EvalTotals
     from train_manager.extensions.freeze_modules import FreezeModules
     from train_manager.extensions.loss_curves import LossCurves
     from train_manager.extensions.lr_schedule import LRSchedule
-    from train_manager.extensions.progress_bar import ProgressBar
-    from train_manager.extensions.stop_on_non_finite import StopOnNonFinite
-    from train_manager.extensions.warm_up import WarmUp
-else:
-    _LAZY = {
-        "Avg": "train_manager.extensions.avg",
-        "EvalTotals": "train_manager.extensions.eval_totals",
-        "ClipGradients": "train_manager.extensions.clip_gradients",
-        "Constrain": "train_manager.extensions.constrain",
-        "Deterministic": "train_manager.extensions.deterministic",
-        "EMA": "train_manager.extensions.ema",
-        "EarlyStopping": "train_manager.extensions.early_stopping",
-        "FreezeModules": "train_manager.extensions.freeze_modules",
-        "LRSchedule": "train_manager.extensions.lr_schedule",
-        "LossCurves": "train_manager.extensions.loss_curves",
-        "Metrics": "train_manager.extensions.metrics",
-        "ProgressBar": "train_manager.extensions.progress_bar",
-        "StopOnNonFinite": "train_manager.extensions.stop_on_non_finite",
-        "WarmUp": "train_manager.extensions.warm_up",
-    from train_manager.extensions.accumulate import Accumulate
-    from train_manager.extensions.cutmix import CutMix
-    from train_manager.extensions.loss_curves import LossCurves
+    from train_manager.extensions.metrics import Metrics
     from train_manager.extensions.mixed_precision import MixedPrecision
     from train_manager.extensions.mixup import Mixup
     from train_manager.extensions.progress_bar import ProgressBar
     from train_manager.extensions.sam import SAM
+    from train_manager.extensions.stop_on_non_finite import StopOnNonFinite
+    from train_manager.extensions.warm_up import WarmUp
 else:
     _LAZY = {
         "Accumulate": "train_manager.extensions.accumulate",
+        "Avg": "train_manager.extensions.avg",
+        "ClipGradients": "train_manager.extensions.clip_gradients",
+        "Constrain": "train_manager.extensions.constrain",
         "CutMix": "train_manager.extensions.cutmix",
+        "Deterministic": "train_manager.extensions.deterministic",
+        "EarlyStopping": "train_manager.extensions.early_stopping",
+        "EMA": "train_manager.extensions.ema",
+        "EvalTotals": "train_manager.extensions.eval_totals",
+        "FreezeModules": "train_manager.extensions.freeze_modules",
         "LossCurves": "train_manager.extensions.loss_curves",
+        "LRSchedule": "train_manager.extensions.lr_schedule",
+        "Metrics": "train_manager.extensions.metrics",
         "MixedPrecision": "train_manager.extensions.mixed_precision",
         "Mixup": "train_manager.extensions.mixup",
         "ProgressBar": "train_manager.extensions.progress_bar",
         "SAM": "train_manager.extensions.sam",
+        "StopOnNonFinite": "train_manager.extensions.stop_on_non_finite",
+        "WarmUp": "train_manager.extensions.warm_up",
     }
 
     def __getattr__(name: str) -> Any:
@@ -99,26 +92,25 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     return found
 
 
-__all__ = ["Avg", "EvalTotals", "LossCurves", "Metrics", "ProgressBar", "default_extensions"]
 __all__ = [
     "EMA",
+    "SAM",
+    "Accumulate",
+    "Avg",
     "ClipGradients",
     "Constrain",
+    "CutMix",
     "Deterministic",
     "EarlyStopping",
+    "EvalTotals",
     "FreezeModules",
     "LRSchedule",
     "LossCurves",
-    "ProgressBar",
-    "StopOnNonFinite",
-    "WarmUp",
-__all__ = [
-    "SAM",
-    "Accumulate",
-    "CutMix",
-    "LossCurves",
+    "Metrics",
     "MixedPrecision",
     "Mixup",
     "ProgressBar",
+    "StopOnNonFinite",
+    "WarmUp",
     "default_extensions",
 ]

@@ -34,6 +34,22 @@ class Extension:
     priority: int = 0
     shared: bool = False
 
+    def state_dict(self) -> dict[str, Any]:
+        """What must survive in a checkpoint: dicts, lists, tensors, numbers, strings. Here: that of its schedules.
+
+        Write ``{**super().state_dict(), "value": self.value}`` where there is more.
+        """
+        gates: dict[str, list[Any]] = getattr(self, "_gates", {})
+        states = {hook: [gate.state_dict() for gate in found] for hook, found in gates.items()}
+        return {"schedules": states} if states else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take that back."""
+        gates: dict[str, list[Any]] = getattr(self, "_gates", {})
+        for hook, states in state.get("schedules", {}).items():
+            for gate, of_gate in zip(gates.get(hook, ()), states, strict=False):
+                gate.load_state_dict(of_gate)
+
     @staticmethod
     def of(**hooks: Callable[..., Any]) -> Extension:
         """An extension made of functions, for what is written on the spot.

@@ -40,6 +40,7 @@ class Marks:
     writes: tuple[Write, ...] = ()
     fixture_of: str | None = None
     overrides: bool = False
+    gates: tuple[Any, ...] = ()
 
 
 def marks_of(function: object) -> Marks:
@@ -137,6 +138,11 @@ def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Funct
     if not isinstance(stage, str):
         raise HookError('@fixture takes the name of a stage: @fixture("train_step_batch")', name="fixture")
     return lambda method: _marked(method, replace(marks_of(method), fixture_of=stage, overrides=override))
+
+
+def marked_with(hook: Function, gate: Any) -> Function:
+    """Note that a hook runs only when a gate lets it."""
+    return _marked(hook, replace(marks_of(hook), gates=(gate, *marks_of(hook).gates)))
 
 
 def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Callable[[Function], Function]:

@@ -99,7 +99,7 @@ def _both_modify(first: Hook, second: Hook) -> list[str]:
 def reads_of(hook: Hook, providers: Mapping[str, Provider], written: set[str]) -> set[str]:
     """The fixtures a hook reads, also through the provided ones it asks for; ``**kwargs`` reads all."""
     found: set[str] = set()
-    ahead = [*hook.call.asks_for, *(written if hook.call.takes_rest else ())]
+    ahead = [*hook.asks_for, *(written if hook.call.takes_rest else ())]
     while ahead:
         name = ahead.pop()
         if name not in found:

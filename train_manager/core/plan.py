@@ -54,6 +54,7 @@ def compile_plan(
     providers: Mapping[str, Mapping[str, Provider]],
     place: Place | None = None,
     promised: Iterable[str] = (),
+    is_timed: bool = False,
 ) -> Plan:
     """Sort out what belongs to this stage.
 
@@ -62,6 +63,7 @@ def compile_plan(
         hooks: all hooks, in the order of registration.
         providers: the provider of each fixture's name, by stage.
         place: the stage's.
+        is_timed: the time of the hooks is added up.
         promised: what open stages provide on demand, also of providers that have been removed since.
 
     Raises:
@@ -70,7 +72,11 @@ def compile_plan(
     on_demand = _together(providers)
     around, pre, post = ordered(stage, hooks, on_demand)
     own, computed = providers.get(stage, {}), {*on_demand, *promised} - {"stage"}  # which a side has at hand
-    sides = Side(f"pre_{stage}", around + pre, computed, bool(own)), Side(f"post_{stage}", post, computed)
+    gates = tuple(gate for hook in around + pre + post for gate, _ in hook.gates)
+    sides = (
+        Side(f"pre_{stage}", around + pre, computed, bool(own), gates, is_timed),
+        Side(f"post_{stage}", post, computed, is_timed=is_timed),
+    )
     run_pre, run_post = (side.compiled(it) if it else None for it in sides)
     return Plan(place or Place(), around, pre, post, own, on_demand, sides, run_pre, run_post)
 
@@ -122,7 +128,9 @@ class Plans:
         if stage not in self.made:
             _refuse_name(stage)
             place = self._state.places.setdefault(stage, Place())
-            self.made[stage] = compile_plan(stage, self._hooks, self._providers, place, self._state.promised)
+            self.made[stage] = compile_plan(
+                stage, self._hooks, self._providers, place, self._state.promised, self._state.times_hooks
+            )
         return self.made[stage]
 
 

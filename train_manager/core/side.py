@@ -20,9 +20,11 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+from time import perf_counter
 from types import CodeType
 from typing import Any, Protocol, final
 
+from train_manager.core.gate import Gate
 from train_manager.core.hook import Hook
 from train_manager.core.store import Store
 
@@ -49,22 +51,29 @@ class Side:
         hooks: in their order; on the pre side the around-hooks come first.
         on_demand: fixtures that may have to be computed before a hook can be called.
         promises: it begins with the promise of the stage's own fixtures on demand.
+        gates: those of all hooks of the stage; told first that it opens.
+        is_timed: the time it takes is added up in ``store.hook_seconds``.
     """
 
     name: str
     hooks: tuple[Hook, ...]
     on_demand: Set[str] = frozenset()
     promises: bool = False
+    gates: tuple[Gate, ...] = ()
+    is_timed: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.hooks) or self.promises
+        return bool(self.hooks or self.gates) or self.promises
 
     def looped(self) -> Run:
         """A loop over the hooks. It does what the written-out function does, at a multiple of the price."""
 
         def run(stage: Runner, store: Store, alive: dict[str, Any]) -> None:
+            began = perf_counter()
             if self.promises:
                 stage._promise()
+            for gate in self.gates:
+                gate.opened()
             for hook in self.hooks:
                 store.running = hook
                 if hook.side == "around":
@@ -72,12 +81,15 @@ class Side:
                 else:
                     stage._call(hook)
             store.running = None
+            if self.is_timed:
+                store.hook_seconds += perf_counter() - began
 
         return run
 
     def written_out(self) -> Run:
         """The function of ``text``."""
-        names: dict[str, Any] = {}
+        names: dict[str, Any] = {f"gate_{place}": gate for place, gate in enumerate(self.gates)}
+        names["clock"] = perf_counter
         for place, hook in enumerate(self.hooks):
             names |= {f"hook_{place}": hook, f"call_{place}": hook.call.function}
         exec(_compiled(self.text(), self.name), names)
@@ -86,17 +98,24 @@ class Side:
 
     def text(self) -> str:
         """The source of the function."""
-        lines = [f"def {self.name}(stage, store, alive):", *(["    stage._promise()"] if self.promises else [])]
+        lines = [f"def {self.name}(stage, store, alive):"]
+        if self.is_timed:
+            lines.append("    began = clock()")
+        if self.promises:
+            lines.append("    stage._promise()")
+        lines += [f"    gate_{place}.opened()" for place in range(len(self.gates))]
         for place, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # a class made at run time may have any name
             lines += [f"    store.running = hook_{place}", f"    {self._call(place, hook)}  # {label}"]
+        if self.is_timed:
+            lines.append("    store.hook_seconds += clock() - began")
         return "\n".join([*lines, "    store.running = None", ""])
 
     def _call(self, place: int, hook: Hook) -> str:
         wants = hook.call.required
         if hook.side == "around":
             return f"stage._enter(hook_{place})"
-        if hook.writes or hook.everywhere or not hook.call.by_position or self.on_demand & set(wants):
+        if hook.writes or hook.everywhere or hook.gates or not hook.call.by_position or self.on_demand & set(wants):
             return f"stage._call(hook_{place})"
         return f"call_{place}({', '.join('stage' if name == 'stage' else f'alive[{name!r}]' for name in wants)})"
 

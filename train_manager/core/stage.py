@@ -262,11 +262,17 @@ class Stage(Scope):
 
     def _call(self, hook: Hook) -> Any:
         """Call a hook, known to be running, with the fixtures it names; hand on what it returns."""
+        store = self._store
         if hook.everywhere and not self._is_alive(hook):
             return None
-        returned = hook.call(self._store)
+        for _, is_due in hook.gates:
+            if not is_due(store):
+                return None
+        returned = hook.call(store)
+        for gate, _ in hook.gates:
+            gate.finished()
         if hook.writes:
-            write(self._store, hook, self, returned)
+            write(store, hook, self, returned)
         return returned
 
     def _is_alive(self, hook: Hook) -> bool:

@@ -46,6 +46,7 @@ class State:
         running: the hook or provider that is being called.
         requests: the providers that are being computed, the first asked for first.
         strict: hooks may write only what they declare.
+        times_hooks: the time that hooks take is added up in ``hook_seconds``.
         shares: another Extensible has, or had, an extension of this one.
         thread: the one that opened the outermost stage; None while no stage is open, OF_A_TASK if a task did it.
         task: that asyncio task.
@@ -56,6 +57,7 @@ class State:
         "alive",
         "always_there",
         "extensions",
+        "hook_seconds",
         "innermost",
         "places",
         "plan_of",
@@ -67,6 +69,7 @@ class State:
         "strict",
         "task",
         "thread",
+        "times_hooks",
     )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
 
     def __init__(self, always: Mapping[str, Any]) -> None:
@@ -83,6 +86,8 @@ class State:
         self.requests: list[str] = []
         self.strict = False
         self.shares = False
+        self.times_hooks = False
+        self.hook_seconds = 0.0
         self.thread: int | None = None
         self.task: object = None
 
