@@ -45,10 +45,16 @@ class Extension:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take that back."""
+        self._loaded_gates = dict(state.get("schedules", {}))
+        self.load_gates()
+
+    def load_gates(self) -> None:
+        """Give the schedules of the hooks what was loaded for them; called by itself when they are made."""
         gates: dict[str, list[Any]] = getattr(self, "_gates", {})
-        for hook, states in state.get("schedules", {}).items():
-            for gate, of_gate in zip(gates.get(hook, ()), states, strict=False):
-                gate.load_state_dict(of_gate)
+        loaded: dict[str, Any] = getattr(self, "_loaded_gates", {})
+        for hook in gates.keys() & loaded.keys():
+            for gate, state in zip(gates[hook], loaded.pop(hook), strict=True):
+                gate.load_state_dict(state)
 
     @staticmethod
     def of(**hooks: Callable[..., Any]) -> Extension:

@@ -128,6 +128,9 @@ def _gates(holder: object, name: str, marks: Marks, label: str) -> tuple[tuple[G
     if name not in of_object:
         of_object = {**of_object, name: [gate.copy() for gate in marks.gates]}
         setattr(holder, GATES, of_object)
+        load = getattr(holder, "load_gates", None)  # a state that was loaded before the hooks were read
+        if load is not None:
+            load()
     return tuple((gate, NamedCall(gate.is_due, f"the schedule of {label}")) for gate in of_object[name])
 
 
