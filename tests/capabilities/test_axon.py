@@ -1,5 +1,4 @@
-"""Rows A02-A05, A17-A20, A26 and A27 of the capabilities: Axon's training API, in this library's stages."""
-"""Rows A02-A05, A21, A26 and A27 of the capabilities: Axon's training API, in this library's stages."""
+"""Rows A02-A05, A17-A21, A26 and A27 of the capabilities: Axon's training API, in this library's stages."""
 
 from __future__ import annotations
 
@@ -21,9 +20,9 @@ from train_manager import (
     InputError,
     Rows,
     TrainManager,
+    modifies,
     provides,
 )
-from train_manager import CheckError, Extensible, Extension, HookError, InputError, TrainManager, modifies, provides
 from train_manager.extensions import EarlyStopping
 from train_manager.testing import Recorder, tiny_manager
 
@@ -93,30 +92,6 @@ def test_a05_the_evaluation_gets_its_own_objective_once_per_epoch() -> None:
     assert len(Errors.rates) == 1 + 3
     assert set(Errors.rates) <= {0.0, 1.0}
     assert len(training) == 30
-
-
-def test_a21_early_stopping_is_an_extension_that_receives_the_results_of_the_evaluation() -> None:
-    class Worse(Extension):
-        """Evaluations that get worse and worse."""
-
-        @modifies("eval_result")
-        def post_eval_step_epoch(self, epoch_num: int) -> dict[str, float]:
-            return {"loss": float(epoch_num)}
-
-    tm = tiny_manager(EarlyStopping("valid/loss", patience=3), Worse(), epochs=10)
-    tm.train()
-
-    assert tm.epoch_num == 3
-    assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than 0 in 3 evaluations"
-
-
-class Loop(Extensible):
-    """A loop with an event of its own."""
-
-    def train(self) -> None:
-        with self.staged("epoch"):
-            with self.staged("my_event", {"x": 1}):
-                pass
 
 
 def test_a17_a_generator_of_batches_is_trained_on() -> None:
@@ -205,6 +180,30 @@ def test_a20_columns_of_numbers_and_of_texts_are_trained_on() -> None:
     WordLength(model=torch.nn.Linear(2, 2), optimizer=torch.optim.SGD, train_data=Rows(columns, batch_size=2)).train()
 
     assert seen == ["Ann", "Bo", "Cleo"]
+
+
+def test_a21_early_stopping_is_an_extension_that_receives_the_results_of_the_evaluation() -> None:
+    class Worse(Extension):
+        """Evaluations that get worse and worse."""
+
+        @modifies("eval_result")
+        def post_eval_step_epoch(self, epoch_num: int) -> dict[str, float]:
+            return {"loss": float(epoch_num)}
+
+    tm = tiny_manager(EarlyStopping("valid/loss", patience=3), Worse(), epochs=10)
+    tm.train()
+
+    assert tm.epoch_num == 3
+    assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than 0 in 3 evaluations"
+
+
+class Loop(Extensible):
+    """A loop with an event of its own."""
+
+    def train(self) -> None:
+        with self.staged("epoch"):
+            with self.staged("my_event", {"x": 1}):
+                pass
 
 
 def test_a26_an_unknown_event_is_refused() -> None:

@@ -1,4 +1,8 @@
-"""Rows G16-G18, G27, G28, G31-G37, G39 and G49 of the capabilities: hooks and their names, data, metrics."""
+"""Rows G03, G04, G06-G08, G16-G18, G27, G28, G31-G37, G39, G45 and G49 of the capabilities.
+
+Losses from inside a model, updates after the optimizer, hooks and their names, data, several heads, metrics, gradients
+that are accumulated, losses that are not finite, reserved names.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +16,11 @@ from torch.nn import functional as F
 
 from train_manager import (
     Endless,
-"""Rows G07, G08, G16-G18, G45 and G49 of the capabilities.
-
-Updates after the optimizer, priorities, names, hooks on start, step and end, losses that are not finite,
-reserved names.
-"""Rows of the capabilities that come from GoMLX (G).
-
-G16-G18 and G49: priorities, names, hooks on start, step and end, reserved names; G03, G04, G06, G32, G45: losses from
-inside a model, several heads, accumulated gradients.
-"""
-
-from __future__ import annotations
-
-import pytest
-from torch import Tensor
-
-from train_manager import (
     Extensible,
     Extension,
     FixtureExists,
     HookError,
     InMemory,
-    InputError,
-    TrainManager,
-    fixture,
-)
-from train_manager.extensions import Metrics
     InputError,
     NonFiniteLoss,
     TrainManager,
@@ -45,26 +28,40 @@ from train_manager.extensions import Metrics
     modifies,
 )
 from train_manager.constraints import max_norm, non_negative, row_norms
-from train_manager.extensions import Constrain, StopOnNonFinite
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from train_manager import Extensible, Extension, FixtureExists, HookError, TrainManager, fixture
-from train_manager.extensions import Accumulate
+from train_manager.extensions import Accumulate, Constrain, Metrics, StopOnNonFinite
 from train_manager.losses import Losses, WeightedLosses, add_loss
 from train_manager.testing import tiny_manager
 
 
-class Loop(Extensible):
-    """Three steps."""
+class Experts(nn.Linear):
+    """Adds two losses of its own to whatever it is trained for."""
 
-    def run(self) -> int:
-        with self.staged("run", {"dataset": "digits"}):
-            for number in range(3):
-                with self.staged("step", {"number": number}):
-                    self.fixtures["loss"] = 1.0 / (number + 1)
-        return number
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = super().forward(inputs)
+        add_loss(outputs.square().sum(dim=1), "size")
+        add_loss(torch.tensor(0.5))
+        return outputs
+
+
+def test_g03_losses_that_a_model_adds_inside_its_forward_are_summed() -> None:
+    with Losses() as losses:
+        outputs = Experts(2, 2)(torch.ones(4, 2))
+    torch.testing.assert_close(losses.total(torch.tensor(1.0)), 1.5 + outputs.square().sum(dim=1).mean())
+
+
+def test_g04_an_added_loss_with_a_value_for_each_example_is_reduced_to_its_mean() -> None:
+    with Losses() as losses:
+        add_loss(torch.tensor([1.0, 2.0, 6.0]))
+    assert losses.total(None).item() == 3.0
+
+
+def test_g06_the_sum_of_the_added_losses_or_none() -> None:
+    with Losses() as losses:
+        assert losses.added is None
+        add_loss(torch.tensor(1.0), "one")
+        add_loss(torch.tensor(2.0), "two")
+        assert losses.added is not None
+        assert losses.added.item() == 3.0
 
 
 def test_g07_a_constraint_holds_after_every_training_step_and_is_not_applied_in_evaluation() -> None:
@@ -91,6 +88,17 @@ def test_g08_a_weight_has_one_constraint_and_a_second_is_refused() -> None:
     tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "2")).train()
     with pytest.raises(InputError, match=r"two Constrain extensions, .*, have the weight '0\.weight'"):
         tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "[0-2]")).train()
+
+
+class Loop(Extensible):
+    """Three steps."""
+
+    def run(self) -> int:
+        with self.staged("run", {"dataset": "digits"}):
+            for number in range(3):
+                with self.staged("step", {"number": number}):
+                    self.fixtures["loss"] = 1.0 / (number + 1)
+        return number
 
 
 def test_g16_the_lowest_priority_runs_first_and_ties_in_order_of_registration() -> None:
@@ -141,36 +149,8 @@ def test_g18_an_error_of_a_hook_stops_the_loop_and_comes_out(hook: str) -> None:
     assert error.value is raised
 
 
-@pytest.mark.parametrize("name", ["fixtures", "stage", "extensible", "exc_type", "exc_value", "traceback"])
-def test_g49_a_fixture_with_a_reserved_name_is_refused(name: str) -> None:
-    loop = Loop()
-    with pytest.raises(FixtureExists, match=f"writes '{name}', which is always there and cannot be written"):
-        with loop.staged("run", {name: 1}):
-            pass
-    with loop.staged("run"):
-        with pytest.raises(FixtureExists):
-            loop.fixtures.modify(name, 1)
-
-
-def test_g49_a_fixture_on_demand_with_a_reserved_name_is_refused() -> None:
-    class Wrong(Extension):
-        @fixture("run")
-        def stage(self) -> int:
-            return 1
-
-    with pytest.raises(HookError, match=r"Wrong.stage provides 'stage', which is always there"):
-        Loop([Wrong()])
-
-
-# ---- data --------------------------------------------------------------------------------------------------------
-
-
 def batch_of(size: int) -> tuple[Tensor, Tensor]:
     return torch.ones(size, 2), torch.zeros(size, dtype=torch.long)
-
-
-def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
-    return (prediction.argmax(dim=1) == targets).float().mean()
 
 
 class Dataset:
@@ -246,6 +226,27 @@ def test_g32_inputs_labels_predictions_and_losses_may_be_several() -> None:
     assert not any(old.equal(new) for old, new in zip(before, model.parameters(), strict=True))
 
 
+def test_g32_several_inputs_labels_and_predictions_with_a_loss_for_each_head() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kind, self.size = nn.Linear(2, 2), nn.Linear(3, 1)
+
+        def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {"kind": self.kind(inputs["left"]), "size": self.size(inputs["right"]).squeeze(1)}
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = {"left": torch.rand(16, 2, generator=generator), "right": torch.rand(16, 3, generator=generator)}
+    targets = {"kind": (inputs["left"][:, 0] > 0.5).long(), "size": inputs["right"][:, 1]}
+    loss = WeightedLosses({"kind": F.cross_entropy, "size": (F.mse_loss, 0.3)})
+    tm = tiny_manager(model=Heads(), loss=loss, train_data=[(inputs, targets)] * 20, eval_data=None, epochs=10)
+    before = {name: part.detach().clone() for name, part in tm.model.named_parameters()}
+    first = loss(tm.model(inputs), targets).item()
+    tm.train()
+    assert loss(tm.model(inputs), targets).item() < 0.7 * first
+    assert all(not part.equal(before[name]) for name, part in tm.model.named_parameters())
+
+
 def test_g33_there_may_be_no_labels() -> None:
     def smoothness(prediction: Tensor) -> Tensor:
         return prediction.diff(dim=1).abs().mean()
@@ -256,14 +257,15 @@ def test_g33_there_may_be_no_labels() -> None:
     assert tm.step_num == 2
 
 
-# ---- metrics -----------------------------------------------------------------------------------------------------
-
-
 def test_g34_there_may_be_no_metrics() -> None:
     tm = tiny_manager(Metrics(train={}, eval={}, table=False))
     tm.train()
 
     assert list(tm.eval()["valid"]) == ["loss"]
+
+
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    return (prediction.argmax(dim=1) == targets).float().mean()
 
 
 def test_g35_training_shows_the_loss_then_its_moving_average_then_the_users_metrics() -> None:
@@ -307,6 +309,8 @@ def test_g39_the_metrics_themselves_can_be_had() -> None:
 
     assert metrics.train_metrics == {"accuracy": accuracy}
     assert metrics.eval_metrics == {"share": accuracy}
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_g45_a_loss_that_is_not_finite_ends_the_training_after_the_hooks_of_its_step(value: float) -> None:
     """Gradients that are accumulated have a test of their own."""
@@ -322,56 +326,6 @@ def test_g45_a_loss_that_is_not_finite_ends_the_training_after_the_hooks_of_its_
     with pytest.raises(NonFiniteLoss, match="in step 2"):
         tm.train()
     assert seen == [1, 2]
-class Experts(nn.Linear):
-    """Adds two losses of its own to whatever it is trained for."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        outputs = super().forward(inputs)
-        add_loss(outputs.square().sum(dim=1), "size")
-        add_loss(torch.tensor(0.5))
-        return outputs
-
-
-def test_g03_losses_that_a_model_adds_inside_its_forward_are_summed() -> None:
-    with Losses() as losses:
-        outputs = Experts(2, 2)(torch.ones(4, 2))
-    torch.testing.assert_close(losses.total(torch.tensor(1.0)), 1.5 + outputs.square().sum(dim=1).mean())
-
-
-def test_g04_an_added_loss_with_a_value_for_each_example_is_reduced_to_its_mean() -> None:
-    with Losses() as losses:
-        add_loss(torch.tensor([1.0, 2.0, 6.0]))
-    assert losses.total(None).item() == 3.0
-
-
-def test_g06_the_sum_of_the_added_losses_or_none() -> None:
-    with Losses() as losses:
-        assert losses.added is None
-        add_loss(torch.tensor(1.0), "one")
-        add_loss(torch.tensor(2.0), "two")
-        assert losses.added is not None
-        assert losses.added.item() == 3.0
-
-
-def test_g32_several_inputs_labels_and_predictions_with_a_loss_for_each_head() -> None:
-    class Heads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.kind, self.size = nn.Linear(2, 2), nn.Linear(3, 1)
-
-        def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-            return {"kind": self.kind(inputs["left"]), "size": self.size(inputs["right"]).squeeze(1)}
-
-    generator = torch.Generator().manual_seed(0)
-    inputs = {"left": torch.rand(16, 2, generator=generator), "right": torch.rand(16, 3, generator=generator)}
-    targets = {"kind": (inputs["left"][:, 0] > 0.5).long(), "size": inputs["right"][:, 1]}
-    loss = WeightedLosses({"kind": F.cross_entropy, "size": (F.mse_loss, 0.3)})
-    tm = tiny_manager(model=Heads(), loss=loss, train_data=[(inputs, targets)] * 20, eval_data=None, epochs=10)
-    before = {name: part.detach().clone() for name, part in tm.model.named_parameters()}
-    first = loss(tm.model(inputs), targets).item()
-    tm.train()
-    assert loss(tm.model(inputs), targets).item() < 0.7 * first
-    assert all(not part.equal(before[name]) for name, part in tm.model.named_parameters())
 
 
 def test_g45_gradients_are_accumulated_and_steps_and_updates_counted_apart() -> None:
@@ -389,3 +343,24 @@ def test_g45_gradients_are_accumulated_and_steps_and_updates_counted_apart() -> 
     assert (accumulated.step_num, accumulated.update_num) == (12, 3)
     for name, weights in plain.model.state_dict().items():
         torch.testing.assert_close(accumulated.model.state_dict()[name], weights, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fixtures", "stage", "extensible", "exc_type", "exc_value", "traceback"])
+def test_g49_a_fixture_with_a_reserved_name_is_refused(name: str) -> None:
+    loop = Loop()
+    with pytest.raises(FixtureExists, match=f"writes '{name}', which is always there and cannot be written"):
+        with loop.staged("run", {name: 1}):
+            pass
+    with loop.staged("run"):
+        with pytest.raises(FixtureExists):
+            loop.fixtures.modify(name, 1)
+
+
+def test_g49_a_fixture_on_demand_with_a_reserved_name_is_refused() -> None:
+    class Wrong(Extension):
+        @fixture("run")
+        def stage(self) -> int:
+            return 1
+
+    with pytest.raises(HookError, match=r"Wrong.stage provides 'stage', which is always there"):
+        Loop([Wrong()])

@@ -1,39 +1,47 @@
-"""Row J32 of the capabilities: JumpML's evaluation with a list of functions."""
-"""Rows J23 and J31 of the capabilities: what a learner made of files has, in this library's words."""
+"""Rows J03, J23, J31 and J32 of the capabilities: what a learner made of files has, in this library's words."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
-
-from train_manager.extensions import Metrics
-from train_manager.testing import tiny_manager
-
-
-def right(pred: Tensor, truth: Tensor) -> Tensor:
-    return (pred.argmax(dim=1) == truth).float().mean()
-
-
-def size(pred: Tensor, truth: Tensor) -> int:
-    return len(truth)
-
-
-def test_j32_a_model_is_evaluated_with_a_list_of_plain_functions_weighted_over_unequal_batches() -> None:
-    inputs, truth = torch.rand(10, 2), torch.tensor([0, 1] * 5)
-    batches = list(zip(inputs.split(8), truth.split(8), strict=True))
-    tm = tiny_manager(Metrics(eval=[right, size]), eval_data={"test": batches})
-    result = tm.eval()["test"]
-
-    with torch.no_grad():
-        by_hand = right(tm.model(inputs), truth).item()
-    assert result["right"] == pytest.approx(by_hand)
-    assert result["size"] == pytest.approx((8 * 8 + 2 * 2) / 10)
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from train_manager import Extension, TrainManager
-from train_manager.extensions import EMA, FreezeModules
+from train_manager.extensions import EMA, FreezeModules, Metrics
+from train_manager.losses import WeightedLosses
 from train_manager.testing import tiny_manager
+
+
+class Layers(nn.Module):
+    """Returns what its hidden layer makes, too, and a guess made of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.guess, self.output = nn.Linear(2, 8), nn.Linear(8, 2), nn.Linear(8, 2)
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        hidden = self.hidden(inputs).relu()
+        return {"sparsity": hidden, "guess": self.guess(hidden), "output": self.output(hidden)}
+
+
+def activity(weight: float) -> float:
+    """How active the hidden layer is after a training in which it has an objective of this weight."""
+    torch.manual_seed(0)
+    loss = WeightedLosses(
+        {
+            "output": F.cross_entropy,
+            "guess": (F.cross_entropy, 0.3),
+            "sparsity": (lambda hidden, targets: hidden.abs().mean(), weight),
+        }
+    )
+    tm = tiny_manager(model=Layers(), loss=loss, epochs=10)
+    tm.train()
+    return tm.model(torch.ones(1, 2))["sparsity"].mean().item()  # type: ignore[no-any-return]
+
+
+def test_j03_layers_have_objectives_of_their_own_with_weights_that_can_be_set() -> None:
+    assert activity(weight=2.0) < 0.3 * activity(weight=0.0)
 
 
 def weights(tm: TrainManager) -> list[Tensor]:
@@ -86,44 +94,23 @@ def test_j31_only_the_classifier_branches_are_trained_and_the_trunk_stays_to_the
 
     changed = {name for name, value in tm.model.state_dict().items() if not value.equal(before[name])}
     assert changed == {name for name in before if name.startswith("classifiers")}
-"""Rows of the capabilities that come from JumpML (J): J03, objectives at several layers."""
-
-from __future__ import annotations
-
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from train_manager.losses import WeightedLosses
-from train_manager.testing import tiny_manager
 
 
-class Layers(nn.Module):
-    """Returns what its hidden layer makes, too, and a guess made of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden, self.guess, self.output = nn.Linear(2, 8), nn.Linear(8, 2), nn.Linear(8, 2)
-
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        hidden = self.hidden(inputs).relu()
-        return {"sparsity": hidden, "guess": self.guess(hidden), "output": self.output(hidden)}
+def right(pred: Tensor, truth: Tensor) -> Tensor:
+    return (pred.argmax(dim=1) == truth).float().mean()
 
 
-def activity(weight: float) -> float:
-    """How active the hidden layer is after a training in which it has an objective of this weight."""
-    torch.manual_seed(0)
-    loss = WeightedLosses(
-        {
-            "output": F.cross_entropy,
-            "guess": (F.cross_entropy, 0.3),
-            "sparsity": (lambda hidden, targets: hidden.abs().mean(), weight),
-        }
-    )
-    tm = tiny_manager(model=Layers(), loss=loss, epochs=10)
-    tm.train()
-    return tm.model(torch.ones(1, 2))["sparsity"].mean().item()  # type: ignore[no-any-return]
+def size(pred: Tensor, truth: Tensor) -> int:
+    return len(truth)
 
 
-def test_j03_layers_have_objectives_of_their_own_with_weights_that_can_be_set() -> None:
-    assert activity(weight=2.0) < 0.3 * activity(weight=0.0)
+def test_j32_a_model_is_evaluated_with_a_list_of_plain_functions_weighted_over_unequal_batches() -> None:
+    inputs, truth = torch.rand(10, 2), torch.tensor([0, 1] * 5)
+    batches = list(zip(inputs.split(8), truth.split(8), strict=True))
+    tm = tiny_manager(Metrics(eval=[right, size]), eval_data={"test": batches})
+    result = tm.eval()["test"]
+
+    with torch.no_grad():
+        by_hand = right(tm.model(inputs), truth).item()
+    assert result["right"] == pytest.approx(by_hand)
+    assert result["size"] == pytest.approx((8 * 8 + 2 * 2) / 10)

@@ -33,9 +33,89 @@ from train_manager import (
     provides,
 )
 from train_manager.core.scope import Scope
-from train_manager.extensions import EMA, ClipGradients, LRSchedule, WarmUp
-from train_manager.extensions import SAM, Accumulate, MixedPrecision, Mixup
+from train_manager.extensions import EMA, SAM, Accumulate, ClipGradients, LRSchedule, MixedPrecision, Mixup, WarmUp
 from train_manager.testing import Recorder, tiny_manager
+
+
+def test_f01_one_object_of_model_data_and_training_logic_runs_epochs_and_the_loss_falls() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(64, 3)
+    batches = [(part, part.sum(dim=1, keepdim=True)) for part in x.split(16)]
+    losses: list[float] = []
+
+    class Losses(Extension):
+        def post_eval(self, eval_results: dict[str, dict[str, float]]) -> None:
+            losses.append(eval_results["validation"]["loss"])
+
+    learner = TrainManager(
+        model=nn.Linear(3, 1),
+        train_data=batches[:3],
+        eval_data={"validation": batches[3:]},
+        loss=F.mse_loss,
+        optimizer=lambda parameters: SGD(parameters, lr=0.1),
+        epochs=4,
+        extensions=[Losses()],
+    )
+    learner.train()
+
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 5
+
+
+def test_f02_the_loop_imports_no_plotting_no_logging_and_no_extension() -> None:
+    tree = ast.parse(Path(train_manager.manager.__file__).read_text(encoding="utf-8"))
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+
+    assert not {name for name in imported if name.split(".")[0] in ("logging", "matplotlib", "tqdm")}
+    assert not {name for name in imported if name.startswith("train_manager.extensions")}
+    assert "print" not in called
+
+
+class WatchAll(Extension):
+    """Reads all there is, before and after each stage."""
+
+    read = 0
+
+    def pre_stage(self, **fixtures: object) -> None:
+        self.read += len(fixtures)
+
+    def post_stage(self, **fixtures: object) -> None:
+        self.read += len(fixtures)
+
+    def around_stage(self) -> Iterator[None]:
+        yield
+
+
+def weights(model: nn.Module) -> Tensor:
+    return nn.utils.parameters_to_vector(model.parameters())
+
+
+def test_f02_removing_every_extension_gives_the_same_weights_bit_for_bit() -> None:
+    with_extensions, without = tiny_manager(WatchAll(), Recorder(), epochs=2), tiny_manager(epochs=2)
+    removed = tiny_manager(WatchAll(), Recorder(), epochs=2)
+    for name in list(removed.extensions):
+        removed.remove_extension(str(name))
+    for tm in (with_extensions, without, removed):
+        tm.train()
+
+    assert torch.equal(weights(with_extensions.model), weights(without.model))
+    assert torch.equal(weights(removed.model), weights(without.model))
+
+
+def tiny_batches(n: int) -> list[tuple[Tensor, Tensor]]:
+    return [(torch.ones(2, 2), torch.zeros(2, dtype=torch.long))] * n
+
+
+def test_f03_a_training_is_the_declared_sequence_of_stages() -> None:
+    recorder = Recorder()
+    tiny_manager(recorder, train_data=tiny_batches(1), eval_data={"valid": tiny_batches(1)}).train()
+    evaluation = ["eval", "eval_step_epoch", "eval_step_batch", "eval_model_forward", "eval_loss_forward"]
+    epoch = ["train_step_epoch", "train_step_batch", "train_model_forward", "train_loss_forward"]
+    epoch += ["train_backward", "train_optimizer_step"]
+
+    assert recorder.stages == ["run", "load_checkpoint", "train", *evaluation, *epoch, *evaluation]
 
 
 class Hooked(Extension):
@@ -137,145 +217,6 @@ def test_f09_a_stage_body_and_a_hook_write_and_the_next_reader_sees_it() -> None
     assert seen == [6, 7]
 
 
-def test_f15_reading_the_loss_after_its_stage_names_where_it_lived() -> None:
-    extensible = Extensible()
-    with extensible.staged("fit", {"loss": 1}):
-        pass
-    with pytest.raises(FixtureNotFound, match="'loss', which ended with stage 'fit'"):
-        extensible.fixtures["loss"]
-
-
-@pytest.mark.parametrize(("side", "log"), [("pre", ["hook", "stage"]), ("post", ["stage", "hook"])])
-def test_f23_hooks_precede_or_follow_a_stage_by_their_names(side: str, log: list[str]) -> None:
-    ran: list[str] = []
-    extension = Extension()
-    vars(extension)[f"{side}_fit"] = lambda: ran.append("hook")
-    with Extensible([extension]).staged("fit"):
-        ran.append("stage")
-    assert ran == log
-
-
-class WatchAll(Extension):
-    """Reads all there is, before and after each stage."""
-
-    read = 0
-
-    def pre_stage(self, **fixtures: object) -> None:
-        self.read += len(fixtures)
-
-    def post_stage(self, **fixtures: object) -> None:
-        self.read += len(fixtures)
-
-    def around_stage(self) -> Iterator[None]:
-        yield
-
-
-def weights(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(model.parameters())
-
-
-def test_f01_one_object_of_model_data_and_training_logic_runs_epochs_and_the_loss_falls() -> None:
-    torch.manual_seed(0)
-    x = torch.rand(64, 3)
-    batches = [(part, part.sum(dim=1, keepdim=True)) for part in x.split(16)]
-    losses: list[float] = []
-
-    class Losses(Extension):
-        def post_eval(self, eval_results: dict[str, dict[str, float]]) -> None:
-            losses.append(eval_results["validation"]["loss"])
-
-    learner = TrainManager(
-        model=nn.Linear(3, 1),
-        train_data=batches[:3],
-        eval_data={"validation": batches[3:]},
-        loss=F.mse_loss,
-        optimizer=lambda parameters: SGD(parameters, lr=0.1),
-        epochs=4,
-        extensions=[Losses()],
-    )
-    learner.train()
-
-    assert losses == sorted(losses, reverse=True)
-    assert len(losses) == 5
-
-
-def test_f02_the_loop_imports_no_plotting_no_logging_and_no_extension() -> None:
-    tree = ast.parse(Path(train_manager.manager.__file__).read_text(encoding="utf-8"))
-    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-
-    assert not {name for name in imported if name.split(".")[0] in ("logging", "matplotlib", "tqdm")}
-    assert not {name for name in imported if name.startswith("train_manager.extensions")}
-    assert "print" not in called
-
-
-def test_f02_removing_every_extension_gives_the_same_weights_bit_for_bit() -> None:
-    with_extensions, without = tiny_manager(WatchAll(), Recorder(), epochs=2), tiny_manager(epochs=2)
-    removed = tiny_manager(WatchAll(), Recorder(), epochs=2)
-    for name in list(removed.extensions):
-        removed.remove_extension(str(name))
-    for tm in (with_extensions, without, removed):
-        tm.train()
-
-    assert torch.equal(weights(with_extensions.model), weights(without.model))
-    assert torch.equal(weights(removed.model), weights(without.model))
-
-
-def test_f03_a_training_is_the_declared_sequence_of_stages() -> None:
-    recorder = Recorder()
-    tiny_manager(recorder, train_data=tiny_batches(1), eval_data={"valid": tiny_batches(1)}).train()
-    evaluation = ["eval", "eval_step_epoch", "eval_step_batch", "eval_model_forward", "eval_loss_forward"]
-    epoch = ["train_step_epoch", "train_step_batch", "train_model_forward", "train_loss_forward"]
-    epoch += ["train_backward", "train_optimizer_step"]
-
-    assert recorder.stages == ["run", "load_checkpoint", "train", *evaluation, *epoch, *evaluation]
-
-
-def tiny_batches(n: int) -> list[tuple[Tensor, Tensor]]:
-    return [(torch.ones(2, 2), torch.zeros(2, dtype=torch.long))] * n
-
-
-def test_f21_a_hook_between_gradient_and_update_sees_the_gradients_and_changes_them() -> None:
-    class Clip(Extension):
-        norms: list[float] = []
-
-        def post_train_backward(self, train_manager: TrainManager) -> None:
-            norm = nn.utils.clip_grad_norm_(train_manager.model.parameters(), max_norm=1e-9)
-            self.norms.append(norm.item())
-
-    clipped = tiny_manager(Clip())
-    before = weights(clipped.model).detach().clone()
-    clipped.train()
-
-    assert min(Clip.norms) > 0
-    torch.testing.assert_close(weights(clipped.model).detach(), before, rtol=0, atol=1e-7)
-
-
-def test_f21_gradient_and_update_are_stages_one_after_the_other() -> None:
-    recorder = Recorder()
-    tiny_manager(recorder).train()
-    hooks = recorder.hooks
-
-    assert hooks[hooks.index("post_train_backward") + 1] == "pre_train_optimizer_step"
-
-
-@pytest.mark.parametrize(
-    "practice",
-    [lambda: Mixup(num_classes=2), lambda: Accumulate(2), MixedPrecision, SAM],
-    ids=["mixup", "accumulation", "mixed precision", "sharpness-aware minimisation"],
-)
-def test_f11_a_practice_is_an_extension_that_changes_the_training_and_not_the_loop(practice: Any) -> None:
-    recorder, plain_recorder = Recorder(), Recorder()
-    tm, plain = tiny_manager(practice(), recorder, epochs=2), tiny_manager(plain_recorder, epochs=2)
-    tm.train()
-    plain.train()
-
-    assert type(tm) is TrainManager
-    assert not weights(tm.model).equal(weights(plain.model))
-    assert dict.fromkeys(recorder.stages) == dict.fromkeys(plain_recorder.stages)
-
-
 class Learner(Extensible):
     """The document's step, small."""
 
@@ -320,6 +261,60 @@ def test_f09_a_permitted_hook_modifies_the_state_and_the_next_reader_sees_it() -
     watch = Watch()
     Learner([watch, Halve()]).step()
     assert watch.seen == [2.0]
+
+
+@pytest.mark.parametrize(
+    "practice",
+    [
+        EMA(decay=0.9),
+        ClipGradients(max_norm=0.1),
+        WarmUp(steps=3, start=0.1),
+        LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1)),
+    ],
+    ids=lambda practice: type(practice).__name__,
+)
+def test_f11_a_best_practice_is_an_extension_and_the_loop_does_not_know_of_it(practice: Extension) -> None:
+    """That each does what it is to do stands in tests/extensions."""
+    with_it, without = tiny_manager(practice, epochs=2), tiny_manager(epochs=2)
+    with_it.train()
+    without.train()
+
+    assert with_it.eval() != without.eval()
+    loop = Path(train_manager.manager.__file__).read_text()
+    assert type(practice).__name__ not in loop
+    assert type(practice).__module__ not in loop
+
+
+def slower(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.StepLR(optimizer, 10)
+
+
+def test_f11_best_practices_go_together() -> None:
+    norms: list[float] = []
+    practices = [EMA(decay=0.5), ClipGradients(max_norm=0.5), WarmUp(steps=3), LRSchedule(slower)]
+    tm = tiny_manager(*practices, epochs=5)
+    tm.add_extension(post_train_step_batch=lambda grad_norm: norms.append(float(grad_norm)))
+    before = tm.eval()["valid"]["loss"]
+    tm.train()
+
+    assert len(norms) == 15
+    assert tm.eval()["valid"]["loss"] < before
+
+
+@pytest.mark.parametrize(
+    "practice",
+    [lambda: Mixup(num_classes=2), lambda: Accumulate(2), MixedPrecision, SAM],
+    ids=["mixup", "accumulation", "mixed precision", "sharpness-aware minimisation"],
+)
+def test_f11_a_practice_is_an_extension_that_changes_the_training_and_not_the_loop(practice: Any) -> None:
+    recorder, plain_recorder = Recorder(), Recorder()
+    tm, plain = tiny_manager(practice(), recorder, epochs=2), tiny_manager(plain_recorder, epochs=2)
+    tm.train()
+    plain.train()
+
+    assert type(tm) is TrainManager
+    assert not weights(tm.model).equal(weights(plain.model))
+    assert dict.fromkeys(recorder.stages) == dict.fromkeys(plain_recorder.stages)
 
 
 INSTALLED = """
@@ -370,6 +365,14 @@ def test_f13_explain_tells_who_runs_in_which_order_and_why() -> None:
         "3. Watch.post_gradient of extension 'watch'; reads loss  "
         "[after Halve.post_gradient, which modifies 'loss'; after Add.post_gradient, which modifies 'loss']",
     ]
+
+
+def test_f15_reading_the_loss_after_its_stage_names_where_it_lived() -> None:
+    extensible = Extensible()
+    with extensible.staged("fit", {"loss": 1}):
+        pass
+    with pytest.raises(FixtureNotFound, match="'loss', which ended with stage 'fit'"):
+        extensible.fixtures["loss"]
 
 
 def test_f15_access_to_what_is_not_alive_is_refused_before_the_first_stage() -> None:
@@ -424,6 +427,30 @@ def test_f20_explain_gives_the_interface_of_the_stages_of_training() -> None:
     assert told["eval_step_batch"][1] >= {"batch", "loss", "true_batch_size"}
 
 
+def test_f21_a_hook_between_gradient_and_update_sees_the_gradients_and_changes_them() -> None:
+    class Clip(Extension):
+        norms: list[float] = []
+
+        def post_train_backward(self, train_manager: TrainManager) -> None:
+            norm = nn.utils.clip_grad_norm_(train_manager.model.parameters(), max_norm=1e-9)
+            self.norms.append(norm.item())
+
+    clipped = tiny_manager(Clip())
+    before = weights(clipped.model).detach().clone()
+    clipped.train()
+
+    assert min(Clip.norms) > 0
+    torch.testing.assert_close(weights(clipped.model).detach(), before, rtol=0, atol=1e-7)
+
+
+def test_f21_gradient_and_update_are_stages_one_after_the_other() -> None:
+    recorder = Recorder()
+    tiny_manager(recorder).train()
+    hooks = recorder.hooks
+
+    assert hooks[hooks.index("post_train_backward") + 1] == "pre_train_optimizer_step"
+
+
 def test_f22_a_hook_reads_by_default_and_transforms_on_request() -> None:
     class Reads(Extension):
         def post_gradient(self, loss: float) -> float:
@@ -433,6 +460,16 @@ def test_f22_a_hook_reads_by_default_and_transforms_on_request() -> None:
     Learner([Reads(), watch]).step()
     Learner([Reads(), Halve(), watch]).step()
     assert watch.seen == [4.0, 2.0]
+
+
+@pytest.mark.parametrize(("side", "log"), [("pre", ["hook", "stage"]), ("post", ["stage", "hook"])])
+def test_f23_hooks_precede_or_follow_a_stage_by_their_names(side: str, log: list[str]) -> None:
+    ran: list[str] = []
+    extension = Extension()
+    vars(extension)[f"{side}_fit"] = lambda: ran.append("hook")
+    with Extensible([extension]).staged("fit"):
+        ran.append("stage")
+    assert ran == log
 
 
 def test_f26_the_state_is_the_store_of_live_fixtures() -> None:
@@ -566,41 +603,3 @@ def test_f35_stages_of_ones_own_have_hooks_fixtures_and_providers() -> None:
     assert gan.check() == []
     gan.train()
     assert judge.seen == -1
-
-
-@pytest.mark.parametrize(
-    "practice",
-    [
-        EMA(decay=0.9),
-        ClipGradients(max_norm=0.1),
-        WarmUp(steps=3, start=0.1),
-        LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1)),
-    ],
-    ids=lambda practice: type(practice).__name__,
-)
-def test_f11_a_best_practice_is_an_extension_and_the_loop_does_not_know_of_it(practice: Extension) -> None:
-    """That each does what it is to do stands in tests/extensions; mixing examples has a test of its own there."""
-    with_it, without = tiny_manager(practice, epochs=2), tiny_manager(epochs=2)
-    with_it.train()
-    without.train()
-
-    assert with_it.eval() != without.eval()
-    loop = Path(train_manager.manager.__file__).read_text()
-    assert type(practice).__name__ not in loop
-    assert type(practice).__module__ not in loop
-
-
-def test_f11_best_practices_go_together() -> None:
-    norms: list[float] = []
-    practices = [EMA(decay=0.5), ClipGradients(max_norm=0.5), WarmUp(steps=3), LRSchedule(slower)]
-    tm = tiny_manager(*practices, epochs=5)
-    tm.add_extension(post_train_step_batch=lambda grad_norm: norms.append(float(grad_norm)))
-    before = tm.eval()["valid"]["loss"]
-    tm.train()
-
-    assert len(norms) == 15
-    assert tm.eval()["valid"]["loss"] < before
-
-
-def slower(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
-    return torch.optim.lr_scheduler.StepLR(optimizer, 10)

@@ -34,18 +34,6 @@ from train_manager.extensions import Avg, EvalTotals, LossCurves, ProgressBar, d
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
 
-
-def run_the_documents_example(extension: Extension) -> None:
-    class MyExtensibleClass(Extensible):
-        extensions = [extension]
-
-        def my_extensible_method(self) -> None:
-            with staged("my_stage", {"var_a": 1}):
-                self.fixtures["var_b"] = 2
-
-    MyExtensibleClass().my_extensible_method()
-
-
 THE_DOCUMENTS_EXAMPLE = """
 from train_manager import Extensible, Extension, staged
 
@@ -68,6 +56,17 @@ MyExtensibleClass().my_extensible_method()
 def test_t01_the_documents_example_runs_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
     exec(THE_DOCUMENTS_EXAMPLE, {"__name__": "example"})
     assert capsys.readouterr().out == "Before the stage\nAfter the stage: {var_a}, {var_b}\n"
+
+
+def run_the_documents_example(extension: Extension) -> None:
+    class MyExtensibleClass(Extensible):
+        extensions = [extension]
+
+        def my_extensible_method(self) -> None:
+            with staged("my_stage", {"var_a": 1}):
+                self.fixtures["var_b"] = 2
+
+    MyExtensibleClass().my_extensible_method()
 
 
 def test_t01_a_recording_twin_of_the_example_receives_1_and_then_1_and_2() -> None:
@@ -315,6 +314,21 @@ def test_t12_default_extensions_are_a_dict_in_which_each_can_be_replaced_by_name
     assert default_extensions() is not defaults
 
 
+def test_t12_a_training_takes_the_default_extensions(tmp_path: Path) -> None:
+    tm = tiny_manager(extensions=default_extensions(), train_dir=tmp_path)
+    tm.train()
+    assert isinstance(tm["progress_bar"], ProgressBar)
+    assert isinstance(tm["loss_curves"], LossCurves)
+
+
+def test_t12_each_default_extension_is_replaceable_by_name(tmp_path: Path) -> None:
+    for name in default_extensions():
+        mine = Extension()
+        tm = tiny_manager(extensions={**default_extensions(), name: mine}, train_dir=tmp_path)
+        tm.train()
+        assert tm[name] is mine
+
+
 def test_t13_an_always_hook_gets_the_failure_and_neither_hides_nor_swallows_it() -> None:
     told: list[tuple[Any, ...]] = []
 
@@ -340,6 +354,28 @@ def test_t13_an_always_hook_that_fails_itself_does_not_hide_the_failure() -> Non
     with pytest.raises(ValueError, match="body") as error, Extensible([Broken()]).staged("step"):
         raise ValueError("body")
     assert "KeyError: 'in the hook'" in error.value.__notes__[0]
+
+
+def test_t14_the_loss_is_plotted_across_epochs_batches_and_samples(tmp_path: Path) -> None:
+    curves = LossCurves()
+    batches = [(torch.rand(size, 2), torch.zeros(size, dtype=torch.long)) for size in (4, 4, 2)]
+    tiny_manager(curves, train_data=batches, epochs=2, train_dir=tmp_path).train()
+    by_epoch, by_batch, by_sample = curves.figure().axes
+    training, valid = ([panel.lines[number] for panel in (by_epoch, by_batch, by_sample)] for number in (0, 1))
+    assert [np.asarray(line.get_xdata()).tolist() for line in training] == [
+        [1, 2],
+        [1, 2, 3, 4, 5, 6],
+        [4, 8, 10, 14, 18, 20],
+    ]
+    assert [np.asarray(line.get_xdata()).tolist() for line in valid] == [[0, 1, 2], [0, 3, 6], [0, 10, 20]]
+
+
+def test_t14_the_plots_are_files_that_need_no_network(tmp_path: Path) -> None:
+    tiny_manager(LossCurves(), train_dir=tmp_path).train()
+    svg = (tmp_path / "plots" / "loss_curves.svg").read_text()
+    assert (tmp_path / "plots" / "loss_curves.png").stat().st_size > 10_000
+    assert "<script" not in svg
+    assert 'href="http' not in svg
 
 
 Batch = tuple[Tensor, Tensor]
@@ -456,6 +492,14 @@ def test_t28_initialize_params_takes_fixtures_and_makes_xavier_weights() -> None
     assert torch.equal(next(tm.model.parameters()), expected)
 
 
+class Sizes(Extension):
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def post_train_step_batch(self, true_batch_size: int) -> None:
+        self.sizes.append(true_batch_size)
+
+
 def test_t29_the_true_batch_size_of_a_dict_batch_is_that_of_its_first_tensor() -> None:
     class Dicts(TrainManager):
         def unpack_batch(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -481,14 +525,6 @@ def test_t29_the_true_batch_size_of_a_ragged_batch_is_what_the_override_says() -
     manager(Ragged, train_data=[[(x[:1], y[:1]), more], [more, more, more]], extensions=[recorder]).train()
 
     assert recorder.sizes == [5, 12]
-
-
-class Sizes(Extension):
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def post_train_step_batch(self, true_batch_size: int) -> None:
-        self.sizes.append(true_batch_size)
 
 
 @pytest.mark.parametrize("form", ["model_forward", "loss_forward"])
@@ -564,56 +600,6 @@ def test_t33_the_folder_is_not_decided_at_the_import(tmp_path: Path, monkeypatch
     assert (tmp_path / "run" / "done").exists()
 
 
-def test_t12_a_training_takes_the_default_extensions(tmp_path: Path) -> None:
-    tm = tiny_manager(extensions=default_extensions(), train_dir=tmp_path)
-    tm.train()
-    assert isinstance(tm["progress_bar"], ProgressBar)
-    assert isinstance(tm["loss_curves"], LossCurves)
-
-
-def test_t12_each_default_extension_is_replaceable_by_name(tmp_path: Path) -> None:
-    for name in default_extensions():
-        mine = Extension()
-        tm = tiny_manager(extensions={**default_extensions(), name: mine}, train_dir=tmp_path)
-        tm.train()
-        assert tm[name] is mine
-
-
-def test_t14_the_loss_is_plotted_across_epochs_batches_and_samples(tmp_path: Path) -> None:
-    curves = LossCurves()
-    batches = [(torch.rand(size, 2), torch.zeros(size, dtype=torch.long)) for size in (4, 4, 2)]
-    tiny_manager(curves, train_data=batches, epochs=2, train_dir=tmp_path).train()
-    by_epoch, by_batch, by_sample = curves.figure().axes
-    training, valid = ([panel.lines[number] for panel in (by_epoch, by_batch, by_sample)] for number in (0, 1))
-    assert [np.asarray(line.get_xdata()).tolist() for line in training] == [
-        [1, 2],
-        [1, 2, 3, 4, 5, 6],
-        [4, 8, 10, 14, 18, 20],
-    ]
-    assert [np.asarray(line.get_xdata()).tolist() for line in valid] == [[0, 1, 2], [0, 3, 6], [0, 10, 20]]
-
-
-def test_t14_the_plots_are_files_that_need_no_network(tmp_path: Path) -> None:
-    tiny_manager(LossCurves(), train_dir=tmp_path).train()
-    svg = (tmp_path / "plots" / "loss_curves.svg").read_text()
-    assert (tmp_path / "plots" / "loss_curves.png").stat().st_size > 10_000
-    assert "<script" not in svg
-    assert 'href="http' not in svg
-
-
-def test_t43_a_fixture_appears_in_the_progress_bar() -> None:
-    terminal = io.StringIO()
-
-    class MyFixture(Extension):
-        def pre_train_step_batch(self, fixtures: dict[str, float]) -> None:
-            fixtures["temperature"] = 36.6
-
-    bar = ProgressBar(show=["loss", "temperature"], force=True, interval=0, file=terminal)
-    tiny_manager(bar, MyFixture()).train()
-    assert "loss=0.7" in terminal.getvalue()
-    assert "temperature=36.6" in terminal.getvalue()
-
-
 def test_t39_an_evaluation_counts_batches_and_samples_and_its_mean_is_weighted_by_samples() -> None:
     totals: list[tuple[int, int, float]] = []
 
@@ -639,3 +625,16 @@ def test_t40_any_fixture_has_a_running_mean_by_name() -> None:
     ).train()
 
     assert means == [1.0, 1.5, 2.0]
+
+
+def test_t43_a_fixture_appears_in_the_progress_bar() -> None:
+    terminal = io.StringIO()
+
+    class MyFixture(Extension):
+        def pre_train_step_batch(self, fixtures: dict[str, float]) -> None:
+            fixtures["temperature"] = 36.6
+
+    bar = ProgressBar(show=["loss", "temperature"], force=True, interval=0, file=terminal)
+    tiny_manager(bar, MyFixture()).train()
+    assert "loss=0.7" in terminal.getvalue()
+    assert "temperature=36.6" in terminal.getvalue()
