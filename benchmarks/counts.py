@@ -43,14 +43,18 @@ def section(with_peers: bool = True) -> Section:
     return Section("Calls in one stage", text, claims)
 
 
-def calls_of(run: Callable[[], object]) -> tuple[int, int]:
-    """Calls of Python functions and of C functions that one ``run()`` makes, itself left out.
+def calls_of(run: Callable[[int], object]) -> tuple[int, int]:
+    """Calls of Python functions and of C functions that ``run(2)`` makes beyond those of ``run(1)``.
 
-    >>> calls_of(lambda: abs(-1))
+    >>> calls_of(lambda times: [abs(number) for number in range(times)])
     (0, 1)
     """
-    for _ in range(3):
-        run()  # what is done once is done
+    run(3)  # what is done once is done
+    once, twice = (_calls_while(run, times) for times in (1, 2))
+    return twice["call"] - once["call"], twice["c_call"] - once["c_call"]
+
+
+def _calls_while(run: Callable[[int], object], times: int) -> Counter[str]:
     seen: Counter[str] = Counter()
 
     def note(frame: FrameType, what: str, argument: object) -> None:
@@ -58,7 +62,7 @@ def calls_of(run: Callable[[], object]) -> tuple[int, int]:
 
     sys.setprofile(note)
     try:
-        run()
+        run(times)
     finally:
         sys.setprofile(None)
-    return seen["call"] - 1, seen["c_call"] - 1  # run itself, and sys.setprofile
+    return seen

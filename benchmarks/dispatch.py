@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks import peers
-from benchmarks.measure import Spread, interleaved, ratios, seconds_per_call, spread
+from benchmarks.measure import Spread, interleaved, ratios, seconds_each, spread
 from benchmarks.section import Claim, Costs, Section, better, lines, table
 from benchmarks.stages import BY_HAND, FLOOR, KINDS, OURS
 from benchmarks.subscribers import Stage, require_calls
@@ -70,7 +70,7 @@ def turn(stage: Stage, calls: int) -> Callable[[], float]:
     """A case for ``interleaved``, which makes sure that each subscriber was called once before and once after."""
 
     def measured() -> float:
-        seconds = seconds_per_call(stage.run, calls)
+        seconds = seconds_each(stage.run, calls)
         require_calls(stage.subscribers, before=calls, after=calls)
         return seconds
 

@@ -15,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple, TypeVar
@@ -96,12 +95,11 @@ def interleaved(cases: Mapping[Case, Callable[[], float]], rounds: int, seed: in
     return measured
 
 
-def seconds_per_call(one: Callable[[], object], calls: int) -> float:
-    """CPU seconds that one call takes, of many in a row."""
+def seconds_each(run: Callable[[int], object], times: int) -> float:
+    """CPU seconds that one of many in a row takes; ``run(times)`` has the loop, so that no call is measured beside."""
     before = process_time()
-    for _ in repeat(None, calls):
-        one()
-    return (process_time() - before) / calls
+    run(times)
+    return (process_time() - before) / times
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.measure import Spread, growth, interleaved, ratios, seconds_per_call, spread
+from benchmarks.measure import Spread, growth, interleaved, ratios, seconds_each, spread
 from benchmarks.section import Claim, Section, table
 from benchmarks.stages import HOOKS, ours
 from benchmarks.subscribers import require_calls, subscribers
@@ -42,9 +43,10 @@ straight line. The stage has one extension with a pre and a post hook in it, or 
 class Around(Extensible):
     """A stage that can be run through inside others."""
 
-    def work(self) -> None:
-        with self.staged("work", {"value": 1}):
-            pass
+    def work(self, times: int) -> None:
+        for _ in repeat(None, times):
+            with self.staged("work", {"value": 1}):
+                pass
 
     def inside(self, depth: int, do: Callable[[], float]) -> float:
         """Do something in the innermost of so many stages, the one of ``work`` counted."""
@@ -143,9 +145,9 @@ def among_fixtures(count: int, calls: int) -> Callable[[], float]:
     return partial(around.among, count, partial(checked, around.work, objects, calls))
 
 
-def checked(run: Callable[[], object], objects: list[Any], calls: int) -> float:
-    """CPU seconds of one call; each subscriber was called once per call, before and after."""
-    seconds = seconds_per_call(run, calls)
+def checked(run: Callable[[int], object], objects: list[Any], calls: int) -> float:
+    """CPU seconds of one stage; each subscriber was called once in it, before and after."""
+    seconds = seconds_each(run, calls)
     require_calls(objects, before=calls, after=calls)
     return seconds
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Final
 
@@ -18,14 +19,15 @@ class ByHand:
     """Loops over bound methods: what one would write for a single class."""
 
     def __init__(self, objects: list[Any]) -> None:
-        self.before = [one.pre_work for one in objects]
-        self.after = [one.post_work for one in objects]
+        self.hooks = [one.pre_work for one in objects], [one.post_work for one in objects]
 
-    def work(self) -> None:
-        for hook in self.before:
-            hook(1)
-        for hook in self.after:
-            hook(1)
+    def work(self, times: int) -> None:
+        before, after = self.hooks
+        for _ in repeat(None, times):
+            for hook in before:
+                hook(1)
+            for hook in after:
+                hook(1)
 
 
 class Empty:
@@ -48,21 +50,24 @@ class Floor(ByHand):
     def staged(self, name: str, fixtures: dict[str, Any]) -> Empty:
         return Empty()
 
-    def work(self) -> None:
-        for hook in self.before:
-            hook(1)
-        with self.staged("work", {"value": 1}):
-            pass
-        for hook in self.after:
-            hook(1)
+    def work(self, times: int) -> None:
+        before, after = self.hooks
+        for _ in repeat(None, times):
+            for hook in before:
+                hook(1)
+            with self.staged("work", {"value": 1}):
+                pass
+            for hook in after:
+                hook(1)
 
 
 class Worker(Extensible):
     """The stage that is measured."""
 
-    def work(self) -> None:
-        with self.staged("work", {"value": 1}):
-            pass
+    def work(self, times: int) -> None:
+        for _ in repeat(None, times):
+            with self.staged("work", {"value": 1}):
+                pass
 
 
 def by_hand(count: int) -> Stage:

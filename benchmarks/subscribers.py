@@ -41,9 +41,9 @@ def subscribers(count: int, *, before: str | None = None, after: str | None = No
 
 @dataclass(frozen=True)
 class Stage:
-    """One hook point: ``run()`` runs through it once."""
+    """One hook point: ``run(times)`` runs through it so often."""
 
-    run: Callable[[], object]
+    run: Callable[[int], object]
     subscribers: list[Any]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 from ignite.engine import Engine, Events
@@ -21,9 +22,10 @@ def stage(count: int) -> Stage:
         engine.add_event_handler(Events.ITERATION_STARTED, handler.started)
         engine.add_event_handler(Events.ITERATION_COMPLETED, handler.ended)
 
-    def run() -> None:
-        engine.fire_event(Events.ITERATION_STARTED)
-        engine.fire_event(Events.ITERATION_COMPLETED)
+    def run(times: int) -> None:
+        for _ in repeat(None, times):
+            engine.fire_event(Events.ITERATION_STARTED)
+            engine.fire_event(Events.ITERATION_COMPLETED)
 
     return Stage(run, handlers)
 

@@ -7,6 +7,7 @@ import os
 os.environ["KERAS_BACKEND"] = "torch"
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import keras
@@ -53,9 +54,10 @@ def stage(count: int) -> Stage:
     hooks._async_train = False  # where nobody asks for the end of a batch, it would hand that to a thread: dearer
     logs = {"loss": 1.0}
 
-    def run() -> None:
-        hooks.on_train_batch_begin(0, logs)
-        hooks.on_train_batch_end(0, logs)
+    def run(times: int) -> None:
+        for _ in repeat(None, times):
+            hooks.on_train_batch_begin(0, logs)
+            hooks.on_train_batch_end(0, logs)
 
     return Stage(run, callbacks)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from itertools import repeat
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -45,9 +46,10 @@ def stage(count: int) -> Stage:
     trainer = new_trainer(callbacks)
     trainer.strategy.connect(Module(nn.Linear(1, 1)))
 
-    def run() -> None:
-        _call_callback_hooks(trainer, "on_train_batch_start", 1, 0)
-        _call_callback_hooks(trainer, "on_train_batch_end", None, 1, 0)
+    def run(times: int) -> None:
+        for _ in repeat(None, times):
+            _call_callback_hooks(trainer, "on_train_batch_start", 1, 0)
+            _call_callback_hooks(trainer, "on_train_batch_end", None, 1, 0)
 
     return Stage(run, callbacks)
 

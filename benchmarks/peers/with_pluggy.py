@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import pluggy
 
 from benchmarks.subscribers import Stage, subscribers
@@ -30,8 +32,9 @@ def stage(count: int) -> Stage:
         manager.register(plugin)
     hook = manager.hook
 
-    def run() -> None:
-        hook.pre_work(value=1)
-        hook.post_work(value=1)
+    def run(times: int) -> None:
+        for _ in repeat(None, times):
+            hook.pre_work(value=1)
+            hook.post_work(value=1)
 
     return Stage(run, plugins)

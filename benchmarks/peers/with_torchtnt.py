@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import repeat
 from types import ModuleType
 from typing import Any
 
@@ -48,9 +49,10 @@ def stage(count: int) -> Stage:
     unit = Unit(nn.Linear(1, 1))
     state = State(entry_point=EntryPoint.TRAIN, train_state=PhaseState(dataloader=[], max_epochs=1))
 
-    def run() -> None:
-        handler.on_train_step_start(state, unit)
-        handler.on_train_step_end(state, unit)
+    def run(times: int) -> None:
+        for _ in repeat(None, times):
+            handler.on_train_step_start(state, unit)
+            handler.on_train_step_end(state, unit)
 
     return Stage(run, callbacks)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import repeat
 from typing import Any
 
 import accelerate  # noqa: F401  (its Trainer needs it)
@@ -60,9 +61,10 @@ def stage(count: int) -> Stage:
     handler = CallbackHandler(callbacks, None, None, None, None)
     state, control = TrainerState(), TrainerControl()
 
-    def run() -> None:
-        handler.on_step_begin(None, state, control)
-        handler.on_step_end(None, state, control)
+    def run(times: int) -> None:
+        for _ in repeat(None, times):
+            handler.on_step_begin(None, state, control)
+            handler.on_step_end(None, state, control)
 
     return Stage(run, callbacks)
 
