@@ -8,6 +8,7 @@ import sys
 from typing import Final
 
 from benchmarks import page
+from benchmarks.measure import ROOT
 
 NAMES: Final = ("dispatch", "counts", "loop", "import_cost", "check_time", "scale", "soak")
 
@@ -29,7 +30,7 @@ def main() -> None:
         print(page.shown(sections[-1]), flush=True)
     if not options.names and not options.quick:
         page.write(sections)
-        print(f"\nwritten: {page.PAGE.relative_to(page.ROOT)}")
+        print(f"\nwritten: {page.PAGE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def section(rounds: int = 41, calls: int = 2000, with_peers: bool = True) -> Sec
     costs: dict[str, dict[int, Spread]] = {name: {} for name in stages}
     nanoseconds = []
     for count in COUNTS:
-        cases = {name: turn(stage(count), calls // (1 + count // 2)) for name, stage in stages.items()}
+        cases = {name: turn(stage(count), max(1, calls // (1 + count // 2))) for name, stage in stages.items()}
         measured = interleaved(cases, rounds)
         nanoseconds.append(f"{spread(measured[BY_HAND]).median * 1e9:.0f}")
         for name, values in measured.items():

@@ -16,6 +16,7 @@ from benchmarks import peers
 from benchmarks.measure import differences, interleaved, ratios, spread
 from benchmarks.mlp import Batch, Clocked, new_batches, new_model, sgd
 from benchmarks.section import Claim, Costs, Section, better, lines, table
+from benchmarks.stages import OURS
 from benchmarks.subscribers import require_calls, subscribers
 from train_manager import Extension, TrainManager
 
@@ -26,7 +27,6 @@ Train = Callable[[nn.Sequential, Clocked, int], list[Any]]
 """Trains a model on one pass over some batches, with so many subscribers, which it returns."""
 
 RAW: Final = "bare loop"
-OURS: Final = "Train Manager"
 COUNTS: Final = (0, 5)
 LIMITS: Final = {0: (8, 6), 5: (12, 7)}  # us above the bare loop: must and goal
 WARMUP: Final = 10

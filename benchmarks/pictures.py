@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import cycle
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.measure import Spread
+from benchmarks.stages import BY_HAND, FLOOR, OURS
 from train_manager.plots import COLOURS, MARKERS, STYLE, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OURS = "Train Manager"
-OUR_LOOK: dict[str, Any] = {"color": "black", "linewidth": 2.5, "marker": "*", "markersize": 10, "zorder": 3}
+LOOKS: Final[dict[str, dict[str, Any]]] = {  # of who is not one of the peers
+    OURS: {"color": "black", "linewidth": 2.5, "marker": "*", "markersize": 10, "zorder": 3},
+    FLOOR: {"color": "#707070", "linestyle": ":", "marker": "."},
+    BY_HAND: {"color": "#707070", "linestyle": "--", "marker": "."},
+}
 
 
 def figure(panels: int, height: float) -> tuple[Figure, list[Axes]]:
@@ -28,14 +33,17 @@ def figure(panels: int, height: float) -> tuple[Figure, list[Axes]]:
 
 def lines_of(axes: Axes, lines: Mapping[str, Mapping[str, Spread]]) -> None:
     """A line per case over points that are equally far apart, on a log scale, with a legend beside it."""
-    for number, (name, points) in enumerate(lines.items()):
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
-        look |= {"linestyle": "-" if number < len(COLOURS) else "--"}
-        medians = [point.median for point in points.values()]
-        axes.plot(list(points), medians, **(OUR_LOOK if name == OURS else look), label=name)
+    looks = cycle({"color": colour, "marker": marker} for colour, marker in zip(COLOURS, MARKERS, strict=True))
+    for name, points in lines.items():
+        look = LOOKS[name] if name in LOOKS else next(looks)
+        axes.plot(list(points), [point.median for point in points.values()], **look, label=name)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
-    _legend_in_order(axes)
+    from_highest = sorted(lines, key=lambda name: -list(lines[name].values())[-1].median)
+    handles = {line.get_label(): line for line in axes.lines}
+    axes.legend(
+        handles=[handles[name] for name in from_highest], loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
+    )
 
 
 def bars_of(axes: Axes, groups: Mapping[str, Mapping[str, Spread]]) -> None:
@@ -50,26 +58,28 @@ def bars_of(axes: Axes, groups: Mapping[str, Mapping[str, Spread]]) -> None:
         )
         for place, bar in zip(places, bars.values(), strict=True):
             axes.annotate(
-                f"{bar.median:.3g}", (bar.high, place), (4, 0), textcoords="offset points", va="center", fontsize=9
+                f"{bar.median:.1f}" if bar.median < 100 else f"{bar.median:.0f}",
+                (bar.high, place),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
             )
     axes.set_yticks([place + 0.4 - thickness / 2 for place in range(len(bars))], list(bars))
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xlim(right=axes.get_xlim()[1] * 2)  # room for the figures
+    axes.set_xlim(left=1, right=axes.get_xlim()[1] * 1.5)  # room for the figures
     axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(visible=False, axis="y")
-    axes.legend(loc="lower right", frameon=False)
-
-
-def _legend_in_order(axes: Axes) -> None:
-    """A legend to the right, from the highest line to the lowest where they end."""
-    ends = sorted(axes.lines, key=lambda line: -line.get_ydata()[-1])
-    axes.legend(handles=ends, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    axes.legend(loc="upper right", frameon=False)
 
 
 def line_of(axes: Axes, x: Sequence[int], points: Sequence[Spread]) -> None:
     """One line with its quartiles, both scales logarithmic."""
     axes.errorbar(x, [point.median for point in points], yerr=_errors(points), color="black", marker="o", markersize=5)
+    straight = [points[-1].median * size / x[-1] for size in x]
+    axes.plot(x, straight, color="#707070", linestyle=":", label="a straight line")
+    axes.legend(loc="upper left", frameon=False)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:g}")

@@ -122,6 +122,8 @@ def section(stages: int = 10_000_000) -> Section:
 
 def picture(done: list[int], above: list[float]) -> Figure:
     """Memory over stages."""
+    from matplotlib.ticker import EngFormatter
+
     from benchmarks.pictures import figure
 
     made, (axes,) = figure(1, height=2.6)
@@ -129,6 +131,7 @@ def picture(done: list[int], above: list[float]) -> Figure:
     axes.axhline(1, color="#d55e00", linestyle="--")
     axes.annotate("limit", (done[0], 1), (0, -12), textcoords="offset points", color="#d55e00")
     axes.set_ylim(min(-0.1, *above), max(1.2, *above))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_xlabel("stages")
     axes.set_ylabel("MB above the start")
     return made

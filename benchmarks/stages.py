@@ -12,7 +12,7 @@ from train_manager import Extensible, Extension
 BY_HAND = "calls by hand"
 FLOOR = "empty `with` + by hand"
 OURS = "Train Manager"
-HOOKS: Final = {"before": "pre_work(self, value)", "after": "post_work(self, value)"}
+HOOKS: Final[Any] = {"before": "pre_work(self, value)", "after": "post_work(self, value)"}
 
 
 class ByHand:
