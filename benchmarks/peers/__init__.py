@@ -30,12 +30,19 @@ def found() -> tuple[dict[str, ModuleType], list[str]]:
     for name, package in PEERS.items():
         try:
             importlib.metadata.version(package)
-            usable[name] = importlib.import_module(f"benchmarks.peers.with_{name.lower()}")
+            module = importlib.import_module(f"benchmarks.peers.with_{name.lower()}")
+            module.stage(1).run(1)
+            usable[name] = module
         except importlib.metadata.PackageNotFoundError:
             skipped.append(f"skipped: {name} is not installed")
         except Exception as error:
-            skipped.append(f"skipped: {name} does not run here ({type(error).__name__}: {error})")
+            skipped.append(not_running(name, error))
     return usable, skipped
+
+
+def not_running(name: str, error: Exception) -> str:
+    """The line for a toolkit that is installed, but fails."""
+    return f"skipped: {name} does not run here ({type(error).__name__}: {error})"
 
 
 def versions() -> list[str]:
