@@ -28,9 +28,9 @@ written by hand, which take {nanoseconds} ns here.
 
 {table}
 
-![Time of a hook point over that of calls by hand, for 0 to 20 subscribers]({{dispatch}})
+![Time of a hook point over that of calls by hand, for 0 to 20 subscribers](benchmarks/dispatch.svg)
 
-"{floor}" are the same loops around a `with self.staged(name, {{{{...}}}})` that does nothing: nothing of this form
+"{floor}" are the same loops around a `with self.staged(name, {{...}})` that does nothing: nothing of this form
 can be cheaper.{notes}
 """
 

@@ -41,7 +41,7 @@ What the library holds itself to, and what came out.
 
 def shown(section: Section) -> str:
     """A section as text, without its pictures."""
-    text = re.sub(r"!\[.*\n\n?", "", section.text.format(**dict.fromkeys(section.figures)))
+    text = re.sub(r"!\[.*\n\n?", "", section.text)
     return f"\n## {section.title}\n\n{text.strip()}\n\n{limits([section]) if section.claims else ''}".rstrip()
 
 
@@ -62,7 +62,7 @@ def write(sections: Sequence[Section], page: Path = PAGE) -> None:
         machine=machine(),
         versions=", ".join(versions()),
         claims=limits(sections),
-        sections="\n\n".join(_linked(section, page) for section in sections),
+        sections="\n\n".join(f"## {section.title}\n\n{section.text.strip()}" for section in sections),
     )
     page.write_text(text.rstrip() + "\n", encoding="utf-8")
 
@@ -79,8 +79,3 @@ def versions() -> list[str]:
     import torch
 
     return [f"Python {sys.version.split()[0]}", f"torch {torch.__version__}", *peers.versions()]
-
-
-def _linked(section: Section, page: Path) -> str:
-    links = {name: f"{page.stem}/{name}.svg" for name in section.figures}
-    return f"## {section.title}\n\n{section.text.format(**links).strip()}"

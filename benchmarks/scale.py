@@ -36,7 +36,7 @@ straight line. The stage has one extension with a pre and a post hook in it, or 
 
 {table}
 
-![Cost of a stage against the number of extensions, depth and fixtures]({{scale}})
+![Cost of a stage against the number of extensions, depth and fixtures](benchmarks/scale.svg)
 """
 
 

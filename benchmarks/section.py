@@ -58,7 +58,7 @@ class Section:
         title: its heading.
         text: Markdown below it.
         claims: for the table at the top of the page.
-        figures: pictures by the names of their files; each stands where the text says ``{name}``.
+        figures: pictures; the text has the picture ``name`` as ``benchmarks/name.svg``.
     """
 
     title: str

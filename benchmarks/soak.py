@@ -33,7 +33,7 @@ Memory of the process, above what it was after the first twentieth:
 
 {table}
 
-![Memory of the process over the stages]({{soak}})
+![Memory of the process over the stages](benchmarks/soak.svg)
 """
 
 
