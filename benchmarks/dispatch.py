@@ -1,4 +1,4 @@
-"""What one hook point costs, with 0 to 20 subscribers that are called before it and after it.
+"""What one hook point costs, with 0 to 20 subscribers that are called before and after it.
 
 python -m benchmarks dispatch
 """
@@ -28,10 +28,10 @@ written by hand, which take {nanoseconds} ns here.
 
 {table}
 
-![Time of a hook point over that of calls by hand, for 0 to 20 subscribers](benchmarks/dispatch.svg)
+![Time of a hook point over that of calls by hand, for 0 to 20 subscribers](benchmarks/dispatch.png)
 
-"{floor}" are the same loops around a `with self.staged(name, {{...}})` that does nothing: nothing of this form
-can be cheaper.{notes}
+"{floor}" are the same loops around a `with self.staged(name, {{...}})` that does nothing:
+nothing of this form can be cheaper.{notes}
 """
 
 

@@ -41,7 +41,7 @@ weights of the bare loop: bit by bit, or within {near:g} where the same is added
 
 {table}
 
-![Microseconds that a step takes above the bare loop](benchmarks/loop.svg)
+![Microseconds that a step takes above the bare loop](benchmarks/loop.png)
 
 Logging, checkpoints and progress bars are switched off: Lightning has `barebones=True`, transformers neither clips nor
 looks for nan. Keras trains its own layers on torch, which is a part of its figure.{notes}

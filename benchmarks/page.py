@@ -24,10 +24,12 @@ TEXT: Final = """\
 What stages and training steps cost, and what they cost in other toolkits. `make bench` has written this page, and
 writes it anew with the toolkits that are installed; `make bench-peers` installs them first.
 
-Measured on {date}, {machine}; {versions}. One thread. All cases take turns in random order, on the clock of the
-process's CPU time; ratios and differences are taken inside a round; figures are medians over rounds, and in brackets
-the quartiles. Each case was checked: that every hook ran exactly once, that every training ended with the same
-weights. Absolute times are of this machine; compare ratios.
+Measured on {date}: {machine}, one thread; {versions}.
+
+All cases take turns in random order, on the clock of the process's CPU time; ratios and differences are taken inside a
+round; figures are medians over rounds, and in brackets the quartiles. Each case is checked: every hook ran exactly
+once, every training ended with the same weights. Absolute times are of this machine, at what else it had to do:
+compare ratios.
 
 ## Limits
 
@@ -48,7 +50,7 @@ def shown(section: Section) -> str:
 def limits(sections: Sequence[Section]) -> str:
     """The table of all claims."""
     rows = [claim.row() for section in sections for claim in section.claims]
-    return table(["", "measured", "at most", "goal", ""], rows)
+    return table(["", "measured", "limit", "goal", ""], rows)
 
 
 def write(sections: Sequence[Section], page: Path = PAGE) -> None:
@@ -56,7 +58,7 @@ def write(sections: Sequence[Section], page: Path = PAGE) -> None:
     page.with_suffix("").mkdir(exist_ok=True)
     for section in sections:
         for name, figure in section.figures.items():
-            (page.with_suffix("") / f"{name}.svg").write_bytes(rendered(figure, "svg"))
+            (page.with_suffix("") / f"{name}.png").write_bytes(rendered(figure, "png"))
     text = TEXT.format(
         date=datetime.datetime.now(datetime.UTC).date(),
         machine=machine(),

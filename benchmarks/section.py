@@ -22,8 +22,8 @@ class Claim:
     Args:
         what: what was measured.
         measured: what came out.
-        must: what it may cost at most.
-        goal: what it should cost at most.
+        must: its limit.
+        goal: what it should be.
         unit: such as "us"; "x" for a ratio.
         at_least: whether more is better.
     """
@@ -58,7 +58,7 @@ class Section:
         title: its heading.
         text: Markdown below it.
         claims: for the table at the top of the page.
-        figures: pictures; the text has the picture ``name`` as ``benchmarks/name.svg``.
+        figures: pictures; the text has the picture ``name`` as ``benchmarks/name.png``.
     """
 
     title: str

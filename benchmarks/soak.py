@@ -27,13 +27,13 @@ FAILURES: Final = 1000  # a step in so many fails
 QUICK: dict[str, Any] = {"stages": 20_000}
 
 TEXT: Final = """\
-{stages:.0e} stages in {seconds:.0f} s, two and two nested, with fixtures of a kilobyte that are given, provided,
+{stages:,} stages in {seconds:.0f} s, two and two nested, with fixtures of a kilobyte that are given, provided,
 modified and computed on demand; one step in {failures} fails. The garbage collector is off: nothing waits for it.
 Memory of the process, above what it was after the first twentieth:
 
 {table}
 
-![Memory of the process over the stages](benchmarks/soak.svg)
+![Memory of the process over the stages](benchmarks/soak.png)
 """
 
 
@@ -69,10 +69,15 @@ class Watching(Extension):
         self.seen += size == 1000 and len(loss) == 101
 
 
-def soak(stages: int) -> dict[str, Any]:
-    """Run, and tell the seconds it took and the memory in MB at each sample; for a process of its own."""
+def soak(stages: int, *others: Extension) -> dict[str, Any]:
+    """Run, and tell the seconds it took and the memory in MB at each sample; for a process of its own.
+
+    Args:
+        stages: how many.
+        others: extensions beside the one that is always there.
+    """
     watching = Watching()
-    steps = Steps([watching])
+    steps = Steps([watching, *others])
     memory = []
     gc.disable()
     before = time.process_time()
@@ -112,11 +117,11 @@ def section(stages: int = 10_000_000) -> Section:
         seconds=told["seconds"],
         failures=FAILURES,
         table=table(
-            ["stages", *(f"{done[sample]:.3g}" for sample in shown)],
+            ["stages", *(f"{done[sample]:,}" for sample in shown)],
             [["MB", *(f"{above[sample]:.2f}" for sample in shown)]],
         ),
     )
-    claims = [Claim(f"growth of memory over {stages:.0e} stages", max(above), 1, 0.1, "MB")]
+    claims = [Claim(f"growth of memory over {stages:,} stages", max(above), 1, 0.1, "MB")]
     return Section("Memory over many stages", text, claims, {"soak": picture(done, above)})
 
 

@@ -21,6 +21,7 @@ from benchmarks.mlp import Clocked, new_batches
 from benchmarks.section import Claim, Section, better
 from benchmarks.stages import BY_HAND, KINDS
 from benchmarks.subscribers import Stage, require_calls
+from train_manager import Extension
 
 TINY: dict[str, dict[str, Any]] = {
     "dispatch": {"rounds": 1, "calls": 5, "with_peers": False},
@@ -84,11 +85,10 @@ def test_a_training_that_ends_with_other_weights_is_complained_of() -> None:
         turn()
 
 
-def test_memory_that_grows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_grows_is_seen() -> None:
     kept: list[bytearray] = []
-    monkeypatch.setattr(soak.Watching, "pre_step", lambda self, data: kept.append(data), raising=False)
 
-    memory = soak.soak(20_000)["memory"]
+    memory = soak.soak(20_000, Extension.of(post_step=lambda data: kept.append(data)))["memory"]
 
     assert memory[-1] - memory[0] > 5
 
