@@ -94,7 +94,7 @@ def flat_of(axes: Axes, lines: Mapping[str, tuple[Sequence[int], Sequence[Spread
         axes.errorbar(x, medians, yerr=_errors(points), label=name, **look)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(1.5, axes.get_ylim()[1]))
     axes.legend(loc="lower left", frameon=False)
 
 
