@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench bench-peers clean
 
 demo: $(OK)
 	@$(PY) -m train_manager.demo
@@ -23,10 +23,15 @@ check: $(OK)
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
+# Writes docs/benchmarks.md;  make bench ARGS="dispatch loop"  or  ARGS=--quick  only shows figures.
 bench: $(OK)
-	@$(PY) benchmarks/import_time.py
-	@$(PY) benchmarks/check_time.py
-	@$(PY) benchmarks/in_memory.py
+	@$(PY) -m benchmarks $(ARGS)
+
+# The same beside other toolkits, which are installed first: about 1 GB.
+bench-peers: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[bench]' || \
+	    $(PY) -m pip install -q -c $(PINS) -e '.[bench]'
+	@$(PY) -m benchmarks $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

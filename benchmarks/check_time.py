@@ -1,19 +1,23 @@
 """What the check before the first step costs a TrainManager, with 0, 20 and 100 extensions.
 
-    python benchmarks/check_time.py [rounds]
+    python -m benchmarks check_time
 
 "first" is in a fresh process, where no source has been read yet; "again" is after that, as when an extension was
-added. CPU time in milliseconds, medians over the rounds.
+added.
 """
 
 from __future__ import annotations
 
-import statistics
-import subprocess
-import sys
+from typing import Any, Final
 
-PROBE = """
-import time
+from benchmarks.measure import in_fresh_process, spread
+from benchmarks.section import Section, table
+
+COUNTS: Final = (0, 20, 100)
+QUICK: dict[str, Any] = {"rounds": 1}
+
+PROBE: Final = """
+import json, time
 from train_manager import Extension, provides
 from train_manager.testing import tiny_manager
 
@@ -26,27 +30,27 @@ def watcher(number):
         (post_train_step_batch, post_eval, post_train_backward)})()
 
 tm = tiny_manager(*map(watcher, range(EXTENSIONS)))
+milliseconds = []
 for _ in range(2):
     before = time.process_time()
     tm.check("train")
-    print((time.process_time() - before) * 1000)
+    milliseconds.append((time.process_time() - before) * 1000)
+print(json.dumps(milliseconds))
+"""
+
+TEXT: Final = """\
+CPU time of the check that a TrainManager makes once, before the first step, in ms: the first time in a process, where
+source is read, and again, as after an extension was added.
+
+{table}
 """
 
 
-def probe(extensions: int) -> list[float]:
-    """Milliseconds of the first check and of the next, in a fresh process."""
-    code = PROBE.replace("EXTENSIONS", str(extensions))
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return [float(line) for line in run.stdout.split()]
-
-
-def main(rounds: int) -> None:
-    print(f"{'extensions':>10} {'first ms':>9} {'again ms':>9}")
-    for extensions in (0, 20, 100):
-        probes = [probe(extensions) for _ in range(rounds)]
-        first, again = (statistics.median(column) for column in zip(*probes, strict=True))
-        print(f"{extensions:10} {first:9.1f} {again:9.1f}")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+def section(rounds: int = 5) -> Section:
+    """Measure."""
+    rows = []
+    for count in COUNTS:
+        probes = [in_fresh_process(PROBE.replace("EXTENSIONS", str(count))) for _ in range(rounds)]
+        first, again = (spread(column).shown(1) for column in zip(*probes, strict=True))
+        rows.append([f"{count} extensions", first, again])
+    return Section("The check before the first step", TEXT.format(table=table(["", "first", "again"], rows)))

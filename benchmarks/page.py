@@ -1,0 +1,83 @@
+"""The page docs/benchmarks.md: what a terminal shows of each section, and what is written when all have run."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks import peers
+from benchmarks.measure import ROOT
+from benchmarks.section import Section, table
+from train_manager.plots import rendered
+
+PAGE: Final = ROOT / "docs" / "benchmarks.md"
+
+TEXT: Final = """\
+# Benchmarks
+
+What stages and training steps cost, and what they cost in other toolkits. `make bench` has written this page, and
+writes it anew with the toolkits that are installed; `make bench-peers` installs them first.
+
+Measured on {date}: {machine}, one thread; {versions}.
+
+All cases take turns in random order, on the clock of the process's CPU time; ratios and differences are taken inside a
+round; figures are medians over rounds, and in brackets the quartiles. Each case is checked: every hook ran exactly
+once, every training ended with the same weights. Absolute times are of this machine, at what else it had to do:
+compare ratios.
+
+## Limits
+
+What the library holds itself to, and what came out.
+
+{claims}
+
+{sections}
+"""
+
+
+def shown(section: Section) -> str:
+    """A section as text, without its pictures."""
+    text = re.sub(r"!\[.*\n\n?", "", section.text)
+    return f"\n## {section.title}\n\n{text.strip()}\n\n{limits([section]) if section.claims else ''}".rstrip()
+
+
+def limits(sections: Sequence[Section]) -> str:
+    """The table of all claims."""
+    rows = [claim.row() for section in sections for claim in section.claims]
+    return table(["", "measured", "limit", "goal", ""], rows)
+
+
+def write(sections: Sequence[Section], page: Path = PAGE) -> None:
+    """Write the page, and its pictures into the folder of its name."""
+    page.with_suffix("").mkdir(exist_ok=True)
+    for section in sections:
+        for name, figure in section.figures.items():
+            (page.with_suffix("") / f"{name}.png").write_bytes(rendered(figure, "png"))
+    text = TEXT.format(
+        date=datetime.datetime.now(datetime.UTC).date(),
+        machine=machine(),
+        versions=", ".join(versions()),
+        claims=limits(sections),
+        sections="\n\n".join(f"## {section.title}\n\n{section.text.strip()}" for section in sections),
+    )
+    page.write_text(text.rstrip() + "\n", encoding="utf-8")
+
+
+def machine() -> str:
+    """The processor and how many cores there are, without a name that somebody gave to the machine."""
+    information = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*: (.*)$", information.read_text(), re.MULTILINE) if information.exists() else []
+    return f"{names[0] if names else platform.machine()} with {os.cpu_count()} cores, {platform.system()}"
+
+
+def versions() -> list[str]:
+    """Python, torch, and the toolkits that were compared."""
+    import torch
+
+    return [f"Python {sys.version.split()[0]}", f"torch {torch.__version__}", *peers.versions()]
