@@ -717,12 +717,12 @@ def test_parameters_are_initialised_once_by_fixture_names() -> None:
     class Xavier(Own):
         def initialize_params(self, epoch_num: int, train_manager: TrainManager) -> None:
             self.called.append(f"epoch {epoch_num}")
-            nn.init.xavier_uniform_(self.model.weight, generator=torch.Generator().manual_seed(5))  # type: ignore[arg-type]
+            nn.init.xavier_uniform_(self.model.weight, generator=torch.Generator().manual_seed(5))
 
     tm = Xavier(epochs=1)
     tm.train_epochs(0)
     expected = nn.init.xavier_uniform_(torch.empty(2, 2), generator=torch.Generator().manual_seed(5))
-    assert torch.equal(tm.model.weight, expected)  # type: ignore[arg-type]
+    assert torch.equal(tm.model.weight, expected)
 
     tm.train()
     assert tm.called == ["epoch 0"]
@@ -735,7 +735,9 @@ def test_forward_methods_can_be_called_again_by_a_hook() -> None:
     def again(train_manager: TrainManager, fixtures: Any, loss: Tensor) -> None:
         prediction = train_manager.call_by_name(train_manager.train_model_forward)
         fixtures.modify("prediction", prediction)
-        losses.append((loss.item(), train_manager.call_by_name(train_manager.train_loss_forward).item()))
+        second = train_manager.call_by_name(train_manager.train_loss_forward)
+        assert second is not None
+        losses.append((loss.item(), second.item()))
 
     tiny_manager(At("post_train_backward", again)).train()
 
@@ -1384,7 +1386,7 @@ def test_a_loss_that_is_a_module_is_in_the_mode_of_the_model() -> None:
     tm.train()
 
     assert Loss.modes == [False] * 2 + [True] * 3 + [False] * 2
-    assert modes(tm.loss) == [False]  # type: ignore[arg-type]
+    assert modes(tm.loss) == [False]
 
 
 def test_mode_is_for_a_with_block() -> None:
@@ -1600,8 +1602,10 @@ def test_an_empty_evaluation_set_is_refused() -> None:
 
 
 def test_no_loss_is_refused() -> None:
-    assert (
-        refused_run(loss=None) == "there is no loss\n  pass loss=F.cross_entropy, or override loss_forward(self, ...)"
+    assert refused_run(loss=None) == (
+        "there is no loss: none was returned, and the model has added none\n"
+        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "or call add_loss(value) in the model's forward"
     )
 
 

@@ -216,7 +216,7 @@ def test_the_set_that_is_of_no_use_is_named() -> None:
 
 
 def ready(train_data: Any = (), train_passes: int = 1, eval_data: Any = None, eval_passes: int = 2) -> None:
-    require.ready_to_train(sgd(), train_data, train_passes, eval_data or {}, eval_passes)
+    require.ready_to_train(nn.Linear(1, 1), sgd(), train_data, train_passes, eval_data or {}, eval_passes)
 
 
 def test_training_data_that_lasts_for_one_pass_of_several_is_refused() -> None:

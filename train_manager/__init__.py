@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from train_manager.errors import InputError, NonFiniteLoss
     from train_manager.in_memory import InMemory
     from train_manager.interleaved import Interleaved
+    from train_manager.losses import WeightedLosses, add_loss, report_loss
     from train_manager.manager import TrainManager
+    from train_manager.objective import Objective
+    from train_manager.result import TrainResult
     from train_manager.rows import Rows
     from train_manager.skip import SkipBatch
 else:
@@ -45,6 +48,11 @@ else:
         "Rows": "train_manager.rows",
         "SkipBatch": "train_manager.skip",
         "TrainManager": "train_manager.manager",
+        "Objective": "train_manager.objective",
+        "WeightedLosses": "train_manager.losses",
+        "add_loss": "train_manager.losses",
+        "report_loss": "train_manager.losses",
+        "TrainResult": "train_manager.result",
     }
 
     def __getattr__(name: str) -> Any:
@@ -68,6 +76,7 @@ __all__ = [
     "Interleaved",
     "NoStageOpen",
     "NonFiniteLoss",
+    "Objective",
     "OrderError",
     "Rows",
     "Skip",
@@ -76,11 +85,15 @@ __all__ = [
     "StageError",
     "TrainManager",
     "TrainManagerError",
+    "TrainResult",
+    "WeightedLosses",
     "__version__",
+    "add_loss",
     "always",
     "fixture",
     "modifies",
     "priority",
     "provides",
+    "report_loss",
     "staged",
 ]

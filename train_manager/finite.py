@@ -18,12 +18,13 @@ class FiniteLosses:
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._losses = HeldScalars()
-        self._steps: list[int] = []
+        self._first_step = 0
 
     def append(self, loss: Tensor, step: int) -> None:
-        """Take in the loss of a step, counted from 1."""
+        """Take in the loss of a step, counted from 1; the steps follow each other."""
+        if not self._losses:
+            self._first_step = step
         self._losses.append(loss)
-        self._steps.append(step)
         if self._losses.is_full:
             self.check()
 
@@ -33,9 +34,8 @@ class FiniteLosses:
         Raises:
             NonFiniteLoss: naming the first step whose loss was nan or infinite.
         """
-        losses, steps = self._losses.take(), self._steps
-        self._steps = []
-        broken = [(step, loss) for step, loss in zip(steps, losses, strict=True) if not math.isfinite(loss)]
+        losses = self._losses.take()
+        broken = [(step, loss) for step, loss in enumerate(losses, start=self._first_step) if not math.isfinite(loss)]
         if broken:
             step, loss = broken[0]
             raise NonFiniteLoss(

@@ -1,44 +1,52 @@
 """TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
 
-What decides nothing about the algorithm is elsewhere: what an argument must be in ``require.py``, how data is walked
-in ``batches.py``, modes in ``modes.py``, random states in ``randomness.py``. Everything else is an extension.
+What belongs to a run as a whole is in ``running.py``, what is there to be overridden in ``forwarding.py``, what an
+argument must be in ``require.py``, how data is walked in ``batches.py``. Everything else is an extension.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from time import perf_counter
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager import require
-from train_manager.batches import no_batch, to_device, unending, walk, walk_steps
+from train_manager.batches import (
+    FromSource,
+    begin_epoch,
+    length_of,
+    no_batch,
+    reset,
+    to_device,
+    unending,
+    walk,
+    walk_steps,
+)
 from train_manager.core.errors import StageError
-from train_manager.core.extensible import Extensible
-from train_manager.core.extension import Extensions
+from train_manager.core.extension import Extensions, named
 from train_manager.errors import InputError
 from train_manager.finite import FiniteLosses
+from train_manager.forwarding import Forwarding
 from train_manager.held import WeightedMean
-from train_manager.modes import mode, preserved_modes
-from train_manager.randomness import preserved_random_state, seed_all
+from train_manager.losses import Losses
+from train_manager.objective import Objective
+from train_manager.randomness import preserved_random_state
+from train_manager.require import TrainsItself
+from train_manager.result import EvalResult, TrainResult
 from train_manager.skip import SkipBatch, skippable
 
-EvalResult = dict[str, float]
-R = TypeVar("R")
+Batches = Iterator[tuple[Any, bool]]
+"""Of one epoch, each with whether it is the last."""
 
 
-def overridable(method: Callable[..., R]) -> Callable[..., R]:
-    """Say to type checkers that an override may have other parameters: it names the fixtures that it wants."""
-    return method
-
-
-class TrainManager(Extensible):
+class TrainManager(Forwarding):
     """Train and evaluate a model; use it as it is, or subclass it and override what differs.
 
     >>> import torch
@@ -49,15 +57,18 @@ class TrainManager(Extensible):
     >>> tm = TrainManager(
     ...     model=nn.Linear(1, 1), loss=nn.functional.mse_loss, epochs=5, train_data=batches,
     ...     eval_data={"train": batches[:1]}, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=.3))
-    >>> tm.train()
+    >>> result = tm.train()
     >>> tm.eval()["train"]["loss"] < 1e-3
     True
 
     Args:
-        model: what is trained.
+        model: what is trained; or any object with ``train_step(batch)``, which does a whole step and returns the
+            loss (and, to be evaluated, ``eval_step(batch)``): then there need be no loss and no optimizer.
         loss: ``loss(prediction, targets)``; or, when one of its required parameters is called ``prediction``, any
-            function of fixtures. May be left out where ``loss_forward`` is overridden.
-        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them.
+            function of fixtures; or an ``Objective``. May be left out where ``loss_forward`` is overridden or
+            the model calls ``add_loss``.
+        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them. A class of
+            torch's is made ``fused`` where all parameters are on a GPU; anything else is called as it is.
         train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
         eval_data: named iterables of batches, each evaluated before the first epoch and after every one. One
             that has no name is called "eval".
@@ -73,6 +84,10 @@ class TrainManager(Extensible):
         epoch_num: epochs completed.
         step_num: batches trained on, those not counted that were skipped.
         update_num: optimizer steps done.
+        samples_seen: examples in those batches.
+        start_step: ``step_num`` as the present or last call of ``train`` and its kin began.
+        end_step: what ``step_num`` will be as it ends; None while that is unknown.
+        datasource_name: which set of ``Interleaved`` data the batch is of; "train" where there is but one.
         stop_reason: why the last run was ended by ``stop``; None where it was not.
 
     Raises:
@@ -83,8 +98,8 @@ class TrainManager(Extensible):
     def __init__(
         self,
         *,
-        model: nn.Module,
-        loss: Callable[..., Tensor] | None = None,
+        model: nn.Module | TrainsItself,
+        loss: Callable[..., Tensor] | Objective | None = None,
         optimizer: Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
         train_data: Iterable[Any] | None = None,
         eval_data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None,
@@ -96,11 +111,13 @@ class TrainManager(Extensible):
         train_dir: Path | str | None = None,
         extensions: Extensions | None = None,
     ) -> None:
+        super().__init__()
         self.device = None if device is None else torch.device(device)
         self.model = require.model(model, self.device)
-        self.loss = require.loss_function(loss, self.device)
+        self.objective = loss if isinstance(loss, Objective) else None
+        self.loss = require.loss_function(loss.loss if isinstance(loss, Objective) else loss, self.device)
         self._named_loss = self.loss, require.loss_by_name(self.loss)
-        self.optimizer = require.optimizer(optimizer, self.model, loss)
+        self.optimizer = require.optimizer(optimizer, self.model, self.loss)
         self.lr_schedule = require.lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require.train_data(train_data)
         self.eval_data = require.eval_data(eval_data)
@@ -110,21 +127,16 @@ class TrainManager(Extensible):
         )
         self.seed = None if seed is None else require.count(seed, "seed", at_least=0)
         self.train_dir = require.train_dir(train_dir)
-        self.epoch_num = self.step_num = self.update_num = 0
-        self.stop_reason: str | None = None
-        self._stop_at: str | None = None  # "step" or "epoch", once somebody has asked for it
-        self._entry: str | None = None  # the method that the run was entered by; None: the user holds it open
-        self._has_run = False
-        self._eval_is_due = False
-        self._has_gradients = False  # of the batch that is alive
-        # Where the last epoch stopped, of data that is cut into epochs.
+        # Where the data was left: of data that is cut into epochs, and of an epoch that was not finished.
         self._stream: Generator[Any, None, None] | None = None
-        super().__init__(extensions)
+        self._unfinished: tuple[Any, Batches] | None = None
+        self._registry.add(named(extensions))
+        if self.objective is not None:
+            self.add_extension(self.objective, "objective")
 
     # ---- to be called ------------------------------------------------------------------------------------------
 
-    @skippable("run")
-    def train(self) -> None:
+    def train(self) -> TrainResult:
         """Train until ``epochs`` epochs are done, evaluating before the first and after each.
 
         A second call trains nothing more, and warns; raise ``tm.epochs``, or call ``train_epochs``.
@@ -133,18 +145,49 @@ class TrainManager(Extensible):
             warnings.warn(
                 f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done "
                 "(raise `epochs`, or call train_epochs(n))",
-                stacklevel=3,
+                stacklevel=2,
             )
-        self._require_ready(self.epochs - self.epoch_num)
-        with self._run("train"):
-            self._train(self.epochs - self.epoch_num)
+        return self._train_in_run("train", epochs=max(0, self.epochs - self.epoch_num))
 
-    @skippable("run")
-    def train_epochs(self, n: int) -> None:
-        """Train ``n`` epochs more, whatever ``epochs`` says."""
-        self._require_ready(require.count(n, "n", at_least=0))
-        with self._run("train_epochs"):
-            self._train(n)
+    def train_epochs(self, n: int) -> TrainResult:
+        """Train ``n`` epochs more, whatever ``epochs`` says; one that was left unfinished is the first of them."""
+        return self._train_in_run("train_epochs", epochs=require.count(n, "n", at_least=0))
+
+    def train_steps(self, n: int) -> TrainResult:
+        """Train on ``n`` batches more, from where the last call left the data; epochs end and begin on the way."""
+        return self._train_in_run("train_steps", steps=require.count(n, "n", at_least=0))
+
+    def train_epoch(self) -> TrainResult:
+        """Train one epoch and evaluate nothing, in a loop of your own.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> with tm.run():
+        ...     for _ in range(3):
+        ...         result = tm.train_epoch()
+        >>> tm.epoch_num, tm.step_num
+        (3, 9)
+        """
+        return self._train_in_run("train_epoch", epochs=1, evaluates=False)
+
+    def train_on_batch(self, batch: Any) -> Tensor | None:
+        """Do one training step on a batch, in a loop of your own. Its hooks run; epochs do not move.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> with tm.run():
+        ...     for batch in tm.train_data:
+        ...         loss = tm.train_on_batch(batch)
+        >>> tm.step_num
+        3
+
+        Returns:
+            The loss, without its graph and still on its device; None where a hook has skipped the batch.
+        """
+        self._refuse_while("train", "eval", "train_step_batch")
+        require.ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
+        loss = self._train_on_batch_in_run(batch)
+        return None if loss is None else loss.detach()
 
     def eval(self) -> dict[str, EvalResult]:
         """Evaluate every set of ``eval_data``, now.
@@ -162,187 +205,127 @@ class TrainManager(Extensible):
             raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
         return self._eval_in_run() or {}
 
-    def eval_soon(self) -> None:
-        """Ask for an evaluation between this step and the next; for hooks, which cannot evaluate themselves."""
-        self._eval_is_due = True
+    def eval_on_batch(self, batch: Any) -> EvalResult:
+        """Evaluate one batch: as an evaluation set, called "batch", that has only this one.
 
-    def stop(self, reason: str, at: str = "step") -> None:
-        """End the run after this step, or with ``at="epoch"`` after this epoch; its hooks run as ever.
-
-        Raises:
-            StageError: no run is open.
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> list(tm.eval_on_batch(tm.train_data[0]))
+        ['loss']
         """
-        require.one_of(at, "at", ("step", "epoch"))
-        if "run" not in self.fixtures.path:
-            raise StageError("stop() was called, but no run is open", stages=self.fixtures.path)
-        self.stop_reason = reason
-        self._stop_at = "step" if self._stop_at == "step" else at
-
-    def run(self) -> AbstractContextManager[None]:
-        """Hold one run open: ``train``, ``eval`` and their kin inside the ``with`` join it."""
-        return self._run(entry=None)
-
-    def mode(self, *, training: bool) -> AbstractContextManager[None]:
-        """Train or eval mode, with or without gradients, for a ``with`` block; restored per submodule."""
-        return mode(*self._modules(), training=training)
-
-    # ---- to be overridden: called with the fixtures that their parameters name; they open no stages --------------
-
-    @overridable
-    def initialize_params(self) -> None:
-        """Initialise the model's parameters, once, as the first run opens. Here: as its modules have done it."""
-
-    @overridable
-    def unpack_batch(self, batch: Any) -> tuple[Any, ...] | Mapping[str, Any]:
-        """What is ``inputs`` and what is ``targets`` in a batch. Here: a pair is both, anything else is ``inputs``.
-
-        Return ``(inputs, targets)``, or a dict of the two where one is missing. For other parts of a batch write
-        a ``@fixture("train_step_batch")`` method of that name.
-        """
-        if isinstance(batch, list | tuple) and len(batch) == 2:
-            return {"inputs": batch[0], "targets": batch[1]}
-        return {"inputs": batch}
-
-    @overridable
-    def get_true_batch_size(self, batch: Any) -> int:
-        """How many examples a batch has, the weight of its loss. Here: rows of the first tensor in it."""
-        return require.rows(batch)
-
-    @overridable
-    def model_forward(self, inputs: Any) -> Any:
-        """The prediction, in training and evaluation."""
-        return self.model(inputs)
-
-    @overridable
-    def train_model_forward(self) -> Any:
-        """The prediction in training. Here: ``model_forward``."""
-        return self.call_by_name(self.model_forward)
-
-    @overridable
-    def eval_model_forward(self) -> Any:
-        """The prediction in evaluation. Here: ``model_forward``."""
-        return self.call_by_name(self.model_forward)
-
-    @overridable
-    def loss_forward(self) -> Tensor:
-        """The loss, in training and evaluation. Here: ``loss``, by fixture names or as PyTorch's losses are called."""
-        if self.loss is not self._named_loss[0]:
-            self._named_loss = self.loss, require.loss_by_name(self.loss)
-        by_name = self._named_loss[1]
-        if by_name is not None:
-            return by_name(self._store)  # type: ignore[no-any-return]
-        loss = require.loss(self.loss)
-        if "targets" not in self.fixtures:
-            raise require.no_targets(self.fixtures["batch"])
-        return loss(self.fixtures["prediction"], self.fixtures["targets"])
-
-    @overridable
-    def train_loss_forward(self) -> Tensor:
-        """The loss in training. Here: ``loss_forward``."""
-        return self.call_by_name(self.loss_forward)
-
-    @overridable
-    def eval_loss_forward(self) -> Tensor:
-        """The loss in evaluation. Here: ``loss_forward``."""
-        return self.call_by_name(self.loss_forward)
+        self._refuse_while("train_step_batch", "eval")
+        return (self._eval_on_batch_in_run(batch) or {}).get("batch", {})
 
     # ---- the loop, from the outside in -----------------------------------------------------------------------------
 
-    def _run(self, entry: str | None) -> AbstractContextManager[None]:
-        """The run that is open; else a new one, entered by the method of that name."""
-        return nullcontext() if "run" in self.fixtures.path else self._new_run(entry)
-
-    @contextmanager
-    def _new_run(self, entry: str | None) -> Iterator[None]:
-        self._prepare_run(entry)
-        given: dict[str, Any] = {  # with its names, for `check` and `explain` read them here
-            "epoch_num": self.epoch_num,
-            "step_num": self.step_num,
-            "update_num": self.update_num,
-            "standalone_eval": entry == "eval",
-        }
-        if self.train_dir is not None:
-            given["train_dir"] = self.train_dir
-        with preserved_modes(*self._modules()), self.staged("run", given):
-            self._initialize_once()
-            self._load_checkpoint()
-            for name in ("epoch_num", "step_num", "update_num"):  # a checkpoint has set the attributes
-                self.fixtures.modify(name, getattr(self, name))
-            yield
-        self._report_unreached()
-
-    @skippable("load_checkpoint")
-    def _load_checkpoint(self) -> None:
-        with self.staged("load_checkpoint", {"checkpoint_loaded": False}):
-            pass  # the place for hooks that load one
+    @skippable("run")
+    def _train_in_own_run(self, entry: str, epochs: int | None, steps: int | None, evaluates: bool) -> None:
+        with self._run(entry):
+            self._train(epochs, steps, evaluates)
 
     @skippable("train")
-    def _train(self, epochs: int) -> None:
+    def _train(self, epochs: int | None, steps: int | None, evaluates: bool) -> None:
         self._zero_grad()  # an error in an earlier step may have left gradients
         with self.mode(training=True), self.staged("train"):
-            if self.epoch_num == 0:
-                self._eval()
-            for _ in range(epochs):  # not a count of epoch_num: an epoch that is skipped does not move it
-                if self._stop_at is not None:
-                    break
+            self._begin_call(epochs, steps)
+            if evaluates and self.epoch_num == 0 and self._unfinished is None:
+                self._eval(self.eval_data)
+            for epochs_after in self._epochs_to_train(epochs):
                 done = self.epoch_num
-                self._train_step_epoch()
-                if self.epoch_num > done:
-                    self._eval()
+                self._train_step_epoch(epochs_after)
+                if evaluates and self.epoch_num > done:
+                    self._eval(self.eval_data)
+            self._set_end(self.step_num)
 
     @skippable("train_step_epoch")
-    def _train_step_epoch(self) -> None:
+    def _train_step_epoch(self, epochs_after: int | None) -> None:
         with self.staged("train_step_epoch"):
-            losses = FiniteLosses(epoch=self.epoch_num + 1)
-            complete = self._train_all_batches(losses)
-            losses.check()
-            if complete:
+            self._losses = FiniteLosses(epoch=self.epoch_num + 1)
+            first_step = self.step_num
+            is_complete = self._train_all_batches(is_last_epoch=epochs_after == 0)
+            self._losses.check()
+            if is_complete:
                 self._step_lr_schedule()
-                self._count("epoch_num")
+                self.epoch_num += 1
+                self.fixtures.modify("epoch_num", self.epoch_num)
+                if epochs_after is not None:
+                    self._set_end(self.step_num + epochs_after * (self._epoch_length() or self.step_num - first_step))
 
-    def _train_all_batches(self, losses: FiniteLosses) -> bool:
-        """Train on one epoch's batches; False where the run was stopped before the last."""
-        for batch, last_batch in self._train_batches():
-            if self._eval_is_due:
-                self._eval()
-            if self._stop_at == "step":  # by a hook of that evaluation
-                return False
-            self._train_batch(batch, last_batch, losses)
-            if self._stop_at == "step" and not last_batch:
-                return False
+    def _train_all_batches(self, is_last_epoch: bool) -> bool:
+        """Train on one epoch's batches; False where the call ends before the last."""
+        pauses = False
+        try:
+            for batch, last_batch in self._train_batches():
+                if self._eval_is_due:
+                    self._eval(self.eval_data)
+                if self._stop_at == "step":  # by a hook of that evaluation
+                    return False
+                if last_batch and (is_last_epoch or self._stop_at == "epoch"):
+                    self._set_end(self.step_num + 1)
+                self._train_batch(batch, last_batch)
+                if self._epoch_is_over:
+                    self._epoch_is_over = False
+                    reset(self.train_data)
+                    return True
+                if not last_batch and (self._stop_at == "step" or self.step_num == self._step_limit):
+                    pauses = self._stop_at is None
+                    return False
+        finally:
+            if not pauses:
+                self._unfinished = None  # which closes the data, also while somebody keeps an error
         return True
 
-    def _train_batch(self, batch: Any, last_batch: bool, losses: FiniteLosses) -> None:
-        self._has_gradients = False
+    @skippable("run")
+    def _train_on_batch_in_run(self, batch: Any) -> Tensor | None:
+        with self._run("train_on_batch"), torch.enable_grad():
+            for module in self._modules():
+                if not module.training:
+                    module.train()  # until the run ends
+            return self._train_batch(self._on_device(batch), last_batch=False)
+
+    def _train_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
+        self._batch_is_alive, self._has_gradients = True, False
         try:
-            self._train_step_batch(batch, last_batch, losses)
+            return self._train_step_batch(batch, last_batch)
         except SkipBatch:
             if self._has_gradients:
                 self._zero_grad()
+            return None
+        finally:
+            self._batch_is_alive = False
 
     @skippable("train_step_batch")
-    def _train_step_batch(self, batch: Any, last_batch: bool, losses: FiniteLosses) -> None:
-        with self.staged("train_step_batch", {"batch": batch, "last_batch": last_batch}):
-            self._define_batch_parts()
-            self._train_model_forward()
-            self._train_loss_forward()
-            self.fixtures["backward_loss"] = require.still_tensor(self.fixtures["loss"], "loss")
-            self._train_backward()
-            self._train_optimizer_step()
-            losses.append(self.fixtures["loss"], step=self.step_num + 1)
-            self._count("step_num")
+    def _train_step_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
+        with self.staged("train_step_batch", {"batch": batch, "last_batch": last_batch, "losses": Losses()}):
+            began, in_hooks = perf_counter(), self._store.hook_seconds
+            self._define_batch_parts("train_data" if self.datasource_name == "train" else self._train_set_name())
+            if self._trains_itself:
+                self.fixtures["loss"] = require.scalar_loss(self.model.train_step(self.fixtures["batch"]))
+            else:
+                self._train_model_forward()
+                self._train_loss_forward()
+                self.fixtures["backward_loss"] = require.still_tensor(self.fixtures["loss"], "loss")
+                self._train_backward()
+                self._train_optimizer_step()
+            loss: Tensor = self.fixtures["loss"]
+            self._losses.append(loss, step=self.step_num + 1)
+            self._count_step(self.fixtures["true_batch_size"])
+            self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
+        return loss
 
     @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
         with self.staged("train_model_forward"):
-            prediction = require.prediction(self.call_by_name(self.train_model_forward), self.model)
+            with self.fixtures["losses"]:
+                prediction = require.prediction(self.call_by_name(self.train_model_forward), self.model)
             self.fixtures.define("prediction", prediction, stage="train_step_batch")
 
     @skippable("train_loss_forward")
     def _train_loss_forward(self) -> None:
         with self.staged("train_loss_forward"):
-            loss = require.training_loss(self.call_by_name(self.train_loss_forward))
-            self.fixtures.define("loss", loss, stage="train_step_batch")
+            with self.fixtures["losses"] as losses:
+                loss = self.call_by_name(self.train_loss_forward)
+            self.fixtures.define("loss", require.training_loss(losses.total(loss)), stage="train_step_batch")
 
     @skippable("train_backward")
     def _train_backward(self) -> None:
@@ -357,83 +340,132 @@ class TrainManager(Extensible):
             assert self.optimizer is not None, "train() has checked it"
             self.optimizer.step()
             self._zero_grad()
-            self._count("update_num")
+            self.update_num += 1
+            self.fixtures.modify("update_num", self.update_num)
 
     @skippable("run")
     def _eval_in_run(self) -> dict[str, EvalResult] | None:
         with self._run("eval"):
-            return self._eval()
+            return self._eval(self.eval_data)
+
+    @skippable("run")
+    def _eval_on_batch_in_run(self, batch: Any) -> dict[str, EvalResult] | None:
+        with self._run("eval_on_batch"):
+            return self._eval({"batch": [batch]})
 
     @skippable("eval")
-    def _eval(self) -> dict[str, EvalResult]:
+    def _eval(self, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult]:
         self._eval_is_due = False
+        if not eval_data:
+            return {}
         results: dict[str, EvalResult] = {}
-        if not self.eval_data:
-            return results
         with self.mode(training=False), preserved_random_state(), self.staged("eval") as stage:
-            for name, data in self.eval_data.items():
+            for name, data in eval_data.items():
                 result = self._eval_step_epoch(name, data)
                 if result is not None:
                     results[name] = result
             self.fixtures["eval_results"] = results
             stage.keep("eval_results")
-        return cast("dict[str, EvalResult]", stage.kept["eval_results"])
+        self._results = cast("dict[str, EvalResult]", stage.kept["eval_results"])
+        return self._results
 
     @skippable("eval_step_epoch")
     def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss = WeightedMean()
             for batch in self._eval_batches(name, data):
-                self._eval_step_batch(batch, mean_loss)
+                self._eval_step_batch(batch, mean_loss, f"eval_data[{name!r}]")
             self.fixtures["eval_result"] = {"loss": mean_loss.value()}
             stage.keep("eval_result")  # as hooks will have left it
         return cast(EvalResult, stage.kept["eval_result"])
 
     @skippable("eval_step_batch")
-    def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean) -> None:
-        with self.staged("eval_step_batch", {"batch": batch}):
-            self._define_batch_parts()
-            self._eval_model_forward()
-            self._eval_loss_forward()
+    def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean, data_name: str) -> None:
+        with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
+            self._define_batch_parts(data_name)
+            if self._trains_itself:
+                self.fixtures["loss"] = require.scalar_loss(require.eval_step(self.model)(self.fixtures["batch"]))
+            else:
+                self._eval_model_forward()
+                self._eval_loss_forward()
             mean_loss.append(self.fixtures["loss"], weight=self.fixtures["true_batch_size"])
 
     @skippable("eval_model_forward")
     def _eval_model_forward(self) -> None:
         with self.staged("eval_model_forward"):
-            prediction = require.prediction(self.call_by_name(self.eval_model_forward), self.model)
+            with self.fixtures["losses"]:
+                prediction = require.prediction(self.call_by_name(self.eval_model_forward), self.model)
             self.fixtures.define("prediction", prediction, stage="eval_step_batch")
 
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
         with self.staged("eval_loss_forward"):
-            loss = require.scalar_loss(self.call_by_name(self.eval_loss_forward))
-            self.fixtures.define("loss", loss, stage="eval_step_batch")
+            with self.fixtures["losses"] as losses:
+                loss = self.call_by_name(self.eval_loss_forward)
+            self.fixtures.define("loss", require.scalar_loss(losses.total(loss)), stage="eval_step_batch")
 
     # ---- parts of the loop that are no stages ------------------------------------------------------------------------
 
-    def _prepare_run(self, entry: str | None) -> None:
-        self._entry = entry
-        if entry not in self._checked:
-            self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
-        require.train_dir_where_needed(self._registry.hooks, self.train_dir is not None)
-        if self.train_dir is not None:
-            require.folder(self.train_dir)
-        if self.seed is not None and not self._has_run:
-            seed_all(self.seed)
-        self.stop_reason = self._stop_at = None
-        self._eval_is_due = False  # a run that failed may have left it
-        if entry != "eval":
-            self._zero_grad()
+    def _train_in_run(
+        self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
+    ) -> TrainResult:
+        """Train so many epochs or steps, in the run that is open or in one of its own, and say what was done."""
+        self._require_ready(epochs)
+        began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
+        self._results = {}
+        self._train_in_own_run(entry, epochs, steps, evaluates)
+        return TrainResult(
+            stopped=self.stop_reason,
+            stopped_by=self._stopped_by,
+            metrics=self._results,
+            epochs=self.epoch_num - before[0],
+            steps=self.step_num - before[1],
+            updates=self.update_num - before[2],
+            seconds=perf_counter() - began,
+        )
 
-    def _initialize_once(self) -> None:
-        if not self._has_run:
-            self.call_by_name(self.initialize_params)
-            self._has_run = True
+    def _begin_call(self, epochs: int | None, steps: int | None) -> None:
+        """A call of ``train`` or its kin begins; say where it will end, if that is known."""
+        self._calls += 1
+        self.start_step = self.step_num
+        self.fixtures.modify("start_step", self.step_num)
+        self._step_limit = None if steps is None else self.step_num + steps
+        length = self._epoch_length()
+        known = epochs is not None and length is not None and self._unfinished is None
+        self._set_end(self.step_num + epochs * length if known else self._step_limit)  # type: ignore[operator]
 
-    def _train_batches(self) -> Iterator[tuple[Any, bool]]:
-        """One epoch's batches, each with whether it is the last."""
+    def _epochs_to_train(self, epochs: int | None) -> Iterator[int | None]:
+        """One item for each epoch, or piece of one: how many come after it; None where steps are counted."""
+        if epochs is not None:  # counted here: an epoch that is skipped does not move epoch_num
+            for epochs_after in reversed(range(epochs)):
+                if self._stop_at is None:
+                    yield epochs_after
+            return
+        assert self._step_limit is not None, "either epochs or steps are given"
+        while self._stop_at is None and self.step_num < self._step_limit:
+            before = self.step_num
+            yield None
+            if self.step_num == before and self._stop_at is None:
+                raise StageError(
+                    "an epoch went by without a step, so the steps asked for would never be done",
+                    name="train_steps",
+                    cure="does a hook skip every batch, or every epoch?",
+                )
+
+    def _epoch_length(self) -> int | None:
+        """Batches of an epoch, where that is known."""
+        return self.steps_per_epoch if self.steps_per_epoch is not None else length_of(self.train_data)
+
+    def _train_batches(self) -> Batches:
+        """One epoch's batches, from where an unfinished one was left."""
+        if self._unfinished is None or self._unfinished[0] is not self.train_data:
+            self._unfinished = self.train_data, self._new_train_batches()
+        return self._unfinished[1]
+
+    def _new_train_batches(self) -> Batches:
         assert self.train_data is not None, "train() has checked it"
         if self.steps_per_epoch is None:
+            begin_epoch(self.train_data, self.epoch_num)
             batches = walk(self.train_data, "train_data")
         else:
             if self._stream is None or getgeneratorstate(self._stream) == GEN_CLOSED:  # perhaps by an error
@@ -442,77 +474,49 @@ class TrainManager(Extensible):
         gave_any = False
         for batch, last_batch in batches:
             gave_any = True
+            self.datasource_name, batch = batch if type(batch) is FromSource else ("train", batch)
             yield self._on_device(batch), last_batch
         if not gave_any:
             raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
 
     def _eval_batches(self, name: str, data: Iterable[Any]) -> Iterator[Any]:
         gave_any = False
+        reset(data)
         for batch in data:
             gave_any = True
-            yield self._on_device(batch)
+            yield self._on_device(batch.batch if type(batch) is FromSource else batch)
         if not gave_any:
             raise no_batch(data, f"eval_data[{name!r}]", f"after epoch {self.epoch_num}")
 
     def _on_device(self, batch: Any) -> Any:
         return batch if self.device is None else to_device(batch, self.device)
 
-    def _define_batch_parts(self) -> None:
+    def _train_set_name(self) -> str:
+        return f"train_data[{self.datasource_name!r}]"
+
+    def _define_batch_parts(self, data_name: str) -> None:
         """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
         parts = require.parts(self.call_by_name(self.unpack_batch))
+        self._structures[data_name].check(parts, self.step_num + 1)
         if "inputs" in parts:
             self.fixtures["inputs"] = parts["inputs"]
         if "targets" in parts:
             self.fixtures["targets"] = parts["targets"]
         self.fixtures["true_batch_size"] = require.batch_size(self.call_by_name(self.get_true_batch_size))
 
-    def _count(self, name: str) -> None:
-        counted = getattr(self, name) + 1
-        setattr(self, name, counted)
-        self.fixtures.modify(name, counted)
-
     def _step_lr_schedule(self) -> None:
         if self.lr_schedule is not None:
             self.lr_schedule.step()
 
-    def _modules(self) -> list[nn.Module]:
-        """The model, and the loss where it is a module: it may have modes and parameters too."""
-        return [part for part in (self.model, self.loss) if isinstance(part, nn.Module)]
+    @property
+    def _trains_itself(self) -> bool:
+        return not isinstance(self.model, nn.Module)
 
-    def _zero_grad(self) -> None:
-        if self.optimizer is not None:
-            self.optimizer.zero_grad(set_to_none=True)
-
-    def _approve_extensions(self) -> None:
-        super()._approve_extensions()
-        if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
-            entry, held = self._entry, self._entry is None
-            self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
-
-    def _report_unreached(self) -> None:
-        """Where not all stages could be read from the source, mistakes can only be told at the end."""
-        for hook in self._never_reached():
-            warnings.warn(
-                f"{hook.label} ({hook.whose}) never ran: no stage {hook.stage!r} has opened ({hook.call.defined_at})",
-                stacklevel=2,
-            )
-
-    def _always_there(self) -> dict[str, Any]:
-        return {**super()._always_there(), "train_manager": self}
-
-    def _require_ready(self, epochs: int) -> None:
+    def _require_ready(self, epochs: int | None) -> None:
         self._refuse_while("train", "eval")
         if self._stop_at is not None and "run" in self.fixtures.path:
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
-        passes = epochs if self.steps_per_epoch is None else 1
-        require.ready_to_train(self.optimizer, self.train_data, passes, self.eval_data, epochs + 1)
-
-    def _refuse_while(self, *stages: str) -> None:
-        alive = next((stage for stage in stages if stage in self.fixtures.path), None)
-        if alive is not None:
-            raise StageError(
-                f"train() and eval() cannot be called inside stage {alive!r}",
-                name=alive,
-                stages=self.fixtures.path,
-                cure="in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)",
-            )
+        if epochs is not None:
+            require.end_of_epochs(self.train_data, self.steps_per_epoch)
+        passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
+        require.ready_to_train(self.model, self.optimizer, self.train_data, passes, self.eval_data, (epochs or 0) + 1)

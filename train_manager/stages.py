@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 MAP: Final = """
-with staged("run"):                              # epoch_num, step_num, update_num, standalone_eval, train_dir
+with staged("run"):                              # epoch_num, step_num, update_num, samples_seen, start_step, end_step,
+                                                 # standalone_eval, train_dir
     with staged("load_checkpoint"):              # checkpoint_loaded
         a hook may load one, and says which
     with staged("train"):
@@ -17,7 +18,7 @@ with staged("run"):                              # epoch_num, step_num, update_n
             with staged("train_step_epoch"):
                 for batch in train_data:
                     where a hook has asked for it (eval_soon): eval, as below
-                    with staged("train_step_batch"):     # batch, last_batch, inputs, targets, true_batch_size
+                    with staged("train_step_batch"):     # batch, last_batch, losses, inputs, targets, true_batch_size
                         with staged("train_model_forward"):
                             prediction = train_model_forward(...)         # of train_step_batch
                         with staged("train_loss_forward"):
@@ -36,7 +37,7 @@ with staged("run"):                              # epoch_num, step_num, update_n
         for name, data in eval_data:
             with staged("eval_step_epoch"):      # datasource_name, eval_result
                 for batch in data:
-                    with staged("eval_step_batch"):      # batch, inputs, targets, true_batch_size
+                    with staged("eval_step_batch"):      # batch, losses, inputs, targets, true_batch_size
                         with staged("eval_model_forward"):
                             prediction = eval_model_forward(...)          # of eval_step_batch
                         with staged("eval_loss_forward"):

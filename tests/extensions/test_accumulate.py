@@ -80,7 +80,7 @@ class Gradients(Extension):
         self.first: list[Tensor] = []
 
     def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
-        self.first.append(next(train_manager.model.parameters()).grad.clone())  # type: ignore[union-attr]
+        self.first.append(next(train_manager.model.parameters()).grad.clone())
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,8 @@ def hand_written(tm: TrainManager, epochs: int, rho: float, autocast: bool = Fal
             tm.model.load_state_dict(statistics, strict=False)
             tm.optimizer.step()
             tm.optimizer.zero_grad()
-    return tm.model
+    model: nn.Module = tm.model
+    return model
 
 
 def assert_same(one: nn.Module, other: nn.Module) -> None:

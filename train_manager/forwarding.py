@@ -1,0 +1,83 @@
+"""What of the algorithm is there to be overridden: called with the fixtures that the parameters name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from train_manager import require
+from train_manager.batches import parts_of
+from train_manager.objective import Objective, overridable
+from train_manager.running import Running
+
+
+class Forwarding(Running):
+    """From a batch to a loss. These methods open no stages, so hooks may call them again.
+
+    >>> from train_manager import TrainManager
+    >>> class Autoencoder(TrainManager):
+    ...     def loss_forward(self, prediction, inputs):
+    ...         return (prediction - inputs).square().mean()
+    """
+
+    objective: Objective | None
+    _named_loss: tuple[Any, Any]
+
+    @overridable
+    def unpack_batch(self, batch: Any) -> tuple[Any, ...] | Mapping[str, Any]:
+        """What is ``inputs`` and what is ``targets`` in a batch. Here: a pair is both, also one with names, and a dict
+        that has ``inputs``; anything else is ``inputs``.
+
+        Return ``(inputs, targets)``, or a dict of the two where one is missing. For other parts of a batch write
+        a ``@fixture("train_step_batch")`` method of that name.
+        """
+        return parts_of(batch)
+
+    @overridable
+    def get_true_batch_size(self, batch: Any) -> int:
+        """How many examples a batch has, the weight of its loss. Here: rows of the first tensor in it."""
+        return require.rows(batch)
+
+    @overridable
+    def model_forward(self, inputs: Any) -> Any:
+        """The prediction, in training and evaluation. Here: of the objective, or what the model makes of the inputs."""
+        return self.model(inputs) if self.objective is None else self.objective.predict(self.model, inputs)
+
+    @overridable
+    def train_model_forward(self) -> Any:
+        """The prediction in training. Here: ``model_forward``."""
+        return self.call_by_name(self.model_forward)
+
+    @overridable
+    def eval_model_forward(self) -> Any:
+        """The prediction in evaluation. Here: ``model_forward``."""
+        return self.call_by_name(self.model_forward)
+
+    @overridable
+    def loss_forward(self) -> Tensor | None:
+        """The loss, in training and evaluation. Here: ``loss``, by fixture names or as PyTorch's losses are called.
+
+        None where there is none, because all is added by the model (``add_loss``).
+        """
+        if self.loss is not self._named_loss[0]:
+            self._named_loss = self.loss, require.loss_by_name(self.loss)
+        by_name = self._named_loss[1]
+        if by_name is not None:
+            return by_name(self._store)  # type: ignore[no-any-return]
+        if self.loss is None:
+            return None
+        if "targets" not in self.fixtures:
+            raise require.no_targets(self.fixtures["batch"])
+        return self.loss(self.fixtures["prediction"], self.fixtures["targets"])  # type: ignore[no-any-return]
+
+    @overridable
+    def train_loss_forward(self) -> Tensor | None:
+        """The loss in training. Here: ``loss_forward``."""
+        return self.call_by_name(self.loss_forward)
+
+    @overridable
+    def eval_loss_forward(self) -> Tensor | None:
+        """The loss in evaluation. Here: ``loss_forward``."""
+        return self.call_by_name(self.loss_forward)

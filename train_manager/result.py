@@ -1,0 +1,38 @@
+"""What training returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+EvalResult = dict[str, float]
+"""Results of one evaluation set: ``{"loss": 0.31, "accuracy": 0.9}``."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a call of ``train`` and its kin has done, and why it ended.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> result = tiny_manager(epochs=2).train()
+    >>> result.epochs, result.steps, result.stopped
+    (2, 6, None)
+
+    Attributes:
+        stopped: the reason that ``stop`` was given; None where nobody has called it.
+        stopped_by: the hook that called it, and at which stage: ``"EarlyStopping.post_eval at run > train > eval"``.
+        metrics: the results of the last evaluation of this call, by evaluation set.
+        epochs: completed by this call.
+        steps: batches trained on by this call.
+        updates: optimizer steps of this call.
+        seconds: how long it took.
+    """
+
+    stopped: str | None = None
+    stopped_by: str | None = None
+    metrics: dict[str, EvalResult] = field(default_factory=dict)
+    epochs: int = 0
+    steps: int = 0
+    updates: int = 0
+    seconds: float = 0.0
