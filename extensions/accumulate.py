@@ -26,7 +26,7 @@ class Accumulate(Extension):
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(Accumulate(2))
-    >>> tm.train()
+    >>> result = tm.train()
     >>> tm.step_num, tm.update_num
     (3, 2)
 

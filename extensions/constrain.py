@@ -25,7 +25,7 @@ class Constrain(Extension):
     >>> from train_manager.constraints import max_norm
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(Constrain(max_norm, "0", limit=0.5))
-    >>> tm.train()
+    >>> result = tm.train()
     >>> bool((tm.model[0].weight.norm(dim=1) < 0.5001).all())
     True
 

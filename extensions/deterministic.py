@@ -19,7 +19,7 @@ class Deterministic(Extension):
     >>> import torch
     >>> from train_manager.testing import tiny_manager
     >>> first, second = (tiny_manager(Deterministic(), seed=0, epochs=2) for _ in range(2))
-    >>> first.train(), second.train()
+    >>> result = first.train(), second.train()
     (None, None)
     >>> first.model[0].weight.equal(second.model[0].weight)
     True

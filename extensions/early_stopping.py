@@ -20,7 +20,7 @@ class EarlyStopping(Extension):
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(EarlyStopping("valid/loss", patience=2, min_delta=0.1), epochs=50)
-    >>> tm.train()
+    >>> result = tm.train()
     >>> tm.epoch_num, tm.stop_reason
     (2, "EarlyStopping: 'valid/loss' was no better than 0.6979 in 2 evaluations")
 

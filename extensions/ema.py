@@ -26,7 +26,7 @@ class EMA(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> ema = EMA(decay=0.9)
     >>> tm = tiny_manager(ema, epochs=5)
-    >>> tm.train()
+    >>> result = tm.train()
     >>> ema.averaged.n_averaged.item()
     15
     >>> with ema.applied(tm.model):  # to save or to export the averaged weights

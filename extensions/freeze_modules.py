@@ -21,7 +21,7 @@ class FreezeModules(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(FreezeModules("0"))
     >>> before = tm.model[0].weight.clone()
-    >>> tm.train()
+    >>> result = tm.train()
     >>> tm.model[0].weight.equal(before)
     True
 

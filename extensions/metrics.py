@@ -27,7 +27,7 @@ class Metrics(Extension):
     >>> def accuracy(prediction, targets):
     ...     return prediction.argmax(dim=1) == targets
     >>> tm = tiny_manager(Metrics(accuracy=accuracy), epochs=30)
-    >>> tm.train()
+    >>> result = tm.train()
     metric       training   valid
     loss           0.0485  0.1489
     moving_loss    0.2873

@@ -27,7 +27,7 @@ class MixedPrecision(Extension):
     >>> tm = tiny_manager(MixedPrecision())
     >>> tm.add_extension(post_train_loss_forward=lambda prediction: print(prediction.dtype)).priority
     0
-    >>> tm.train_epochs(1)
+    >>> result = tm.train_epochs(1)
     torch.bfloat16
     torch.bfloat16
     torch.bfloat16

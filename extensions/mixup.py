@@ -21,7 +21,7 @@ class Mixup(Extension):
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(Mixup(alpha=0.2, num_classes=2))
-    >>> tm.train()
+    >>> result = tm.train()
 
     The loss must read the fixture ``targets``, not ``batch``, which stays as it was. Evaluation is not touched.
 

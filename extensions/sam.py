@@ -55,7 +55,7 @@ class SAM(Extension):
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(SAM(rho=0.05), epochs=20)
-    >>> tm.train()
+    >>> result = tm.train()
     >>> tm.eval()["valid"]["loss"] < 0.4
     True
 

@@ -38,11 +38,9 @@ class HeldScalars:
     def append(self, value: Tensor) -> None:
         """Keep a scalar, without its graph and without waiting for it.
 
-        One on a device is copied, for the next one may be written into the same memory, as CUDA graphs do; so is
-        one that is a part of something larger, which would be kept alive with it.
+        It is copied: the caller may write the next one into the same memory, as CUDA graphs do.
         """
-        held = value.detach()
-        self._held.append(held if value.is_cpu and not value._is_view() else held.clone())
+        self._held.append(value.detach().clone())
 
     @property
     def is_full(self) -> bool:

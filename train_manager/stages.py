@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 MAP: Final = """
-with staged("run"):                              # epoch_num, step_num, update_num, samples_seen, start_step, end_step,
-                                                 # standalone_eval, train_dir
+with staged("run"):  # epoch_num, step_num, update_num, samples_seen, start_step, end_step, standalone_eval, train_dir
     with staged("load_checkpoint"):              # checkpoint_loaded
         a hook may load one, and says which
     with staged("train"):
