@@ -34,8 +34,7 @@ def walk(data: Iterable[Any], name: str, done: int = 0) -> Iterator[tuple[Any, b
     random numbers draws them in the same order as in a plain ``for`` loop. Elsewhere one batch is read ahead.
     """
     length = length_of(data)
-    yield from _count_down(data, length, name, done) if length is not None else _look_ahead(data)
-    reset(data)
+    return _count_down(data, length, name, done) if length is not None else _look_ahead(data)
 
 
 def walk_steps(stream: Iterator[Any], steps: int) -> Iterator[tuple[Any, bool]]:
@@ -139,7 +138,7 @@ def parts_of(batch: Any) -> dict[str, Any]:
     >>> parts_of((1, 2)), parts_of({"inputs": 1}), parts_of({"pixels": 1})
     ({'inputs': 1, 'targets': 2}, {'inputs': 1}, {'inputs': {'pixels': 1}})
     """
-    if isinstance(batch, list | tuple) and len(batch) == 2:
+    if isinstance(batch, (list, tuple)) and len(batch) == 2:  # `list | tuple` would be made each time
         return {"inputs": batch[0], "targets": batch[1]}
     if isinstance(batch, Mapping) and "inputs" in batch:
         return {name: batch[name] for name in ("inputs", "targets") if name in batch}
@@ -203,6 +202,7 @@ def _count_down(data: Iterable[Any], length: int, name: str, done: int) -> Itera
             RuntimeWarning,
             stacklevel=2,
         )
+    reset(data)
 
 
 def _look_ahead(data: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
@@ -212,3 +212,4 @@ def _look_ahead(data: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
         following = next(iterator, _END)
         yield batch, following is _END
         batch = following
+    reset(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import final
 
+import torch
 from torch import Tensor
 
 from train_manager.errors import NonFiniteLoss
@@ -17,15 +18,15 @@ class FiniteLosses:
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        self._losses = HeldScalars()
+        self._losses: list[Tensor] = []
         self._first_step = 0
 
     def append(self, loss: Tensor, step: int) -> None:
         """Take in the loss of a step, counted from 1; the steps follow each other."""
         if not self._losses:
             self._first_step = step
-        self._losses.append(loss)
-        if self._losses.is_full:
+        self._losses.append(loss.detach().clone())  # what HeldScalars does, in the path of every step
+        if len(self._losses) >= HeldScalars.limit:
             self.check()
 
     def check(self) -> None:
@@ -34,7 +35,8 @@ class FiniteLosses:
         Raises:
             NonFiniteLoss: naming the first step whose loss was nan or infinite.
         """
-        losses = self._losses.take()
+        held, self._losses = self._losses, []
+        losses: list[float] = torch.stack(held).tolist() if held else []
         broken = [(step, loss) for step, loss in enumerate(losses, start=self._first_step) if not math.isfinite(loss)]
         if broken:
             step, loss = broken[0]

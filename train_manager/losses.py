@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from torch import Tensor, nn
 
 from train_manager.errors import InputError
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 UNNAMED = "added"
 
@@ -42,12 +45,16 @@ class Losses(dict[str, Tensor]):
         added: the sum of what was added; None where nothing was.
     """
 
-    __slots__ = ("_token", "added")
+    added: Tensor | None = None
+    _token: Token[Losses | None] | None = None
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.added: Tensor | None = None
-        self._token: Token[Losses | None] | None = None
+    def of(self, forward: Callable[[A], R], argument: A) -> R:
+        """Call a function, and collect what it adds: the ``with`` block, in a single call."""
+        token = _collecting.set(self)
+        try:
+            return forward(argument)
+        finally:
+            _collecting.reset(token)
 
     def __enter__(self) -> Losses:
         self._token = _collecting.set(self)

@@ -298,7 +298,7 @@ class TrainManager(Forwarding):
     def _train_step_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
         with self.staged("train_step_batch", {"batch": batch, "last_batch": last_batch, "losses": Losses()}):
             began, in_hooks = perf_counter(), self._store.hook_seconds
-            self._define_batch_parts("train_data" if self.datasource_name == "train" else self._train_set_name())
+            self._define_batch_parts(self._train_set_name)
             if self._trains_itself:
                 self.fixtures["loss"] = require.scalar_loss(self.model.train_step(self.fixtures["batch"]))
             else:
@@ -308,7 +308,7 @@ class TrainManager(Forwarding):
                 self._train_backward()
                 self._train_optimizer_step()
             loss: Tensor = self.fixtures["loss"]
-            self._losses.append(loss, step=self.step_num + 1)
+            self._losses.append(loss, self.step_num + 1)
             self._count_step(self.fixtures["true_batch_size"])
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
         return loss
@@ -316,21 +316,22 @@ class TrainManager(Forwarding):
     @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
         with self.staged("train_model_forward"):
-            with self.fixtures["losses"]:
-                prediction = require.prediction(self.call_by_name(self.train_model_forward), self.model)
-            self.fixtures.define("prediction", prediction, stage="train_step_batch")
+            prediction = self.fixtures["losses"].of(self.call_by_name, self.train_model_forward)
+            self.fixtures.define("prediction", require.prediction(prediction, self.model), stage="train_step_batch")
 
     @skippable("train_loss_forward")
     def _train_loss_forward(self) -> None:
         with self.staged("train_loss_forward"):
-            with self.fixtures["losses"] as losses:
-                loss = self.call_by_name(self.train_loss_forward)
-            self.fixtures.define("loss", require.training_loss(losses.total(loss)), stage="train_step_batch")
+            losses = self.fixtures["losses"]
+            loss = losses.total(losses.of(self.call_by_name, self.train_loss_forward))
+            self.fixtures.define("loss", require.training_loss(loss), stage="train_step_batch")
 
     @skippable("train_backward")
     def _train_backward(self) -> None:
         with self.staged("train_backward"):
-            backward_loss = require.still_tensor(self.fixtures["backward_loss"], "backward_loss")
+            backward_loss = self.fixtures["backward_loss"]
+            if not isinstance(backward_loss, Tensor):
+                raise require.no_tensor(backward_loss, "backward_loss")
             self._has_gradients = True
             backward_loss.backward()
 
@@ -339,7 +340,7 @@ class TrainManager(Forwarding):
         with self.staged("train_optimizer_step"):
             assert self.optimizer is not None, "train() has checked it"
             self.optimizer.step()
-            self._zero_grad()
+            self.optimizer.zero_grad(set_to_none=True)
             self.update_num += 1
             self.fixtures.modify("update_num", self.update_num)
 
@@ -393,16 +394,15 @@ class TrainManager(Forwarding):
     @skippable("eval_model_forward")
     def _eval_model_forward(self) -> None:
         with self.staged("eval_model_forward"):
-            with self.fixtures["losses"]:
-                prediction = require.prediction(self.call_by_name(self.eval_model_forward), self.model)
-            self.fixtures.define("prediction", prediction, stage="eval_step_batch")
+            prediction = self.fixtures["losses"].of(self.call_by_name, self.eval_model_forward)
+            self.fixtures.define("prediction", require.prediction(prediction, self.model), stage="eval_step_batch")
 
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
         with self.staged("eval_loss_forward"):
-            with self.fixtures["losses"] as losses:
-                loss = self.call_by_name(self.eval_loss_forward)
-            self.fixtures.define("loss", require.scalar_loss(losses.total(loss)), stage="eval_step_batch")
+            losses = self.fixtures["losses"]
+            loss = losses.total(losses.of(self.call_by_name, self.eval_loss_forward))
+            self.fixtures.define("loss", require.scalar_loss(loss), stage="eval_step_batch")
 
     # ---- parts of the loop that are no stages ------------------------------------------------------------------------
 
@@ -464,6 +464,7 @@ class TrainManager(Forwarding):
 
     def _new_train_batches(self) -> Batches:
         assert self.train_data is not None, "train() has checked it"
+        self.datasource_name, self._train_set_name = "train", "train_data"
         if self.steps_per_epoch is None:
             begin_epoch(self.train_data, self.epoch_num)
             batches = walk(self.train_data, "train_data")
@@ -474,8 +475,10 @@ class TrainManager(Forwarding):
         gave_any = False
         for batch, last_batch in batches:
             gave_any = True
-            self.datasource_name, batch = batch if type(batch) is FromSource else ("train", batch)
-            yield self._on_device(batch), last_batch
+            if type(batch) is FromSource:
+                self.datasource_name, batch = batch
+                self._train_set_name = f"train_data[{self.datasource_name!r}]"
+            yield batch if self.device is None else to_device(batch, self.device), last_batch
         if not gave_any:
             raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
 
@@ -491,9 +494,6 @@ class TrainManager(Forwarding):
     def _on_device(self, batch: Any) -> Any:
         return batch if self.device is None else to_device(batch, self.device)
 
-    def _train_set_name(self) -> str:
-        return f"train_data[{self.datasource_name!r}]"
-
     def _define_batch_parts(self, data_name: str) -> None:
         """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
         parts = require.parts(self.call_by_name(self.unpack_batch))
@@ -507,10 +507,6 @@ class TrainManager(Forwarding):
     def _step_lr_schedule(self) -> None:
         if self.lr_schedule is not None:
             self.lr_schedule.step()
-
-    @property
-    def _trains_itself(self) -> bool:
-        return not isinstance(self.model, nn.Module)
 
     def _require_ready(self, epochs: int | None) -> None:
         self._refuse_while("train", "eval")

@@ -362,6 +362,8 @@ def scalar_loss(value: Tensor) -> Tensor:
 
 def training_loss(value: Tensor) -> Tensor:
     """A scalar that gradients can be computed of."""
+    if type(value) is Tensor and value.requires_grad and not value.dim():  # as nearly always
+        return value
     if not scalar_loss(value).requires_grad:
         raise InputError(
             "the loss does not require grad, so nothing can be learnt from it",
@@ -374,11 +376,16 @@ def training_loss(value: Tensor) -> Tensor:
 def still_tensor(value: Any, name: str) -> Tensor:
     """A loss that hooks have left a tensor."""
     if not isinstance(value, Tensor):
-        raise InputError(
-            f"{name} is a {type(value).__name__}, not a tensor: the hook that modified it must return a tensor",
-            name=name,
-        )
+        raise no_tensor(value, name)
     return value
+
+
+def no_tensor(value: Any, name: str) -> InputError:
+    """The error for a loss that a hook has made something else."""
+    return InputError(
+        f"{name} is a {type(value).__name__}, not a tensor: the hook that modified it must return a tensor",
+        name=name,
+    )
 
 
 def no_targets(batch: Any) -> InputError:

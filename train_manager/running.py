@@ -48,6 +48,8 @@ class Running(Extensible):
         self.end_step: int | None = None
         self.stop_reason: str | None = None
         self.datasource_name = "train"
+        self._train_set_name = "train_data"  # as errors call the set that the batch is of
+        self._trains_itself = False
         self._stopped_by: str | None = None
         self._stop_at: str | None = None  # "step" or "epoch", once somebody has asked for it
         self._entry: str | None = None  # the method that the run was entered by; None: the user holds it open
@@ -151,6 +153,7 @@ class Running(Extensible):
 
     def _prepare_run(self, entry: str | None) -> None:
         self._entry = entry
+        self._trains_itself = not isinstance(self.model, nn.Module)
         if entry not in self._checked:
             self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
         require.train_dir_where_needed(self._registry.hooks, self.train_dir is not None)
@@ -186,8 +189,7 @@ class Running(Extensible):
         self._has_gradients = False
         self.step_num += 1
         self.samples_seen = self.samples_seen + true_batch_size
-        self.fixtures.modify("step_num", self.step_num)
-        self.fixtures.modify("samples_seen", self.samples_seen)
+        self._store.alive.update(step_num=self.step_num, samples_seen=self.samples_seen)  # twice `modify`, in one call
 
     # ---- what it is made of ----------------------------------------------------------------------------------------
 

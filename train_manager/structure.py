@@ -43,7 +43,7 @@ class SameStructure:
         Raises:
             InputError: it is made of other parts.
         """
-        types = types_of_parts(batch)
+        types = (*batch, *map(type, batch.values())) if type(batch) is dict else types_of_parts(batch)
         if types == self._flat:
             return
         structure = structure_of(batch)
@@ -76,7 +76,7 @@ def types_of_parts(batch: Any) -> tuple[Any, ...]:
     """Keys and types of a batch, one level deep."""
     if isinstance(batch, dict):
         return (*batch, *map(type, batch.values()))
-    if isinstance(batch, list | tuple):
+    if isinstance(batch, (list, tuple)):  # in the path of every step
         return tuple(map(type, batch))
     return (type(batch),)
 

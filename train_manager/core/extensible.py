@@ -166,7 +166,16 @@ class Extensible:
             call = self._named_calls[function.__func__] if function.__self__ is self else NamedCall(function)  # type: ignore[attr-defined]
         except (AttributeError, KeyError):
             call = self._named_call(function)
-        result: R = call(store)
+        result: R
+        names = call.required
+        if not call.by_position or len(names) > 1:
+            result = call(store)
+        elif not names:
+            result = call.function()
+        elif names[0] in store.alive:
+            result = call.function(store.alive[names[0]])
+        else:
+            result = call(store)
         return result
 
     def _named_call(self, function: Callable[..., Any]) -> NamedCall:

@@ -100,7 +100,10 @@ class Fixtures(Mapping[str, Any]):
         ):
             self._define(name, value, None, frame)
         else:  # what it does, written out
-            scope.own(name, (frame.f_code, frame.f_lasti))
+            if scope.owned:
+                scope.owned[name] = frame.f_code, frame.f_lasti  # type: ignore[index]  # what `own` does
+            else:
+                scope.own(name, (frame.f_code, frame.f_lasti))
             store.alive[name] = value
 
     def define(self, name: str, value: Any, stage: str | None = None) -> None:
@@ -125,7 +128,10 @@ class Fixtures(Mapping[str, Any]):
         ):
             self._define(name, value, stage, frame)
         else:  # for the next stage around, written out
-            outer.own(name, (frame.f_code, frame.f_lasti))
+            if outer.owned:
+                outer.owned[name] = frame.f_code, frame.f_lasti  # type: ignore[index]
+            else:
+                outer.own(name, (frame.f_code, frame.f_lasti))
             store.alive[name] = value
 
     def modify(self, name: str, value: Any) -> None:
