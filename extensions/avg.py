@@ -17,7 +17,7 @@ class Avg(Extension):
     >>> from train_manager import Extension
     >>> from train_manager.testing import tiny_manager
     >>> show = Extension.of(post_train_step_epoch=lambda avg_loss: print(f"{avg_loss:.3f}"))
-    >>> tiny_manager(Avg("loss"), show, epochs=2).train()
+    >>> result = tiny_manager(Avg("loss"), show, epochs=2).train()
     0.704
     0.676
 

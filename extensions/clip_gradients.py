@@ -23,7 +23,7 @@ class ClipGradients(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> norms = []
     >>> show = Extension.of(post_train_step_batch=lambda grad_norm: norms.append(round(float(grad_norm), 2)))
-    >>> tiny_manager(ClipGradients(max_norm=0.1), show).train()
+    >>> result = tiny_manager(ClipGradients(max_norm=0.1), show).train()
     >>> norms
     [0.12, 0.13, 0.38]
 

@@ -23,7 +23,7 @@ class CutMix(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     >>> batches = [(torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1]))]
-    >>> tiny_manager(CutMix(num_classes=2), model=net, train_data=batches, eval_data=None).train()
+    >>> result = tiny_manager(CutMix(num_classes=2), model=net, train_data=batches, eval_data=None).train()
 
     The loss must read the fixture ``targets``, not ``batch``, which stays as it was. Evaluation is not touched.
 

@@ -20,7 +20,6 @@ class Deterministic(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> first, second = (tiny_manager(Deterministic(), seed=0, epochs=2) for _ in range(2))
     >>> result = first.train(), second.train()
-    (None, None)
     >>> first.model[0].weight.equal(second.model[0].weight)
     True
     >>> torch.are_deterministic_algorithms_enabled()

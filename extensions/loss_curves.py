@@ -32,7 +32,7 @@ class LossCurves(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> curves = LossCurves()
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     tiny_manager(curves, epochs=2, train_dir=folder).train()
+    ...     result = tiny_manager(curves, epochs=2, train_dir=folder).train()
     ...     sorted(file.name for file in pathlib.Path(folder, "plots").iterdir())
     ['loss_curves.png', 'loss_curves.svg']
     >>> curves.eval_sets["valid"]["epoch"].x

@@ -29,8 +29,8 @@ class LRSchedule(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> schedule = LRSchedule(lambda optimizer: ExponentialLR(optimizer, gamma=0.5))
     >>> rates = []
-    >>> tiny_manager(schedule, Extension.of(post_train_step_batch=lambda learning_rates: rates.append(learning_rates)),
-    ...              epochs=2).train()
+    >>> note = Extension.of(post_train_step_batch=lambda learning_rates: rates.append(learning_rates))
+    >>> result = tiny_manager(schedule, note, epochs=2).train()
     >>> rates
     [(0.5,), (0.5,), (0.5,), (0.25,), (0.25,), (0.25,)]
 

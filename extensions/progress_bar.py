@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from inspect import Parameter, Signature
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, TextIO
 
 import torch
 from tqdm import tqdm
 
+from train_manager.asking import asking_for
 from train_manager.batches import length_of
 from train_manager.core.extension import Extension
 from train_manager.core.marks import always
@@ -28,7 +28,7 @@ class ProgressBar(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> terminal = io.StringIO()
     >>> bar = ProgressBar(show=["loss", "step_num"], force=True, interval=0, file=terminal)
-    >>> tiny_manager(bar, epochs=2).train()
+    >>> result = tiny_manager(bar, epochs=2).train()
     >>> "loss=0.7" in terminal.getvalue(), "step_num=6" in terminal.getvalue()
     (True, True)
 
@@ -36,10 +36,12 @@ class ProgressBar(Extension):
 
     *Asks for:* what ``show`` names, of all that is alive at the end of ``train_step_batch``.
 
+    Beside them stands the median time of a step, in which that of hooks is not counted.
+
     *Leaves behind:* the finished bar of the epochs; after an error or Ctrl-C nothing.
 
     Args:
-        show: names of fixtures, shown in the bar of the batches.
+        show: names of fixtures, shown in the bar of the batches; of a dict, such as ``metrics``, its entries.
         force: draw the bars even where the output is no terminal.
         interval: seconds between two drawings of a bar.
         file: where to draw; None is ``sys.stderr``, as it is when a bar opens.
@@ -57,8 +59,8 @@ class ProgressBar(Extension):
         self.interval = interval
         self.file = file
         self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
-        names = [show] if isinstance(show, str) else list(show)
-        self.post_train_step_batch = asking_for(names, self._end_batch)
+        self._show = [show] if isinstance(show, str) else list(show)
+        self.post_train_step_batch = asking_for([*self._show, "train_manager"], self._end_batch)
 
     def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
         total = train_manager.epochs if train_manager.epochs > epoch_num else None  # train_epochs(n) goes beyond it
@@ -71,8 +73,10 @@ class ProgressBar(Extension):
     def pre_train_step_batch(self) -> None:
         self._begin("train_step_epoch")
 
-    def _end_batch(self, shown: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
-        self._advance("train_step_epoch", shown)
+    def _end_batch(self, asked: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
+        bar = self._bars.get("train_step_epoch")
+        if bar is not None:
+            bar.advance({name: asked[name] for name in self._show}, asked["train_manager"])
 
     @always
     def post_train_step_epoch(self, epoch_num: int) -> None:
@@ -85,14 +89,16 @@ class ProgressBar(Extension):
         self._close("train", leave=exc_value is None)
 
     def pre_eval_step_epoch(self, train_manager: TrainManager, datasource_name: str) -> None:
-        total = length_of(train_manager.eval_data[datasource_name])
+        total = length_of(train_manager.eval_data.get(datasource_name, ()))
         self._open("eval_step_epoch", f"eval {datasource_name:.30}", "batch", total=total)
 
     def pre_eval_step_batch(self) -> None:
         self._begin("eval_step_epoch")
 
     def post_eval_step_batch(self) -> None:
-        self._advance("eval_step_epoch", {})
+        bar = self._bars.get("eval_step_epoch")
+        if bar is not None:
+            bar.advance({})
 
     @always
     def post_eval_step_epoch(self) -> None:
@@ -108,10 +114,6 @@ class ProgressBar(Extension):
     def _begin(self, stage: str) -> None:
         if stage in self._bars:
             self._bars[stage].begun += 1
-
-    def _advance(self, stage: str, shown: Mapping[str, Any]) -> None:
-        if stage in self._bars:
-            self._bars[stage].advance(shown)
 
     def _close(self, stage: str, *, leave: bool = False) -> None:
         bar = self._bars.pop(stage, None)  # there is none where another hook left the stage out, or nobody looks
@@ -132,10 +134,12 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it iterates over nothing
         self._interval = interval
         self._drawn_at = time.monotonic()
 
-    def advance(self, shown: Mapping[str, Any]) -> None:
+    def advance(self, shown: Mapping[str, Any], train_manager: TrainManager | None = None) -> None:
         """Move on to what has begun, if it is time to draw again."""
         if time.monotonic() - self._drawn_at >= self._interval:
-            texts = (f"{name}={text_of(value)}" for name, value in shown.items())
+            texts = [text for name, value in shown.items() for text in texts_of(name, value)]
+            if train_manager is not None:
+                texts.append(f"{1000 * train_manager.median_step_seconds:.3g} ms/step")
             self.set_postfix_str(", ".join(texts), refresh=False)
             self.move_to(self.begun)
             self._drawn_at = time.monotonic()
@@ -145,6 +149,16 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it iterates over nothing
         if self.total is not None and done > self.total:
             self.total = None
         self.update(done - self.n)
+
+
+def texts_of(name: str, value: Any) -> list[str]:
+    """What is shown of one fixture; of a dict, such as ``metrics`` and ``losses``, each entry.
+
+    >>> texts_of("step_num", 3), texts_of("metrics", {"accuracy": .5, "error": .5})
+    (['step_num=3'], ['accuracy=0.5', 'error=0.5'])
+    """
+    entries = value.items() if isinstance(value, Mapping) else [(name, value)]
+    return [f"{key}={text_of(entry)}" for key, entry in entries]
 
 
 def text_of(value: Any) -> str:
@@ -164,14 +178,3 @@ def text_of(value: Any) -> str:
     if isinstance(value, str | Integral | None):
         return f"{value!s:.30}"
     return type(value).__name__
-
-
-def asking_for(names: Iterable[str], function: Callable[[Mapping[str, Any]], None]) -> Callable[..., None]:
-    """A hook whose parameters have these names, so that they are checked and ordered as those of any other hook."""
-
-    def hook(**values: Any) -> None:
-        function(values)
-
-    parameters = [Parameter(name, Parameter.KEYWORD_ONLY) for name in dict.fromkeys(names)]
-    hook.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    return hook

@@ -25,7 +25,7 @@ class WarmUp(Extension):
     >>> from train_manager.testing import tiny_manager
     >>> factors = []
     >>> show = Extension.of(post_train_step_batch=lambda warm_up_factor: factors.append(round(warm_up_factor, 2)))
-    >>> tiny_manager(WarmUp(steps=4, start=0.2), show, epochs=2).train()
+    >>> result = tiny_manager(WarmUp(steps=4, start=0.2), show, epochs=2).train()
     >>> factors
     [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
 

@@ -61,14 +61,16 @@ def test_steps_after_a_look_are_numbered_on() -> None:
     assert caught.value.step == 3
 
 
-def test_a_step_without_a_number_leaves_the_numbers_right() -> None:
-    """A skipped batch has none."""
+def test_steps_may_begin_anywhere_after_a_look() -> None:
+    """As those of a run do which goes on from a checkpoint."""
     losses = losses_of(1.0)
-    losses.append(torch.tensor(float("nan")), step=7)
+    losses.check()
+    losses.append(torch.tensor(1.0), step=7)
+    losses.append(torch.tensor(float("nan")), step=8)
 
     with pytest.raises(NonFiniteLoss) as caught:
         losses.check()
-    assert caught.value.step == 7
+    assert caught.value.step == 8
 
 
 def test_a_look_is_taken_when_there_are_many() -> None:

@@ -7,7 +7,6 @@ import random
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,13 @@ from train_manager import (
     StageError,
     TrainManager,
     always,
-    fixture,
     modifies,
 )
 from train_manager.testing import Recorder, tiny_manager
 
 Batch = tuple[Tensor, Tensor]
+
+
 TRAINING_STAGES = ["train_step_batch", "train_model_forward", "train_loss_forward"]
 TRAINING_STAGES += ["train_backward", "train_optimizer_step"]
 
@@ -116,7 +116,24 @@ def make_batches(n: int, size: int = 4) -> list[Batch]:
     return [(x, (x.sum(dim=1) > 1).long()) for x in inputs]
 
 
-# ---- bit for bit -----------------------------------------------------------------------------------------------
+class Own(TrainManager):
+    """Notes which of its methods were called."""
+
+    def __init__(self, **options: Any) -> None:
+        self.called: list[str] = []
+        given = {"model": nn.Linear(2, 2), "loss": F.cross_entropy, "optimizer": SGD, "train_data": make_batches(1)}
+        super().__init__(**{**given, **options})
+
+
+def stop_at(hook: str, at: str = "step", when: Callable[[TrainManager], bool] = lambda tm: True) -> Extension:
+    def stop(train_manager: TrainManager) -> None:
+        if when(train_manager):
+            train_manager.stop("enough", at=at)
+
+    return At(hook, stop)
+
+
+# ---- bit for bit ------------------------------------------------------------------------------------------------
 
 
 def make_model(dropout: float) -> nn.Module:
@@ -153,12 +170,22 @@ def warm_up(optimizer: Optimizer) -> LRScheduler:
 
 
 OPTIMIZERS = pytest.mark.parametrize("optimizer", [sgd, adamw])
+
+
 DATA = pytest.mark.parametrize(
     "data", [lambda: make_batches(5), shuffled, Augmented], ids=["list", "shuffled", "drawn"]
 )
+
+
 SCHEDULES = pytest.mark.parametrize("schedule", [None, warm_up], ids=["constant", "schedule"])
+
+
 DROPOUTS = pytest.mark.parametrize("dropout", [0.0, 0.5])
+
+
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
 MakeSchedule = Callable[[Optimizer], LRScheduler] | None
 
 
@@ -242,143 +269,7 @@ def test_epochs_in_several_runs_are_those_of_one_run() -> None:
     assert torch.equal(weights(in_turn.model), weights(at_once.model))
 
 
-# ---- counters --------------------------------------------------------------------------------------------------
-
-
-def test_counters_have_moved_in_the_post_hooks_of_the_stage_that_they_count() -> None:
-    steps = Values("post_train_step_batch", "step_num")
-    updates = Values("post_train_optimizer_step", "update_num")
-    epochs = Values("post_train_step_epoch", "epoch_num")
-    tiny_manager(steps, updates, epochs, epochs=2).train()
-
-    assert (steps.seen, updates.seen, epochs.seen) == ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6], [1, 2])
-
-
-def test_counters_say_what_is_completed_before_that() -> None:
-    steps = Values("pre_train_step_batch", "step_num")
-    updates = Values("pre_train_optimizer_step", "update_num")
-    epochs = Values("pre_train_step_epoch", "epoch_num")
-    tiny_manager(steps, updates, epochs, epochs=2).train()
-
-    assert (steps.seen, updates.seen, epochs.seen) == ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1])
-
-
-def test_the_attributes_are_the_fixtures() -> None:
-    counters = Values("post_train_step_batch", "epoch_num", "step_num", "update_num")
-    tm = tiny_manager(counters, epochs=2)
-    tm.train()
-
-    assert (tm.epoch_num, tm.step_num, tm.update_num) == (2, 6, 6)
-    assert counters.seen[-1] == (1, 6, 6)
-
-
-def test_evaluations_know_how_many_epochs_are_done() -> None:
-    evals = Values("pre_eval", "epoch_num")
-    tiny_manager(evals, epochs=2).train()
-
-    assert evals.seen == [0, 1, 2]
-
-
-def test_a_skipped_batch_is_not_counted() -> None:
-    tm = tiny_manager(At("post_train_model_forward", lambda step_num: skip_batch() if step_num == 1 else None))
-    tm.train()
-
-    assert (tm.epoch_num, tm.step_num, tm.update_num) == (1, 1, 1)
-
-
-def test_an_update_that_is_skipped_is_not_counted_but_its_step_is() -> None:
-    tm = tiny_manager(At("pre_train_optimizer_step", lambda step_num: skip_stage() if step_num % 2 == 0 else None))
-    tm.train()
-
-    assert (tm.step_num, tm.update_num) == (3, 1)
-
-
-def test_a_second_train_trains_nothing_more_and_warns() -> None:
-    tm = tiny_manager(epochs=2)
-    tm.train()
-    before = weights(tm.model)
-    message = r"train\(\) has nothing to do: 2 of 2 epochs are done \(raise `epochs`, or call train_epochs\(n\)\)"
-    with pytest.warns(UserWarning, match=message) as caught:
-        tm.train()
-
-    assert torch.equal(weights(tm.model), before)
-    assert caught[0].filename == __file__
-
-
-def test_train_goes_on_to_epochs_once_they_are_raised() -> None:
-    tm = tiny_manager(epochs=1)
-    tm.train()
-    tm.epochs = 3
-    tm.train()
-
-    assert (tm.epoch_num, tm.step_num) == (3, 9)
-
-
-def test_train_epochs_adds() -> None:
-    tm = tiny_manager(epochs=1)
-    tm.train_epochs(2)
-    tm.train_epochs(1)
-
-    assert tm.epoch_num == 3
-
-
-def test_train_epochs_adds_to_what_a_checkpoint_has_brought() -> None:
-    def load(train_manager: TrainManager) -> None:
-        train_manager.epoch_num = 5
-
-    tm = tiny_manager(At("pre_load_checkpoint", load))
-    tm.train_epochs(2)
-
-    assert tm.epoch_num == 7
-
-
-def test_the_counters_of_a_checkpoint_are_the_fixtures_after_it() -> None:
-    def load(train_manager: TrainManager) -> None:
-        train_manager.epoch_num, train_manager.step_num, train_manager.update_num = 5, 15, 14
-
-    counters = Values("pre_train", "epoch_num", "step_num", "update_num")
-    tiny_manager(At("pre_load_checkpoint", load), counters, epochs=6).train()
-
-    assert counters.seen == [(5, 15, 14)]
-
-
-def test_no_epochs_only_evaluate() -> None:
-    recorder = Recorder()
-    tm = tiny_manager(recorder)
-    tm.train_epochs(0)
-
-    assert ("eval" in recorder.stages, "train_step_epoch" in recorder.stages) == (True, False)
-
-
-def test_a_run_that_is_held_open_is_joined() -> None:
-    recorder = Recorder()
-    tm = tiny_manager(recorder)
-    with tm.run():
-        tm.train()
-        tm.eval()
-        tm.train_epochs(1)
-
-    assert (recorder.stages.count("run"), recorder.stages.count("train")) == (1, 2)
-
-
-def test_a_run_within_a_run_joins_it() -> None:
-    recorder = Recorder()
-    tm = tiny_manager(recorder)
-    with tm.run(), tm.run():
-        assert tm.fixtures.path == ("run",)
-    assert recorder.stages == ["run", "load_checkpoint"]
-
-
-def test_a_run_of_its_own_is_opened_for_each_otherwise() -> None:
-    recorder = Recorder()
-    tm = tiny_manager(recorder)
-    tm.train()
-    tm.eval()
-
-    assert recorder.stages.count("run") == 2
-
-
-# ---- data cut into epochs, and the last batch ----------------------------------------------------------------------
+# ---- data cut into epochs, and the last batch -------------------------------------------------------------------
 
 
 def endless() -> Iterator[Batch]:
@@ -487,75 +378,7 @@ def test_no_batch_is_made_ahead_of_its_turn_where_the_length_is_known() -> None:
     assert made == [1, 2, 3, 4]
 
 
-# ---- the loss --------------------------------------------------------------------------------------------------
-
-
-def final_loss(**options: Any) -> float:
-    tm = tiny_manager(seed=0, **options)
-    tm.train()
-    return tm.eval()["valid"]["loss"]
-
-
-def by_names(targets: Tensor, batch: Batch, prediction: Tensor, scale: float = 1.0) -> Tensor:
-    return F.cross_entropy(prediction, targets) * scale + 0 * batch[0].sum()
-
-
-def test_a_loss_gets_the_fixtures_that_it_names_in_any_order() -> None:
-    assert final_loss(loss=by_names) == final_loss(loss=F.cross_entropy)
-
-
-def test_a_loss_module_is_called_as_pytorchs_are() -> None:
-    assert final_loss(loss=nn.CrossEntropyLoss()) == final_loss(loss=F.cross_entropy)
-
-
-def test_a_loss_module_whose_forward_names_the_prediction_gets_fixtures() -> None:
-    class Loss(nn.Module):
-        def forward(self, targets: Tensor, prediction: Tensor) -> Tensor:
-            return F.cross_entropy(prediction, targets)
-
-    assert final_loss(loss=Loss()) == final_loss(loss=F.cross_entropy)
-
-
-def test_a_loss_written_in_c_is_called_as_pytorchs_are() -> None:
-    x, ones = torch.ones(3, 2), torch.ones(3)
-    tm = tiny_manager(model=nn.Sequential(nn.Linear(2, 1), nn.Flatten(0)), loss=torch.dot, eval_data=[(x, ones)])
-
-    assert tm.eval()["eval"]["loss"] == pytest.approx(tm.model(x).sum().item())
-
-
-def test_a_loss_that_names_what_is_not_there_gets_the_near_match() -> None:
-    def loss(prediction: Tensor, target: Tensor) -> Tensor:
-        return prediction.sum()
-
-    tm = tiny_manager(loss=loss)
-    with pytest.raises(FixtureNotFound) as caught:
-        tm.train()
-
-    assert str(caught.value).startswith(
-        "loss test_a_loss_that_names_what_is_not_there_gets_the_near_match.<locals>.loss "
-        "wants 'target', which no open stage provides\n"
-    )
-    assert str(caught.value).endswith("\n  did you mean 'targets'?")
-
-
-@pytest.mark.parametrize("later", [F.cross_entropy, by_names, nn.CrossEntropyLoss()])
-def test_a_loss_that_is_put_in_later_is_the_one_that_is_called(later: Any) -> None:
-    tm = tiny_manager(seed=0, loss=lambda prediction: prediction.sum())
-    tm.loss = later
-    tm.train()
-
-    assert tm.eval()["valid"]["loss"] == final_loss(loss=F.cross_entropy)
-
-
-def test_no_loss_is_needed_where_loss_forward_is_overridden() -> None:
-    class Own(TrainManager):
-        def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
-            return F.cross_entropy(prediction, targets)
-
-    tm = Own(model=nn.Linear(2, 2), optimizer=SGD, train_data=make_batches(2))
-    tm.train()
-
-    assert tm.step_num == 2
+# ---- the loss ---------------------------------------------------------------------------------------------------
 
 
 def test_the_backward_loss_is_the_loss_until_a_hook_changes_it() -> None:
@@ -583,169 +406,7 @@ def at_rate(rate: float) -> MakeOptimizer:
     return lambda parameters: SGD(parameters, lr=rate)
 
 
-# ---- what can be overridden --------------------------------------------------------------------------------------
-
-
-class Own(TrainManager):
-    """Notes which of its methods were called."""
-
-    def __init__(self, **options: Any) -> None:
-        self.called: list[str] = []
-        given = {"model": nn.Linear(2, 2), "loss": F.cross_entropy, "optimizer": SGD, "train_data": make_batches(1)}
-        super().__init__(**{**given, **options})
-
-
-def test_the_common_forward_methods_serve_training_and_evaluation() -> None:
-    class Common(Own):
-        def model_forward(self, inputs: Tensor) -> Tensor:
-            self.called.append(self.fixtures["stage"].name)
-            return self.model(inputs)  # type: ignore[no-any-return]
-
-        def loss_forward(self, prediction: Tensor) -> Tensor:
-            self.called.append(self.fixtures["stage"].name)
-            return prediction.sum()
-
-    tm = Common(eval_data=make_batches(1))
-    tm.eval()
-    tm.train_epochs(1)
-
-    assert tm.called[:4] == ["eval_model_forward", "eval_loss_forward"] * 2
-    assert tm.called[4:6] == ["train_model_forward", "train_loss_forward"]
-
-
-def test_the_training_forms_are_for_training_only() -> None:
-    class Special(Own):
-        def train_model_forward(self, inputs: Tensor) -> Tensor:
-            self.called.append("train_model_forward")
-            return self.model(inputs)  # type: ignore[no-any-return]
-
-        def train_loss_forward(self, prediction: Tensor) -> Tensor:
-            self.called.append("train_loss_forward")
-            return prediction.sum()
-
-    tm = Special(eval_data=make_batches(1))
-    tm.train()
-
-    assert tm.called == ["train_model_forward", "train_loss_forward"]
-
-
-def test_the_evaluation_forms_are_for_evaluation_only() -> None:
-    class Special(Own):
-        def eval_model_forward(self, inputs: Tensor) -> Tensor:
-            self.called.append("eval_model_forward")
-            return self.model(inputs)  # type: ignore[no-any-return]
-
-        def eval_loss_forward(self, prediction: Tensor) -> Tensor:
-            self.called.append("eval_loss_forward")
-            return torch.tensor(7.0)
-
-    tm = Special(eval_data=make_batches(1))
-    tm.train()
-
-    assert tm.called == ["eval_model_forward", "eval_loss_forward"] * 2
-    assert tm.eval() == {"eval": {"loss": 7.0}}
-
-
-def test_a_batch_of_another_form_is_unpacked_by_ones_own_method() -> None:
-    class Dicts(Own):
-        def unpack_batch(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-            return batch["x"], batch["y"]
-
-    tm = Dicts(train_data=[{"x": x, "y": y} for x, y in make_batches(3)])
-    tm.train()
-
-    assert tm.step_num == 3
-
-
-def test_other_parts_of_a_batch_are_fixtures_of_their_own() -> None:
-    class Masked(Own):
-        def unpack_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-            return batch[0], batch[1]
-
-        @fixture("train_step_batch")
-        def mask(self, batch: tuple[Tensor, ...]) -> Tensor:
-            return batch[2]
-
-        def train_model_forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
-            self.called.append(f"mask of {len(mask)}")
-            return self.model(inputs) * mask  # type: ignore[no-any-return]
-
-    tm = Masked(train_data=[(x, y, torch.ones(4, 1)) for x, y in make_batches(2)])
-    tm.train()
-
-    assert tm.called == ["mask of 4"] * 2
-
-
-def test_a_part_of_a_batch_with_another_name_is_refused() -> None:
-    class Pixels(Own):
-        def unpack_batch(self, batch: Batch) -> dict[str, Tensor]:
-            return {"inputs": batch[0], "pixels": batch[0]}
-
-    with pytest.raises(InputError) as caught:
-        Pixels().train()
-
-    assert str(caught.value) == (
-        "unpack_batch returned 'pixels' beside inputs and targets\n"
-        '  write a fixture of its own: @fixture("train_step_batch") def pixels(self, batch): ...'
-    )
-
-
-def test_a_batch_that_is_no_pair_is_the_inputs() -> None:
-    def loss(prediction: Tensor, inputs: Tensor) -> Tensor:
-        return F.mse_loss(prediction, inputs)
-
-    tm = Own(loss=loss, train_data=[x for x, _ in make_batches(3)])
-    tm.train()
-
-    assert tm.step_num == 3
-
-
-def test_ones_own_batch_size_is_the_weight_in_the_mean() -> None:
-    class Masked(Own):
-        def get_true_batch_size(self, targets: Tensor) -> int:
-            return int(targets[0])
-
-        def loss_forward(self, targets: Tensor) -> Tensor:
-            return targets[0].float()
-
-    tm = Masked(eval_data=[(torch.zeros(2, 2), torch.tensor([n, 0])) for n in (1, 3)])
-
-    assert tm.eval() == {"eval": {"loss": (1 * 1 + 3 * 3) / 4}}
-
-
-def test_parameters_are_initialised_once_by_fixture_names() -> None:
-    class Xavier(Own):
-        def initialize_params(self, epoch_num: int, train_manager: TrainManager) -> None:
-            self.called.append(f"epoch {epoch_num}")
-            nn.init.xavier_uniform_(self.model.weight, generator=torch.Generator().manual_seed(5))
-
-    tm = Xavier(epochs=1)
-    tm.train_epochs(0)
-    expected = nn.init.xavier_uniform_(torch.empty(2, 2), generator=torch.Generator().manual_seed(5))
-    assert torch.equal(tm.model.weight, expected)
-
-    tm.train()
-    assert tm.called == ["epoch 0"]
-
-
-def test_forward_methods_can_be_called_again_by_a_hook() -> None:
-    """As sharpness-aware minimisation does: they open no stages."""
-    losses: list[tuple[float, float]] = []
-
-    def again(train_manager: TrainManager, fixtures: Any, loss: Tensor) -> None:
-        prediction = train_manager.call_by_name(train_manager.train_model_forward)
-        fixtures.modify("prediction", prediction)
-        second = train_manager.call_by_name(train_manager.train_loss_forward)
-        assert second is not None
-        losses.append((loss.item(), second.item()))
-
-    tiny_manager(At("post_train_backward", again)).train()
-
-    assert len(losses) == 3
-    assert all(first == second for first, second in losses)
-
-
-# ---- what hooks can do to a step ---------------------------------------------------------------------------------
+# ---- what hooks can do to a step --------------------------------------------------------------------------------
 
 
 def test_what_a_hook_makes_of_the_batch_is_what_is_trained_on() -> None:
@@ -862,7 +523,7 @@ def test_gradients_gather_where_the_update_is_left_out() -> None:
     torch.testing.assert_close(weights(gathered.model), weights(at_once.model))
 
 
-# ---- skipping ----------------------------------------------------------------------------------------------------
+# ---- skipping ---------------------------------------------------------------------------------------------------
 
 
 class SkipAndNote(Extension):
@@ -1035,127 +696,7 @@ def test_a_wish_to_skip_a_batch_in_evaluation_comes_out() -> None:
         tiny_manager(At("pre_eval_step_batch", skip_batch)).eval()
 
 
-# ---- stopping ----------------------------------------------------------------------------------------------------
-
-
-def stop_at(hook: str, at: str = "step", when: Callable[[TrainManager], bool] = lambda tm: True) -> Extension:
-    def stop(train_manager: TrainManager) -> None:
-        if when(train_manager):
-            train_manager.stop("enough", at=at)
-
-    return At(hook, stop)
-
-
-@pytest.mark.parametrize("hook", ["pre_train_step_batch", "post_train_backward", "post_train_step_batch"])
-def test_stop_ends_the_run_after_this_step(hook: str) -> None:
-    recorder = Recorder()
-    tm = tiny_manager(stop_at(hook), recorder, epochs=2)
-    tm.train()
-
-    assert (tm.step_num, tm.epoch_num, tm.stop_reason) == (1, 0, "enough")
-    assert recorder.hooks[-3:] == ["post_train_step_epoch", "post_train", "post_run"]
-
-
-def in_the_last_step(tm: TrainManager) -> bool:
-    return tm.step_num == 3
-
-
-@pytest.mark.parametrize("hook", ["post_train_step_batch", "post_train_step_epoch"])
-def test_an_epoch_that_a_stop_ended_with_its_last_batch_counts_and_is_evaluated(hook: str) -> None:
-    recorder = Recorder()
-    tm = tiny_manager(stop_at(hook, when=in_the_last_step), recorder, lr_schedule=warm_up, epochs=3)
-    tm.train()
-
-    assert (tm.step_num, tm.epoch_num, tm.lr_schedule.last_epoch) == (3, 1, 1)
-    assert recorder.hooks[-3:] == ["post_eval", "post_train", "post_run"]
-    assert recorder.stages.count("eval") == 2
-
-
-def test_an_epoch_that_a_stop_cut_short_is_not_evaluated() -> None:
-    recorder = Recorder()
-    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 2), recorder)
-    tm.train()
-
-    assert (tm.step_num, tm.epoch_num, recorder.stages.count("eval")) == (2, 0, 1)
-
-
-def test_training_again_in_a_run_that_was_stopped_warns() -> None:
-    tm = tiny_manager(stop_at("post_train_step_batch"))
-    with tm.run():
-        tm.train()
-        with pytest.warns(UserWarning, match=r"this run was stopped \(enough\), so nothing more is trained") as caught:
-            tm.train()
-
-    assert tm.step_num == 1
-    assert caught[0].filename == __file__
-
-
-@pytest.mark.parametrize("hook", ["pre_train_step_epoch", "pre_train_step_batch", "post_train_step_epoch"])
-def test_stop_at_an_epoch_ends_the_run_after_this_epoch(hook: str) -> None:
-    recorder = Recorder()
-    tm = tiny_manager(stop_at(hook, at="epoch"), recorder, epochs=3)
-    tm.train()
-
-    assert (tm.step_num, tm.epoch_num, recorder.stages.count("eval")) == (3, 1, 2)
-
-
-@pytest.mark.parametrize("hook", ["pre_run", "pre_load_checkpoint", "pre_train", "pre_eval", "post_eval"])
-@pytest.mark.parametrize("at", ["step", "epoch"])
-def test_stop_before_the_first_step_trains_nothing(hook: str, at: str) -> None:
-    tm = tiny_manager(stop_at(hook, at=at), epochs=2)
-    tm.train()
-
-    assert (tm.step_num, tm.stop_reason) == (0, "enough")
-
-
-def test_stop_in_an_evaluation_between_two_steps_trains_no_further_step() -> None:
-    tm = tiny_manager(
-        At("post_train_step_batch", lambda train_manager: train_manager.eval_soon()),
-        stop_at("post_eval", when=lambda tm: tm.step_num == 1),
-    )
-    tm.train()
-
-    assert tm.step_num == 1
-
-
-def test_stop_in_the_last_evaluation_of_an_epoch_ends_the_run() -> None:
-    tm = tiny_manager(stop_at("post_eval", when=lambda tm: tm.epoch_num == 2), epochs=5)
-    tm.train()
-
-    assert tm.epoch_num == 2
-
-
-def test_stop_at_a_step_goes_before_stop_at_an_epoch() -> None:
-    tm = tiny_manager(stop_at("pre_train_step_batch"), stop_at("post_train_step_batch", at="epoch"))
-    tm.train()
-
-    assert tm.step_num == 1
-
-
-def test_a_stopped_manager_can_train_again() -> None:
-    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 1))
-    tm.train()
-    tm.train()
-
-    assert (tm.epoch_num, tm.step_num, tm.stop_reason) == (1, 4, None)
-
-
-def test_stop_is_refused_where_no_run_is_open() -> None:
-    with pytest.raises(StageError) as caught:
-        tiny_manager().stop("enough")
-
-    assert str(caught.value) == "stop() was called, but no run is open\n  open stages  none"
-
-
-def test_stop_at_something_else_is_refused() -> None:
-    tm = tiny_manager()
-    with tm.run(), pytest.raises(InputError) as caught:
-        tm.stop("enough", at="batch")
-
-    assert str(caught.value) == "at is 'batch'\n  give one of 'step', 'epoch'"
-
-
-# ---- evaluation --------------------------------------------------------------------------------------------------
+# ---- evaluation -------------------------------------------------------------------------------------------------
 
 
 def test_means_are_over_examples_not_over_batches() -> None:
@@ -1291,7 +832,7 @@ def test_evaluation_in_a_run_between_trainings_is_allowed() -> None:
         assert list(tm.eval()) == ["valid"]
 
 
-# ---- modes -------------------------------------------------------------------------------------------------------
+# ---- modes ------------------------------------------------------------------------------------------------------
 
 
 def frozen_model() -> nn.Sequential:
@@ -1396,110 +937,7 @@ def test_mode_is_for_a_with_block() -> None:
     assert tm.model.training
 
 
-# ---- random states -----------------------------------------------------------------------------------------------
-
-
-def draw() -> tuple[float, float, float]:
-    return random.random(), float(np.random.rand()), float(torch.rand(()))
-
-
-def test_a_seed_seeds_as_the_first_run_opens() -> None:
-    drawn: list[object] = []
-    for _ in range(2):
-        draw()
-        tiny_manager(At("pre_run", lambda: drawn.append(draw())), seed=5, eval_data=None).train()
-
-    assert drawn[0] == drawn[1]
-
-
-def test_a_seed_seeds_once() -> None:
-    drawn: list[object] = []
-    tm = tiny_manager(At("pre_run", lambda: drawn.append(draw())), seed=5, epochs=2)
-    tm.train_epochs(1)
-    tm.train_epochs(1)
-
-    assert drawn[0] != drawn[1]
-
-
-def test_making_a_manager_with_a_seed_draws_and_seeds_nothing() -> None:
-    random.seed(1)
-    expected = random.getstate()
-    tiny_manager(seed=5)
-
-    assert random.getstate() == expected
-
-
-def test_without_a_seed_the_random_states_are_not_touched() -> None:
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    expected = draw()
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    tiny_manager().train()
-
-    assert draw() == expected
-
-
-def test_evaluation_leaves_the_random_states_as_it_found_them() -> None:
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    expected = draw()
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    tiny_manager(At("pre_eval_step_batch", lambda: (draw(), None)[1]), eval_data=shuffled()).eval()
-
-    assert draw() == expected
-
-
-# ---- the folder --------------------------------------------------------------------------------------------------
-
-
-class Writer(Extension):
-    def post_run(self, train_dir: Path) -> None:
-        (train_dir / "done").touch()
-
-
-def test_the_folder_is_made_when_a_run_opens(tmp_path: Path) -> None:
-    tm = tiny_manager(Writer(), train_dir=tmp_path / "runs" / "first")
-    assert not (tmp_path / "runs").exists()
-
-    tm.train()
-    assert (tmp_path / "runs" / "first" / "done").exists()
-
-
-def test_a_folder_may_be_given_as_text(tmp_path: Path) -> None:
-    assert tiny_manager(train_dir=str(tmp_path)).train_dir == tmp_path
-
-
-def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    tiny_manager().train()
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_folder_there_is_no_such_fixture() -> None:
-    tm = tiny_manager()
-    with tm.run():
-        assert "train_dir" not in tm.fixtures
-
-
-def test_an_extension_that_needs_a_folder_is_refused_by_name() -> None:
-    tm = tiny_manager(Writer())
-    with pytest.raises(InputError) as caught:
-        tm.train()
-
-    first, asked_at, cure = str(caught.value).splitlines()
-    assert first == "Writer.post_run (extension 'writer') needs a train_dir, and there is none"
-    assert asked_at.startswith("  asked at     tests/test_manager.py:")
-    assert cure == '  pass train_dir="runs/first", or leave that extension out'
-
-
-def test_an_extension_that_can_do_without_a_folder_is_not_refused() -> None:
-    class Optional(Extension):
-        def post_run(self, train_dir: Path | None = None) -> None:
-            assert train_dir is None
-
-    tiny_manager(Optional()).train()
-
-
-# ---- bad input ---------------------------------------------------------------------------------------------------
+# ---- bad input --------------------------------------------------------------------------------------------------
 
 
 def rejected(**options: Any) -> str:
@@ -1729,21 +1167,6 @@ def test_a_batch_without_tensors_is_refused() -> None:
     )
 
 
-def test_a_batch_that_is_unpacked_into_one_tensor_is_refused() -> None:
-    class OnlyInputs(Own):
-        def unpack_batch(self, batch: Batch) -> Any:
-            return batch[0]
-
-    tm = OnlyInputs()
-    with pytest.raises(InputError) as caught:
-        tm.train()
-
-    assert tm.fixtures.path == ()
-    assert str(caught.value) == (
-        'unpack_batch returned a Tensor\n  return (inputs, targets), or a dict: {"inputs": ...}'
-    )
-
-
 def test_a_batch_without_targets_is_refused_where_the_loss_wants_some() -> None:
     assert refused_run(train_data=[x for x, _ in make_batches(2)], eval_data=None) == (
         "the loss wants targets, and a batch (Tensor) has none: it is no pair\n"
@@ -1751,7 +1174,7 @@ def test_a_batch_without_targets_is_refused_where_the_loss_wants_some() -> None:
     )
 
 
-# ---- losses that are not finite ----------------------------------------------------------------------------------
+# ---- losses that are not finite ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", ["nan", "inf"])
@@ -1821,7 +1244,7 @@ def test_a_read_on_the_host_would_be_seen() -> None:
     assert ("run", "train", "train_step_epoch", "train_step_batch") in reads.stages
 
 
-# ---- nothing is left behind ----------------------------------------------------------------------------------------
+# ---- nothing is left behind -------------------------------------------------------------------------------------
 
 
 def test_an_error_leaves_a_manager_that_trains_as_a_new_one() -> None:
@@ -1964,7 +1387,7 @@ def test_training_warns_of_nothing() -> None:
         tiny_manager(lr_schedule=warm_up, epochs=2).train()
 
 
-# ---- the rest ----------------------------------------------------------------------------------------------------
+# ---- the rest ---------------------------------------------------------------------------------------------------
 
 
 def test_the_schedule_is_stepped_after_each_epoch() -> None:
@@ -2023,35 +1446,6 @@ def test_nothing_in_the_loop_is_hidden_from_the_check() -> None:
     assert tiny_manager().check() == []
 
 
-def test_an_extension_can_be_added_between_two_epochs() -> None:
-    recorder = Recorder()
-    tm = tiny_manager(epochs=2)
-    tm.train_epochs(1)
-    tm.add_extension(recorder)
-    tm.train_epochs(1)
-
-    assert recorder.stages.count("train_step_epoch") == 1
-
-
-def test_a_checkpoint_is_not_loaded_until_a_hook_says_so() -> None:
-    loaded = Values("post_run", "epoch_num")
-    states: list[Any] = []
-
-    class Loader(Extension):
-        def pre_load_checkpoint(self, fixtures: Any, checkpoint_loaded: object) -> None:
-            states.append(checkpoint_loaded)
-            fixtures.modify("checkpoint_loaded", "a/path")
-
-        def post_load_checkpoint(self, checkpoint_loaded: object) -> None:
-            states.append(checkpoint_loaded)
-
-    tm = tiny_manager(Loader(), loaded)
-    tm.train()
-    tm.eval()
-
-    assert states == [False, "a/path"] * 2
-
-
 def test_all_arguments_are_keywords() -> None:
     with pytest.raises(TypeError, match="positional"):
         TrainManager(nn.Linear(1, 1))  # type: ignore[call-arg]
@@ -2085,52 +1479,3 @@ def test_a_loss_that_a_hook_made_a_number_is_refused_before_backward(name: str) 
     with pytest.raises(InputError) as error:
         tiny_manager(At(stage, modifies(name)(lambda: 0.5))).train()
     assert str(error.value) == f"{name} is a float, not a tensor: the hook that modified it must return a tensor"
-
-
-def test_a_batch_size_that_is_none_is_refused_before_the_step() -> None:
-    class Sized(TrainManager):
-        def get_true_batch_size(self) -> int:
-            return 0
-
-    tm = Sized(model=nn.Linear(1, 1), loss=F.mse_loss, optimizer=AdamW, train_data=[(torch.ones(2, 1),) * 2])
-    with pytest.raises(InputError, match=r"get_true_batch_size returned 0"):
-        tm.train()
-    assert tm.step_num == 0
-
-
-def test_a_mistake_in_an_extension_that_is_added_during_a_run_says_when_it_was_found() -> None:
-    tm = tiny_manager()
-    with tm.run(), pytest.raises(CheckError) as error:
-        tm.add_extension(post_train_stp_batch=lambda: None)
-    first = str(error.value).splitlines()[0]
-    assert first.endswith(", found as an extension was added or removed")
-
-
-def test_a_train_dir_that_is_a_file_is_refused_as_the_run_opens(tmp_path: Path) -> None:
-    tm = tiny_manager()
-    tm.train_dir = tmp_path / "file"
-    tm.train_dir.touch()
-    with pytest.raises(InputError, match="where a file is in the way"):
-        tm.train()
-
-
-def test_a_run_that_is_held_open_has_room_for_stages_of_ones_own() -> None:
-    seen: list[int] = []
-    tm = tiny_manager(Extension.of(post_gan=lambda epoch_num: seen.append(epoch_num)))
-    with tm.run():
-        tm.train_epochs(1)
-        with tm.staged("gan"):
-            pass
-    assert seen == [1]
-
-
-def test_a_misspelt_stage_is_found_when_a_run_is_held_open_too() -> None:
-    tm = tiny_manager(Extension.of(post_train_step_bach=lambda: None))
-    with pytest.raises(CheckError, match="did you mean 'train_step_batch'"), tm.run():
-        pass
-
-
-def test_a_hook_of_no_stage_at_all_is_told_when_a_held_run_ends() -> None:
-    tm = tiny_manager(Extension.of(post_gan=lambda: None))
-    with pytest.warns(UserWarning, match=r"Hooks\.post_gan .* never ran: no stage 'gan' has opened"), tm.run():
-        pass

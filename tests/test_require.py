@@ -419,7 +419,7 @@ def test_a_batch_size_may_be_a_whole_number_of_another_kind(value: Any) -> None:
 
 
 def test_a_loss_that_a_hook_made_a_number_is_refused() -> None:
-    assert refusal(lambda: require.still_tensor(0.5, "backward_loss")) == (
+    assert str(require.no_tensor(0.5, "backward_loss")) == (
         "backward_loss is a float, not a tensor: the hook that modified it must return a tensor"
     )
 

@@ -103,6 +103,7 @@ def test_the_tree_of_the_readme_is_that_of_explain() -> None:
 
 
 def test_the_manager_opens_no_stage_that_is_not_on_the_map() -> None:
-    source = Path(__file__).parents[1].joinpath("train_manager/manager.py").read_text(encoding="utf-8")
+    folder = Path(__file__).parents[1] / "train_manager"
+    source = "".join((folder / file).read_text(encoding="utf-8") for file in ("running.py", "manager.py"))
 
     assert set(re.findall(r'self\.staged\("(\w+)"', source)) == {path[-1] for path in parsed(MAP)}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import final
 
-import torch
 from torch import Tensor
 
 from train_manager.errors import NonFiniteLoss
-from train_manager.held import HeldScalars
+from train_manager.held import HeldScalars, must_be_copied, read
 
 
 @final
@@ -20,12 +19,14 @@ class FiniteLosses:
         self._epoch = epoch
         self._losses: list[Tensor] = []
         self._first_step = 0
+        self._copies = True
 
     def append(self, loss: Tensor, step: int) -> None:
         """Take in the loss of a step, counted from 1; the steps follow each other."""
         if not self._losses:
             self._first_step = step
-        self._losses.append(loss.detach().clone())  # what HeldScalars does, in the path of every step
+            self._copies = must_be_copied(loss)
+        self._losses.append(loss.detach().clone() if self._copies else loss.detach())
         if len(self._losses) >= HeldScalars.limit:
             self.check()
 
@@ -36,7 +37,7 @@ class FiniteLosses:
             NonFiniteLoss: naming the first step whose loss was nan or infinite.
         """
         held, self._losses = self._losses, []
-        losses: list[float] = torch.stack(held).tolist() if held else []
+        losses = read(held)
         broken = [(step, loss) for step, loss in enumerate(losses, start=self._first_step) if not math.isfinite(loss)]
         if broken:
             step, loss = broken[0]

@@ -13,6 +13,33 @@ from typing import final
 import torch
 from torch import Tensor
 
+from train_manager.errors import InputError
+
+
+def must_be_copied(value: Tensor) -> bool:
+    """Whether the next scalar may be written into the same memory, so that one that is kept must be copied.
+
+    So it is on a GPU, where CUDA graphs do that, and for what was itself written into memory that was there before.
+    Elsewhere the copy would be most of the cost of keeping it; ``read`` sees if it should have been made.
+    """
+    return not value.is_cpu or value.is_inference() or value._version > 0 or value._is_view()
+
+
+def read(held: list[Tensor]) -> list[float]:
+    """The numbers of kept scalars, in one copy to the host.
+
+    Raises:
+        InputError: one was changed in place after it was kept, and is lost.
+    """
+    if any(value._version for value in held if value.is_cpu and not value.is_inference()):
+        raise InputError(
+            "a scalar that was kept to be read later, such as the loss of a step, was changed in place since",
+            name="loss",
+            cure="make a new one instead: loss = loss * 2, not loss.mul_(2)",
+        )
+    numbers: list[float] = torch.stack(held).tolist() if held else []
+    return numbers
+
 
 @final
 class HeldScalars:
@@ -31,6 +58,7 @@ class HeldScalars:
 
     def __init__(self) -> None:
         self._held: list[Tensor] = []
+        self._copies = True
 
     def __len__(self) -> int:
         return len(self._held)
@@ -38,9 +66,12 @@ class HeldScalars:
     def append(self, value: Tensor) -> None:
         """Keep a scalar, without its graph and without waiting for it.
 
-        It is copied: the caller may write the next one into the same memory, as CUDA graphs do.
+        Raises:
+            InputError: in ``take``, if it was changed in place in the meantime.
         """
-        self._held.append(value.detach().clone())
+        if not self._held:
+            self._copies = must_be_copied(value)
+        self._held.append(value.detach().clone() if self._copies else value.detach())
 
     @property
     def is_full(self) -> bool:
@@ -50,7 +81,7 @@ class HeldScalars:
     def take(self) -> list[float]:
         """All values, oldest first, in one copy; nothing is held afterwards."""
         held, self._held = self._held, []
-        return torch.stack(held).tolist() if held else []
+        return read(held)
 
 
 @final

@@ -304,14 +304,16 @@ class TrainManager(Forwarding):
             else:
                 self._train_model_forward()
                 self._train_loss_forward()
-                self.fixtures["backward_loss"] = require.still_tensor(self.fixtures["loss"], "loss")
+                self.fixtures["backward_loss"] = loss = self.fixtures["loss"]
+                if not isinstance(loss, Tensor):
+                    raise require.no_tensor(loss, "loss")
                 self._train_backward()
                 self._train_optimizer_step()
-            loss: Tensor = self.fixtures["loss"]
+            loss = self.fixtures["loss"]
             self._losses.append(loss, self.step_num + 1)
             self._count_step(self.fixtures["true_batch_size"])
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
-        return loss
+        return cast(Tensor, loss)
 
     @skippable("train_model_forward")
     def _train_model_forward(self) -> None:

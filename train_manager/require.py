@@ -373,13 +373,6 @@ def training_loss(value: Tensor) -> Tensor:
     return value
 
 
-def still_tensor(value: Any, name: str) -> Tensor:
-    """A loss that hooks have left a tensor."""
-    if not isinstance(value, Tensor):
-        raise no_tensor(value, name)
-    return value
-
-
 def no_tensor(value: Any, name: str) -> InputError:
     """The error for a loss that a hook has made something else."""
     return InputError(

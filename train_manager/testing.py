@@ -22,7 +22,7 @@ def tiny_manager(*extensions: Extension, **options: Any) -> TrainManager:
 
     >>> from train_manager.testing import Recorder, tiny_manager
     >>> recorder = Recorder()
-    >>> tiny_manager(recorder, epochs=2).train()
+    >>> result = tiny_manager(recorder, epochs=2).train()
     >>> recorder.stages.count("train_step_batch")
     6
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies, provides
+from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
 from train_manager.extensions import Accumulate, MixedPrecision
 from train_manager.testing import tiny_manager
 
@@ -234,13 +234,8 @@ def test_training_twice_is_training_once_for_longer() -> None:
 
 
 def test_a_run_whose_last_step_is_known_ends_with_an_update() -> None:
-    @provides("end_step")
-    def end_step() -> int:
-        return 3
-
-    known = Extension.of(pre_run=end_step)
-    stop = AtStep("post_train_step_batch", 3, lambda train_manager: train_manager.stop("enough"))
-    tm = trained(Accumulate(2), known, stop, data=batches(4, 4, 4, 4, 4))
+    tm = tiny_manager(Accumulate(2), train_data=batches(4, 4, 4, 4, 4), eval_data=None)
+    tm.train_steps(3)
     assert (tm.step_num, tm.update_num) == (3, 2)
 
 

@@ -1,0 +1,389 @@
+"""What every shipped extension must do, whatever else it does. A new one needs an entry in ``CASES``.
+
+All train the same small model, which has what is easily disturbed: BatchNorm (buffers), Dropout (torch's random state)
+and a last batch that is smaller.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import train_manager.extensions as shipped
+from train_manager import Extension, TrainManager, always, priority
+from train_manager.constraints import max_norm
+from train_manager.testing import tiny_manager
+
+
+@dataclass(frozen=True)
+class Case:
+    """How an extension is made, and whether it only watches: then no weight may tell that it was there."""
+
+    make: Callable[[], Extension]
+    watches: bool = False
+    reads: bool = False  # as it is made here, it is to read a number on the host in each step
+
+
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    return prediction.argmax(dim=1) == targets
+
+
+CASES = {
+    "Accumulate": Case(lambda: shipped.Accumulate(2)),
+    "Avg": Case(lambda: shipped.Avg("loss", weight="true_batch_size"), watches=True),
+    "ClipGradients": Case(lambda: shipped.ClipGradients(max_norm=0.1)),
+    "Constrain": Case(lambda: shipped.Constrain(max_norm, "1", limit=0.5)),
+    "CutMix": Case(lambda: shipped.CutMix(num_classes=2)),
+    "Deterministic": Case(lambda: shipped.Deterministic(), watches=True),
+    "EarlyStopping": Case(lambda: shipped.EarlyStopping("valid/loss", patience=100), watches=True),
+    "EMA": Case(lambda: shipped.EMA(decay=0.5, use_buffers=True)),
+    "EvalTotals": Case(lambda: shipped.EvalTotals(), watches=True),
+    "FreezeModules": Case(lambda: shipped.FreezeModules("1", "2")),
+    "LossCurves": Case(lambda: shipped.LossCurves(), watches=True),
+    "LRSchedule": Case(lambda: shipped.LRSchedule(lambda optimizer: StepLR(optimizer, 1, gamma=0.5), per="step")),
+    "LRSchedule by metric": Case(
+        lambda: shipped.LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), metric="valid/loss")
+    ),
+    "Metrics": Case(lambda: shipped.Metrics(accuracy=accuracy, file=io.StringIO()), watches=True),
+    "MixedPrecision": Case(lambda: shipped.MixedPrecision()),
+    "MixedPrecision in float16": Case(lambda: shipped.MixedPrecision(torch.float16)),
+    "Mixup": Case(lambda: shipped.Mixup(num_classes=2)),
+    "ProgressBar": Case(
+        lambda: shipped.ProgressBar(force=True, interval=0, file=io.StringIO()), watches=True, reads=True
+    ),
+    "ProgressBar drawn seldom": Case(
+        lambda: shipped.ProgressBar(force=True, interval=3600, file=io.StringIO()), watches=True
+    ),
+    "ProgressBar where nobody looks": Case(lambda: shipped.ProgressBar(file=io.StringIO()), watches=True),
+    "SAM": Case(lambda: shipped.SAM()),
+    "StopOnNonFinite": Case(lambda: shipped.StopOnNonFinite(), watches=True),
+    "WarmUp": Case(lambda: shipped.WarmUp(steps=4)),
+}
+
+every = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+WATCHING = {name: case for name, case in CASES.items() if case.watches}
+every_that_watches = pytest.mark.parametrize("case", WATCHING.values(), ids=WATCHING)
+
+
+def shipped_classes() -> set[type[Extension]]:
+    found = (getattr(shipped, name) for name in shipped.__all__)
+    return {one for one in found if isinstance(one, type) and issubclass(one, Extension)}
+
+
+def test_every_shipped_extension_has_a_case_here() -> None:
+    missing = shipped_classes() - {type(case.make()) for case in CASES.values()}
+    names = sorted(one.__name__ for one in missing)
+    assert not names, f"add to CASES in {Path(__file__).name}, with how to make one and whether it only watches: {names}"
+
+
+# ---- what is trained -------------------------------------------------------------------------------------------------
+
+
+def some_batches(count: int = 3) -> list[tuple[Tensor, Tensor]]:
+    """The last is half as large."""
+    size = 16 * count - 8
+    inputs = torch.rand(size, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    return list(zip(inputs.split(16), (inputs.mean(dim=(1, 2, 3)) > 0.5).long().split(16), strict=True))
+
+
+def manager(folder: Path, *extensions: Extension, **options: Any) -> TrainManager:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2)
+        )
+    data = some_batches()
+    given = {"model": model, "train_data": data, "eval_data": {"valid": data[1:]}, "seed": 0, "train_dir": folder}
+    return tiny_manager(*extensions, **{**given, **options})
+
+
+def numbers(tm: TrainManager) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in tm.model.state_dict().items()}
+
+
+def same(one: Any, other: Any) -> bool:
+    """To the bit, also inside dicts and lists; nan is nan."""
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and bool(((one == other) | ((one != one) & (other != other))).all())
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other or (one != one and other != other))
+
+
+def settings(tm: TrainManager) -> list[Any]:
+    """What a run must leave as it found it."""
+    parts = [*tm.model.modules()], [*tm.model.parameters()]
+    return [[part.training for part in parts[0]], [part.requires_grad for part in parts[1]], dict(tm.fixtures)]
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+@every
+def test_it_trains(case: Case, tmp_path: Path) -> None:
+    tm = manager(tmp_path, case.make(), epochs=3)
+    before, found = numbers(tm), settings(tm)
+    result = tm.train()
+    assert (tm.check(), result.epochs, result.steps) == ([], 3, 9)
+    assert not same(before, numbers(tm))
+    assert all(value.isfinite().all() for value in numbers(tm).values())
+    assert settings(tm) == found
+
+
+@every
+def test_it_trains_twice_as_if_it_had_been_once(case: Case, tmp_path: Path) -> None:
+    once, twice = manager(tmp_path, case.make()), manager(tmp_path, case.make())
+    once.train_epochs(2)
+    twice.train_epochs(1)
+    twice.train_epochs(1)
+    assert same(numbers(once), numbers(twice))
+
+
+@every
+def test_it_serves_every_way_to_train_and_to_evaluate(case: Case, tmp_path: Path) -> None:
+    tm = manager(tmp_path, case.make())
+    batch = some_batches()[0]
+    assert tm.train_on_batch(batch) is not None
+    assert tm.train_steps(4).steps == 4  # ends in the middle of an epoch
+    assert tm.train_epoch().epochs == 1
+    assert set(tm.eval()) == {"valid"}
+    assert "loss" in tm.eval_on_batch(batch)
+    with tm.run():
+        tm.train_on_batch(batch)
+        tm.train_epochs(1)
+        tm.eval()
+    assert dict(tm.fixtures) == {}
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+
+class Breaks(Extension):
+    """Raises at one point of the loop, the second time it gets there; before all other hooks or after them."""
+
+    def __init__(self, point: str, rank: int) -> None:
+        self.visits = 0
+
+        @priority(rank)
+        def hook() -> None:
+            self.visits += 1
+            if self.visits == 2:
+                raise RuntimeError("broken")
+
+        setattr(self, point, hook)
+
+
+POINTS = [
+    ("pre_train_step_epoch", 2000),
+    ("pre_train_step_batch", -2000),
+    ("post_train_model_forward", 2000),
+    ("pre_train_backward", 2000),
+    ("pre_train_optimizer_step", 2000),
+    ("post_train_optimizer_step", -2000),
+    ("post_train_step_batch", 2000),
+    ("post_train_step_epoch", -2000),
+    ("post_eval_step_batch", -2000),
+]
+every_point = pytest.mark.parametrize(("point", "rank"), POINTS, ids=[point for point, _ in POINTS])
+
+
+def broken(folder: Path, point: str, rank: int, *extensions: Extension) -> TrainManager:
+    """A manager whose training was broken off at that point, and that has trained on."""
+    tm = manager(folder, *extensions, Breaks(point, rank))
+    found = settings(tm)
+    with pytest.raises(RuntimeError, match=r"^broken$"):
+        tm.train_epochs(2)
+    assert settings(tm) == found
+    tm.remove_extension("breaks")
+    assert tm.train_epochs(1).epochs == 1
+    assert settings(tm) == found
+    return tm
+
+
+@every_point
+@every
+def test_it_survives_an_error_in_the_middle(case: Case, tmp_path: Path, point: str, rank: int) -> None:
+    after_error = numbers(broken(tmp_path, point, rank, case.make()))
+    assert all(value.isfinite().all() for value in after_error.values())
+    if case.watches:
+        assert same(after_error, numbers(broken(tmp_path, point, rank)))
+
+
+# ---- adding and removing ---------------------------------------------------------------------------------------------
+
+
+@every
+def test_removed_before_the_first_run_it_was_never_there(case: Case, tmp_path: Path) -> None:
+    tm, plain = manager(tmp_path, case.make()), manager(tmp_path)
+    tm.remove_extension(next(iter(tm.extensions)))
+    for one in (tm, plain):
+        one.train_epochs(2)
+    assert same(numbers(tm), numbers(plain))
+
+
+@every
+def test_it_can_be_removed_between_two_runs(case: Case, tmp_path: Path) -> None:
+    tm = manager(tmp_path, case.make())
+    tm.train_epochs(1)
+    tm.remove_extension(next(iter(tm.extensions)))
+    result = tm.train_epochs(1)
+    assert (dict(tm.extensions), result.steps, result.updates) == ({}, 3, 3)
+    assert all(parameter.requires_grad for parameter in tm.model.parameters())
+
+
+@every
+def test_it_can_be_removed_and_added_in_the_middle_of_a_run(case: Case, tmp_path: Path) -> None:
+    tm = manager(tmp_path, case.make())
+    found = settings(tm)
+    with tm.run():
+        tm.train_epochs(1)
+        extension = tm.remove_extension(next(iter(tm.extensions)))
+        assert tm.train_epochs(1).updates == 3
+        tm.add_extension(extension)
+        assert tm.train_epochs(1).epochs == 1
+    assert settings(tm) == found
+    assert tm.train_epochs(1).epochs == 1
+
+
+@every
+def test_it_can_be_removed_in_the_middle_of_an_epoch(case: Case, tmp_path: Path) -> None:
+    tm = manager(tmp_path, case.make())
+    found = settings(tm)
+    with tm.run():
+        tm.train_steps(4)
+        tm.remove_extension(next(iter(tm.extensions)))
+        assert tm.train_epochs(1).steps == 2
+    assert settings(tm) == found
+    assert all(value.isfinite().all() for value in numbers(tm).values())
+
+
+# ---- watching --------------------------------------------------------------------------------------------------------
+
+
+@every_that_watches
+def test_one_that_only_watches_changes_no_weight(case: Case, tmp_path: Path) -> None:
+    watched, plain = manager(tmp_path, case.make()), manager(tmp_path)
+    for tm in (watched, plain):
+        tm.train_epochs(2)
+        tm.train_steps(4)
+    assert same(numbers(watched), numbers(plain))
+
+
+class HostReads(TorchDispatchMode):
+    """Counts the numbers that are copied from a tensor to Python, for which a GPU would be waited for."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+class CountedSteps(Extension):
+    """Counts what is read in training and evaluation steps, theirs hooks included: from one to the end of the next."""
+
+    def __init__(self) -> None:
+        self.reads = HostReads()
+        self.in_steps = 0
+        self._before = 0
+
+    @priority(-2000)
+    def pre_train_step_batch(self) -> None:
+        self._before = self.reads.count
+
+    @always
+    @priority(2000)
+    def post_train_step_batch(self) -> None:
+        self.in_steps += self.reads.count - self._before
+
+    @priority(-2000)
+    def pre_eval_step_batch(self) -> None:
+        self._before = self.reads.count
+
+    @always
+    @priority(2000)
+    def post_eval_step_batch(self) -> None:
+        self.in_steps += self.reads.count - self._before
+
+
+def reads_in_steps(folder: Path, *extensions: Extension) -> int:
+    counted = CountedSteps()
+    data = some_batches(20)
+    tm = manager(folder, *extensions, counted, train_data=data, eval_data={"valid": data})
+    with counted.reads:
+        tm.train_epochs(1)
+    return counted.in_steps
+
+
+@every_that_watches
+def test_one_that_only_watches_reads_no_number_in_a_step(case: Case, tmp_path: Path) -> None:
+    reads = reads_in_steps(tmp_path, case.make()) - reads_in_steps(tmp_path)
+    assert (reads > 0) is case.reads
+
+
+# ---- surviving -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _random_state() -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        yield
+
+
+@pytest.mark.usefixtures("_random_state")
+@every
+def test_it_goes_on_from_its_saved_state(case: Case, tmp_path: Path) -> None:
+    """The weights, the optimizer and the counters are handed over by hand: they are not the extension's."""
+    first = manager(tmp_path, extension := case.make())
+    first.train_epochs(2)
+    torch.save(extension.state_dict(), tmp_path / "state.pt")
+    saved = torch.load(tmp_path / "state.pt", weights_only=True)
+
+    second = manager(tmp_path, fresh := case.make(), seed=None)
+    fresh.load_state_dict(saved)
+    assert same(fresh.state_dict(), saved)
+    assert first.optimizer is not None
+    assert second.optimizer is not None
+    second.model.load_state_dict(first.model.state_dict())
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    second.epoch_num, second.step_num, second.update_num = first.epoch_num, first.step_num, first.update_num
+    second.samples_seen = first.samples_seen
+
+    results = []
+    for tm in (first, second):
+        torch.manual_seed(1)
+        results.append(tm.train_epochs(2).metrics)
+    assert results[0] == results[1]
+    assert same(numbers(first), numbers(second))
+    assert same(extension.state_dict(), fresh.state_dict())
+
+
+@every
+def test_its_state_is_a_copy_that_training_on_does_not_change(case: Case, tmp_path: Path) -> None:
+    tm = manager(tmp_path, extension := case.make())
+    tm.train_epochs(1)
+    state = extension.state_dict()
+    torch.save(state, tmp_path / "state.pt")
+    tm.train_epochs(1)
+    assert same(state, torch.load(tmp_path / "state.pt", weights_only=True))
+
+
+@every
+def test_the_state_of_one_that_has_not_run_can_be_loaded(case: Case, tmp_path: Path) -> None:
+    extension = case.make()
+    extension.load_state_dict(case.make().state_dict())
+    tm, plain = manager(tmp_path, extension), manager(tmp_path, case.make())
+    for one in (tm, plain):
+        one.train_epochs(1)
+    assert same(numbers(tm), numbers(plain))

@@ -1,0 +1,301 @@
+"""What is there to be overridden, and how the loss is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import SGD, AdamW
+
+from train_manager import (
+    Extension,
+    FixtureNotFound,
+    InputError,
+    TrainManager,
+    fixture,
+)
+from train_manager.testing import tiny_manager
+
+Batch = tuple[Tensor, Tensor]
+
+
+class At(Extension):
+    """One hook, made of a function: ``At("post_train_step_batch", lambda loss: ...)``."""
+
+    def __init__(self, hook: str, function: Callable[..., Any]) -> None:
+        setattr(self, hook, function)
+
+
+def make_batches(n: int, size: int = 4) -> list[Batch]:
+    generator = torch.Generator().manual_seed(n)
+    inputs = torch.rand(n, size, 2, generator=generator)
+    return [(x, (x.sum(dim=1) > 1).long()) for x in inputs]
+
+
+# ---- the loss ---------------------------------------------------------------------------------------------------
+
+
+def final_loss(**options: Any) -> float:
+    tm = tiny_manager(seed=0, **options)
+    tm.train()
+    return tm.eval()["valid"]["loss"]
+
+
+def by_names(targets: Tensor, batch: Batch, prediction: Tensor, scale: float = 1.0) -> Tensor:
+    return F.cross_entropy(prediction, targets) * scale + 0 * batch[0].sum()
+
+
+def test_a_loss_gets_the_fixtures_that_it_names_in_any_order() -> None:
+    assert final_loss(loss=by_names) == final_loss(loss=F.cross_entropy)
+
+
+def test_a_loss_module_is_called_as_pytorchs_are() -> None:
+    assert final_loss(loss=nn.CrossEntropyLoss()) == final_loss(loss=F.cross_entropy)
+
+
+def test_a_loss_module_whose_forward_names_the_prediction_gets_fixtures() -> None:
+    class Loss(nn.Module):
+        def forward(self, targets: Tensor, prediction: Tensor) -> Tensor:
+            return F.cross_entropy(prediction, targets)
+
+    assert final_loss(loss=Loss()) == final_loss(loss=F.cross_entropy)
+
+
+def test_a_loss_written_in_c_is_called_as_pytorchs_are() -> None:
+    x, ones = torch.ones(3, 2), torch.ones(3)
+    tm = tiny_manager(model=nn.Sequential(nn.Linear(2, 1), nn.Flatten(0)), loss=torch.dot, eval_data=[(x, ones)])
+
+    assert tm.eval()["eval"]["loss"] == pytest.approx(tm.model(x).sum().item())
+
+
+def test_a_loss_that_names_what_is_not_there_gets_the_near_match() -> None:
+    def loss(prediction: Tensor, target: Tensor) -> Tensor:
+        return prediction.sum()
+
+    tm = tiny_manager(loss=loss)
+    with pytest.raises(FixtureNotFound) as caught:
+        tm.train()
+
+    assert str(caught.value).startswith(
+        "loss test_a_loss_that_names_what_is_not_there_gets_the_near_match.<locals>.loss "
+        "wants 'target', which no open stage provides\n"
+    )
+    assert str(caught.value).endswith("\n  did you mean 'targets'?")
+
+
+@pytest.mark.parametrize("later", [F.cross_entropy, by_names, nn.CrossEntropyLoss()])
+def test_a_loss_that_is_put_in_later_is_the_one_that_is_called(later: Any) -> None:
+    tm = tiny_manager(seed=0, loss=lambda prediction: prediction.sum())
+    tm.loss = later
+    tm.train()
+
+    assert tm.eval()["valid"]["loss"] == final_loss(loss=F.cross_entropy)
+
+
+def test_no_loss_is_needed_where_loss_forward_is_overridden() -> None:
+    class Own(TrainManager):
+        def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            return F.cross_entropy(prediction, targets)
+
+    tm = Own(model=nn.Linear(2, 2), optimizer=SGD, train_data=make_batches(2))
+    tm.train()
+
+    assert tm.step_num == 2
+
+
+# ---- what can be overridden -------------------------------------------------------------------------------------
+
+
+class Own(TrainManager):
+    """Notes which of its methods were called."""
+
+    def __init__(self, **options: Any) -> None:
+        self.called: list[str] = []
+        given = {"model": nn.Linear(2, 2), "loss": F.cross_entropy, "optimizer": SGD, "train_data": make_batches(1)}
+        super().__init__(**{**given, **options})
+
+
+def test_the_common_forward_methods_serve_training_and_evaluation() -> None:
+    class Common(Own):
+        def model_forward(self, inputs: Tensor) -> Tensor:
+            self.called.append(self.fixtures["stage"].name)
+            return self.model(inputs)  # type: ignore[no-any-return]
+
+        def loss_forward(self, prediction: Tensor) -> Tensor:
+            self.called.append(self.fixtures["stage"].name)
+            return prediction.sum()
+
+    tm = Common(eval_data=make_batches(1))
+    tm.eval()
+    tm.train_epochs(1)
+
+    assert tm.called[:4] == ["eval_model_forward", "eval_loss_forward"] * 2
+    assert tm.called[4:6] == ["train_model_forward", "train_loss_forward"]
+
+
+def test_the_training_forms_are_for_training_only() -> None:
+    class Special(Own):
+        def train_model_forward(self, inputs: Tensor) -> Tensor:
+            self.called.append("train_model_forward")
+            return self.model(inputs)  # type: ignore[no-any-return]
+
+        def train_loss_forward(self, prediction: Tensor) -> Tensor:
+            self.called.append("train_loss_forward")
+            return prediction.sum()
+
+    tm = Special(eval_data=make_batches(1))
+    tm.train()
+
+    assert tm.called == ["train_model_forward", "train_loss_forward"]
+
+
+def test_the_evaluation_forms_are_for_evaluation_only() -> None:
+    class Special(Own):
+        def eval_model_forward(self, inputs: Tensor) -> Tensor:
+            self.called.append("eval_model_forward")
+            return self.model(inputs)  # type: ignore[no-any-return]
+
+        def eval_loss_forward(self, prediction: Tensor) -> Tensor:
+            self.called.append("eval_loss_forward")
+            return torch.tensor(7.0)
+
+    tm = Special(eval_data=make_batches(1))
+    tm.train()
+
+    assert tm.called == ["eval_model_forward", "eval_loss_forward"] * 2
+    assert tm.eval() == {"eval": {"loss": 7.0}}
+
+
+def test_a_batch_of_another_form_is_unpacked_by_ones_own_method() -> None:
+    class Dicts(Own):
+        def unpack_batch(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+            return batch["x"], batch["y"]
+
+    tm = Dicts(train_data=[{"x": x, "y": y} for x, y in make_batches(3)])
+    tm.train()
+
+    assert tm.step_num == 3
+
+
+def test_other_parts_of_a_batch_are_fixtures_of_their_own() -> None:
+    class Masked(Own):
+        def unpack_batch(self, batch: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+            return batch[0], batch[1]
+
+        @fixture("train_step_batch")
+        def mask(self, batch: tuple[Tensor, ...]) -> Tensor:
+            return batch[2]
+
+        def train_model_forward(self, inputs: Tensor, mask: Tensor) -> Tensor:
+            self.called.append(f"mask of {len(mask)}")
+            return self.model(inputs) * mask  # type: ignore[no-any-return]
+
+    tm = Masked(train_data=[(x, y, torch.ones(4, 1)) for x, y in make_batches(2)])
+    tm.train()
+
+    assert tm.called == ["mask of 4"] * 2
+
+
+def test_a_part_of_a_batch_with_another_name_is_refused() -> None:
+    class Pixels(Own):
+        def unpack_batch(self, batch: Batch) -> dict[str, Tensor]:
+            return {"inputs": batch[0], "pixels": batch[0]}
+
+    with pytest.raises(InputError) as caught:
+        Pixels().train()
+
+    assert str(caught.value) == (
+        "unpack_batch returned 'pixels' beside inputs and targets\n"
+        '  write a fixture of its own: @fixture("train_step_batch") def pixels(self, batch): ...'
+    )
+
+
+def test_a_batch_that_is_no_pair_is_the_inputs() -> None:
+    def loss(prediction: Tensor, inputs: Tensor) -> Tensor:
+        return F.mse_loss(prediction, inputs)
+
+    tm = Own(loss=loss, train_data=[x for x, _ in make_batches(3)])
+    tm.train()
+
+    assert tm.step_num == 3
+
+
+def test_ones_own_batch_size_is_the_weight_in_the_mean() -> None:
+    class Masked(Own):
+        def get_true_batch_size(self, targets: Tensor) -> int:
+            return int(targets[0])
+
+        def loss_forward(self, targets: Tensor) -> Tensor:
+            return targets[0].float()
+
+    tm = Masked(eval_data=[(torch.zeros(2, 2), torch.tensor([n, 0])) for n in (1, 3)])
+
+    assert tm.eval() == {"eval": {"loss": (1 * 1 + 3 * 3) / 4}}
+
+
+def test_parameters_are_initialised_once_by_fixture_names() -> None:
+    class Xavier(Own):
+        def initialize_params(self, epoch_num: int, train_manager: TrainManager) -> None:
+            self.called.append(f"epoch {epoch_num}")
+            nn.init.xavier_uniform_(self.model.weight, generator=torch.Generator().manual_seed(5))
+
+    tm = Xavier(epochs=1)
+    tm.train_epochs(0)
+    expected = nn.init.xavier_uniform_(torch.empty(2, 2), generator=torch.Generator().manual_seed(5))
+    assert torch.equal(tm.model.weight, expected)
+
+    tm.train()
+    assert tm.called == ["epoch 0"]
+
+
+def test_forward_methods_can_be_called_again_by_a_hook() -> None:
+    """As sharpness-aware minimisation does: they open no stages."""
+    losses: list[tuple[float, float]] = []
+
+    def again(train_manager: TrainManager, fixtures: Any, loss: Tensor) -> None:
+        prediction = train_manager.call_by_name(train_manager.train_model_forward)
+        fixtures.modify("prediction", prediction)
+        second = train_manager.call_by_name(train_manager.train_loss_forward)
+        assert second is not None
+        losses.append((loss.item(), second.item()))
+
+    tiny_manager(At("post_train_backward", again)).train()
+
+    assert len(losses) == 3
+    assert all(first == second for first, second in losses)
+
+
+# ---- bad input --------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_unpacked_into_one_tensor_is_refused() -> None:
+    class OnlyInputs(Own):
+        def unpack_batch(self, batch: Batch) -> Any:
+            return batch[0]
+
+    tm = OnlyInputs()
+    with pytest.raises(InputError) as caught:
+        tm.train()
+
+    assert tm.fixtures.path == ()
+    assert str(caught.value) == (
+        'unpack_batch returned a Tensor\n  return (inputs, targets), or a dict: {"inputs": ...}'
+    )
+
+
+# ---- the rest ---------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_size_that_is_none_is_refused_before_the_step() -> None:
+    class Sized(TrainManager):
+        def get_true_batch_size(self) -> int:
+            return 0
+
+    tm = Sized(model=nn.Linear(1, 1), loss=F.mse_loss, optimizer=AdamW, train_data=[(torch.ones(2, 1),) * 2])
+    with pytest.raises(InputError, match=r"get_true_batch_size returned 0"):
+        tm.train()
+    assert tm.step_num == 0

@@ -1,0 +1,506 @@
+"""Runs: opened, held and stopped; what is counted in them; their random states and their folder."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.utils.data import DataLoader, TensorDataset
+
+from train_manager import (
+    CheckError,
+    Extension,
+    InputError,
+    SkipBatch,
+    SkipStage,
+    StageError,
+    TrainManager,
+)
+from train_manager.testing import Recorder, tiny_manager
+
+Batch = tuple[Tensor, Tensor]
+
+
+class At(Extension):
+    """One hook, made of a function: ``At("post_train_step_batch", lambda loss: ...)``."""
+
+    def __init__(self, hook: str, function: Callable[..., Any]) -> None:
+        setattr(self, hook, function)
+
+
+class Values(Extension):
+    """The values that some fixtures had at one hook."""
+
+    def __init__(self, hook: str, *names: str) -> None:
+        self.names = names
+        self.seen: list[Any] = []
+        setattr(self, hook, self.note)
+
+    def note(self, **fixtures: Any) -> None:
+        found = tuple(fixtures[name] for name in self.names)
+        self.seen.append(found[0] if len(found) == 1 else found)
+
+
+def weights(model: nn.Module) -> Tensor:
+    """All parameters and buffers."""
+    return torch.cat([value.detach().flatten().double() for value in model.state_dict().values()])
+
+
+def skip_stage() -> None:
+    raise SkipStage
+
+
+def skip_batch() -> None:
+    raise SkipBatch
+
+
+def make_batches(n: int, size: int = 4) -> list[Batch]:
+    generator = torch.Generator().manual_seed(n)
+    inputs = torch.rand(n, size, 2, generator=generator)
+    return [(x, (x.sum(dim=1) > 1).long()) for x in inputs]
+
+
+def shuffled() -> DataLoader[Any]:
+    x, y = (torch.cat(parts) for parts in zip(*make_batches(6), strict=True))
+    return DataLoader(TensorDataset(x, y), batch_size=5, shuffle=True)
+
+
+def warm_up(optimizer: Optimizer) -> LRScheduler:
+    return LambdaLR(optimizer, lambda epoch: 1 / (epoch + 2))
+
+
+# ---- counters ---------------------------------------------------------------------------------------------------
+
+
+def test_counters_have_moved_in_the_post_hooks_of_the_stage_that_they_count() -> None:
+    steps = Values("post_train_step_batch", "step_num")
+    updates = Values("post_train_optimizer_step", "update_num")
+    epochs = Values("post_train_step_epoch", "epoch_num")
+    tiny_manager(steps, updates, epochs, epochs=2).train()
+
+    assert (steps.seen, updates.seen, epochs.seen) == ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6], [1, 2])
+
+
+def test_counters_say_what_is_completed_before_that() -> None:
+    steps = Values("pre_train_step_batch", "step_num")
+    updates = Values("pre_train_optimizer_step", "update_num")
+    epochs = Values("pre_train_step_epoch", "epoch_num")
+    tiny_manager(steps, updates, epochs, epochs=2).train()
+
+    assert (steps.seen, updates.seen, epochs.seen) == ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1])
+
+
+def test_the_attributes_are_the_fixtures() -> None:
+    counters = Values("post_train_step_batch", "epoch_num", "step_num", "update_num")
+    tm = tiny_manager(counters, epochs=2)
+    tm.train()
+
+    assert (tm.epoch_num, tm.step_num, tm.update_num) == (2, 6, 6)
+    assert counters.seen[-1] == (1, 6, 6)
+
+
+def test_evaluations_know_how_many_epochs_are_done() -> None:
+    evals = Values("pre_eval", "epoch_num")
+    tiny_manager(evals, epochs=2).train()
+
+    assert evals.seen == [0, 1, 2]
+
+
+def test_a_skipped_batch_is_not_counted() -> None:
+    tm = tiny_manager(At("post_train_model_forward", lambda step_num: skip_batch() if step_num == 1 else None))
+    tm.train()
+
+    assert (tm.epoch_num, tm.step_num, tm.update_num) == (1, 1, 1)
+
+
+def test_an_update_that_is_skipped_is_not_counted_but_its_step_is() -> None:
+    tm = tiny_manager(At("pre_train_optimizer_step", lambda step_num: skip_stage() if step_num % 2 == 0 else None))
+    tm.train()
+
+    assert (tm.step_num, tm.update_num) == (3, 1)
+
+
+def test_a_second_train_trains_nothing_more_and_warns() -> None:
+    tm = tiny_manager(epochs=2)
+    tm.train()
+    before = weights(tm.model)
+    message = r"train\(\) has nothing to do: 2 of 2 epochs are done \(raise `epochs`, or call train_epochs\(n\)\)"
+    with pytest.warns(UserWarning, match=message) as caught:
+        tm.train()
+
+    assert torch.equal(weights(tm.model), before)
+    assert caught[0].filename == __file__
+
+
+def test_train_goes_on_to_epochs_once_they_are_raised() -> None:
+    tm = tiny_manager(epochs=1)
+    tm.train()
+    tm.epochs = 3
+    tm.train()
+
+    assert (tm.epoch_num, tm.step_num) == (3, 9)
+
+
+def test_train_epochs_adds() -> None:
+    tm = tiny_manager(epochs=1)
+    tm.train_epochs(2)
+    tm.train_epochs(1)
+
+    assert tm.epoch_num == 3
+
+
+def test_train_epochs_adds_to_what_a_checkpoint_has_brought() -> None:
+    def load(train_manager: TrainManager) -> None:
+        train_manager.epoch_num = 5
+
+    tm = tiny_manager(At("pre_load_checkpoint", load))
+    tm.train_epochs(2)
+
+    assert tm.epoch_num == 7
+
+
+def test_the_counters_of_a_checkpoint_are_the_fixtures_after_it() -> None:
+    def load(train_manager: TrainManager) -> None:
+        train_manager.epoch_num, train_manager.step_num, train_manager.update_num = 5, 15, 14
+
+    counters = Values("pre_train", "epoch_num", "step_num", "update_num")
+    tiny_manager(At("pre_load_checkpoint", load), counters, epochs=6).train()
+
+    assert counters.seen == [(5, 15, 14)]
+
+
+def test_no_epochs_only_evaluate() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(recorder)
+    tm.train_epochs(0)
+
+    assert ("eval" in recorder.stages, "train_step_epoch" in recorder.stages) == (True, False)
+
+
+def test_a_run_that_is_held_open_is_joined() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(recorder)
+    with tm.run():
+        tm.train()
+        tm.eval()
+        tm.train_epochs(1)
+
+    assert (recorder.stages.count("run"), recorder.stages.count("train")) == (1, 2)
+
+
+def test_a_run_within_a_run_joins_it() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(recorder)
+    with tm.run(), tm.run():
+        assert tm.fixtures.path == ("run",)
+    assert recorder.stages == ["run", "load_checkpoint"]
+
+
+def test_a_run_of_its_own_is_opened_for_each_otherwise() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(recorder)
+    tm.train()
+    tm.eval()
+
+    assert recorder.stages.count("run") == 2
+
+
+# ---- stopping ---------------------------------------------------------------------------------------------------
+
+
+def stop_at(hook: str, at: str = "step", when: Callable[[TrainManager], bool] = lambda tm: True) -> Extension:
+    def stop(train_manager: TrainManager) -> None:
+        if when(train_manager):
+            train_manager.stop("enough", at=at)
+
+    return At(hook, stop)
+
+
+@pytest.mark.parametrize("hook", ["pre_train_step_batch", "post_train_backward", "post_train_step_batch"])
+def test_stop_ends_the_run_after_this_step(hook: str) -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at(hook), recorder, epochs=2)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, tm.stop_reason) == (1, 0, "enough")
+    assert recorder.hooks[-3:] == ["post_train_step_epoch", "post_train", "post_run"]
+
+
+def in_the_last_step(tm: TrainManager) -> bool:
+    return tm.step_num == 3
+
+
+@pytest.mark.parametrize("hook", ["post_train_step_batch", "post_train_step_epoch"])
+def test_an_epoch_that_a_stop_ended_with_its_last_batch_counts_and_is_evaluated(hook: str) -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at(hook, when=in_the_last_step), recorder, lr_schedule=warm_up, epochs=3)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, tm.lr_schedule.last_epoch) == (3, 1, 1)
+    assert recorder.hooks[-3:] == ["post_eval", "post_train", "post_run"]
+    assert recorder.stages.count("eval") == 2
+
+
+def test_an_epoch_that_a_stop_cut_short_is_not_evaluated() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 2), recorder)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, recorder.stages.count("eval")) == (2, 0, 1)
+
+
+def test_training_again_in_a_run_that_was_stopped_warns() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch"))
+    with tm.run():
+        tm.train()
+        with pytest.warns(UserWarning, match=r"this run was stopped \(enough\), so nothing more is trained") as caught:
+            tm.train()
+
+    assert tm.step_num == 1
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("hook", ["pre_train_step_epoch", "pre_train_step_batch", "post_train_step_epoch"])
+def test_stop_at_an_epoch_ends_the_run_after_this_epoch(hook: str) -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at(hook, at="epoch"), recorder, epochs=3)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, recorder.stages.count("eval")) == (3, 1, 2)
+
+
+@pytest.mark.parametrize("hook", ["pre_run", "pre_load_checkpoint", "pre_train", "pre_eval", "post_eval"])
+@pytest.mark.parametrize("at", ["step", "epoch"])
+def test_stop_before_the_first_step_trains_nothing(hook: str, at: str) -> None:
+    tm = tiny_manager(stop_at(hook, at=at), epochs=2)
+    tm.train()
+
+    assert (tm.step_num, tm.stop_reason) == (0, "enough")
+
+
+def test_stop_in_an_evaluation_between_two_steps_trains_no_further_step() -> None:
+    tm = tiny_manager(
+        At("post_train_step_batch", lambda train_manager: train_manager.eval_soon()),
+        stop_at("post_eval", when=lambda tm: tm.step_num == 1),
+    )
+    tm.train()
+
+    assert tm.step_num == 1
+
+
+def test_stop_in_the_last_evaluation_of_an_epoch_ends_the_run() -> None:
+    tm = tiny_manager(stop_at("post_eval", when=lambda tm: tm.epoch_num == 2), epochs=5)
+    tm.train()
+
+    assert tm.epoch_num == 2
+
+
+def test_stop_at_a_step_goes_before_stop_at_an_epoch() -> None:
+    tm = tiny_manager(stop_at("pre_train_step_batch"), stop_at("post_train_step_batch", at="epoch"))
+    tm.train()
+
+    assert tm.step_num == 1
+
+
+def test_a_stopped_manager_can_train_again() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 1))
+    tm.train()
+    tm.train()
+
+    assert (tm.epoch_num, tm.step_num, tm.stop_reason) == (1, 4, None)
+
+
+def test_stop_is_refused_where_no_run_is_open() -> None:
+    with pytest.raises(StageError) as caught:
+        tiny_manager().stop("enough")
+
+    assert str(caught.value) == "stop() was called, but no run is open\n  open stages  none"
+
+
+def test_stop_at_something_else_is_refused() -> None:
+    tm = tiny_manager()
+    with tm.run(), pytest.raises(InputError) as caught:
+        tm.stop("enough", at="batch")
+
+    assert str(caught.value) == "at is 'batch'\n  give one of 'step', 'epoch'"
+
+
+# ---- random states ----------------------------------------------------------------------------------------------
+
+
+def draw() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+def test_a_seed_seeds_as_the_first_run_opens() -> None:
+    drawn: list[object] = []
+    for _ in range(2):
+        draw()
+        tiny_manager(At("pre_run", lambda: drawn.append(draw())), seed=5, eval_data=None).train()
+
+    assert drawn[0] == drawn[1]
+
+
+def test_a_seed_seeds_once() -> None:
+    drawn: list[object] = []
+    tm = tiny_manager(At("pre_run", lambda: drawn.append(draw())), seed=5, epochs=2)
+    tm.train_epochs(1)
+    tm.train_epochs(1)
+
+    assert drawn[0] != drawn[1]
+
+
+def test_making_a_manager_with_a_seed_draws_and_seeds_nothing() -> None:
+    random.seed(1)
+    expected = random.getstate()
+    tiny_manager(seed=5)
+
+    assert random.getstate() == expected
+
+
+def test_without_a_seed_the_random_states_are_not_touched() -> None:
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = draw()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    tiny_manager().train()
+
+    assert draw() == expected
+
+
+def test_evaluation_leaves_the_random_states_as_it_found_them() -> None:
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = draw()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    tiny_manager(At("pre_eval_step_batch", lambda: (draw(), None)[1]), eval_data=shuffled()).eval()
+
+    assert draw() == expected
+
+
+# ---- the folder -------------------------------------------------------------------------------------------------
+
+
+class Writer(Extension):
+    def post_run(self, train_dir: Path) -> None:
+        (train_dir / "done").touch()
+
+
+def test_the_folder_is_made_when_a_run_opens(tmp_path: Path) -> None:
+    tm = tiny_manager(Writer(), train_dir=tmp_path / "runs" / "first")
+    assert not (tmp_path / "runs").exists()
+
+    tm.train()
+    assert (tmp_path / "runs" / "first" / "done").exists()
+
+
+def test_a_folder_may_be_given_as_text(tmp_path: Path) -> None:
+    assert tiny_manager(train_dir=str(tmp_path)).train_dir == tmp_path
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny_manager().train()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_folder_there_is_no_such_fixture() -> None:
+    tm = tiny_manager()
+    with tm.run():
+        assert "train_dir" not in tm.fixtures
+
+
+def test_an_extension_that_needs_a_folder_is_refused_by_name() -> None:
+    tm = tiny_manager(Writer())
+    with pytest.raises(InputError) as caught:
+        tm.train()
+
+    first, asked_at, cure = str(caught.value).splitlines()
+    assert first == "Writer.post_run (extension 'writer') needs a train_dir, and there is none"
+    assert asked_at.startswith("  asked at     tests/test_running.py:")
+    assert cure == '  pass train_dir="runs/first", or leave that extension out'
+
+
+def test_an_extension_that_can_do_without_a_folder_is_not_refused() -> None:
+    class Optional(Extension):
+        def post_run(self, train_dir: Path | None = None) -> None:
+            assert train_dir is None
+
+    tiny_manager(Optional()).train()
+
+
+# ---- the rest ---------------------------------------------------------------------------------------------------
+
+
+def test_an_extension_can_be_added_between_two_epochs() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(epochs=2)
+    tm.train_epochs(1)
+    tm.add_extension(recorder)
+    tm.train_epochs(1)
+
+    assert recorder.stages.count("train_step_epoch") == 1
+
+
+def test_a_checkpoint_is_not_loaded_until_a_hook_says_so() -> None:
+    loaded = Values("post_run", "epoch_num")
+    states: list[Any] = []
+
+    class Loader(Extension):
+        def pre_load_checkpoint(self, fixtures: Any, checkpoint_loaded: object) -> None:
+            states.append(checkpoint_loaded)
+            fixtures.modify("checkpoint_loaded", "a/path")
+
+        def post_load_checkpoint(self, checkpoint_loaded: object) -> None:
+            states.append(checkpoint_loaded)
+
+    tm = tiny_manager(Loader(), loaded)
+    tm.train()
+    tm.eval()
+
+    assert states == [False, "a/path"] * 2
+
+
+def test_a_mistake_in_an_extension_that_is_added_during_a_run_says_when_it_was_found() -> None:
+    tm = tiny_manager()
+    with tm.run(), pytest.raises(CheckError) as error:
+        tm.add_extension(post_train_stp_batch=lambda: None)
+    first = str(error.value).splitlines()[0]
+    assert first.endswith(", found as an extension was added or removed")
+
+
+def test_a_train_dir_that_is_a_file_is_refused_as_the_run_opens(tmp_path: Path) -> None:
+    tm = tiny_manager()
+    tm.train_dir = tmp_path / "file"
+    tm.train_dir.touch()
+    with pytest.raises(InputError, match="where a file is in the way"):
+        tm.train()
+
+
+def test_a_run_that_is_held_open_has_room_for_stages_of_ones_own() -> None:
+    seen: list[int] = []
+    tm = tiny_manager(Extension.of(post_gan=lambda epoch_num: seen.append(epoch_num)))
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.staged("gan"):
+            pass
+    assert seen == [1]
+
+
+def test_a_misspelt_stage_is_found_when_a_run_is_held_open_too() -> None:
+    tm = tiny_manager(Extension.of(post_train_step_bach=lambda: None))
+    with pytest.raises(CheckError, match="did you mean 'train_step_batch'"), tm.run():
+        pass
+
+
+def test_a_hook_of_no_stage_at_all_is_told_when_a_held_run_ends() -> None:
+    tm = tiny_manager(Extension.of(post_gan=lambda: None))
+    with pytest.warns(UserWarning, match=r"Hooks\.post_gan .* never ran: no stage 'gan' has opened"), tm.run():
+        pass
