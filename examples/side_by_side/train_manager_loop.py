@@ -6,34 +6,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from train_manager import Extension, TrainManager
+from train_manager.extensions import ClipGradients, EarlyStopping, Metrics
 
 
-class Clip(Extension):
-    def post_train_backward(self, train_manager: TrainManager) -> None:
-        nn.utils.clip_grad_norm_(train_manager.model.parameters(), LARGEST_NORM)
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    return (prediction.argmax(dim=1) == targets).float().mean()
 
 
-class Accuracy(Extension):
-    def pre_eval(self) -> None:
-        self.right = self.examples = 0.0
-
-    def post_eval_step_batch(self, prediction: Tensor, targets: Tensor) -> None:
-        self.right += (prediction.argmax(dim=1) == targets).sum().item()
-        self.examples += len(targets)
-
+class Report(Extension):
     def post_eval(self, eval_results: dict[str, dict[str, float]], epoch_num: int) -> None:
         if epoch_num > 0:
-            report(epoch_num, eval_results["valid"]["loss"], self.right / self.examples)
-
-
-class Patience(Extension):
-    best, waited = float("inf"), 0
-
-    def post_eval(self, eval_results: dict[str, dict[str, float]], train_manager: TrainManager) -> None:
-        loss = eval_results["valid"]["loss"]
-        self.best, self.waited = (loss, 0) if loss < self.best else (self.best, self.waited + 1)
-        if self.waited == PATIENCE:
-            train_manager.stop("the validation loss falls no more")
+            report(epoch_num, **eval_results["valid"])
 
 
 def train(model: nn.Module, train_data: Loader, valid_data: Loader) -> None:
@@ -44,7 +27,12 @@ def train(model: nn.Module, train_data: Loader, valid_data: Loader) -> None:
         train_data=train_data,
         eval_data={"valid": valid_data},
         epochs=EPOCHS,
-        extensions=[Clip(), Accuracy(), Patience()],
+        extensions=[
+            ClipGradients(LARGEST_NORM),
+            Metrics(accuracy=accuracy, table=False),
+            EarlyStopping("valid/loss", patience=PATIENCE),
+            Report(),
+        ],
     )
     tm.train()
 
