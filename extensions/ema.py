@@ -35,8 +35,8 @@ class EMA(Extension):
     Buffers, such as the statistics of BatchNorm, are those of the training, unless ``use_buffers`` averages them too.
 
     *Runs at:* the end of ``train_optimizer_step``, after the hooks of priority 0, such as ``Constrain``; around
-    ``eval``. So the hooks of ``eval`` itself and all inside it find the averaged weights in the model. The trained ones
-    are back when ``eval`` ends, also by an error.
+    each ``eval_step_epoch``. So its hooks and all inside it find the averaged weights in the model. The trained ones
+    are back when it ends, also by an error: hooks of ``eval``, which may save the model, find those.
 
     *Asks for:* the model.
 
@@ -71,7 +71,7 @@ class EMA(Extension):
         averaged.update_parameters(train_manager.model)
         self._updates += 1
 
-    def around_eval(self, train_manager: TrainManager) -> Iterator[None]:
+    def around_eval_step_epoch(self, train_manager: TrainManager) -> Iterator[None]:
         with self.applied(train_manager.model):
             yield
 

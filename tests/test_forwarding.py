@@ -15,7 +15,10 @@ from train_manager import (
     Extension,
     FixtureNotFound,
     InputError,
+    Objective,
+    SkipStage,
     TrainManager,
+    add_loss,
     fixture,
 )
 from train_manager.testing import tiny_manager
@@ -28,6 +31,14 @@ class At(Extension):
 
     def __init__(self, hook: str, function: Callable[..., Any]) -> None:
         setattr(self, hook, function)
+
+
+def skip_stage() -> None:
+    raise SkipStage
+
+
+def at_rate(rate: float) -> Any:
+    return lambda parameters: SGD(parameters, lr=rate)
 
 
 def make_batches(n: int, size: int = 4) -> list[Batch]:
@@ -299,3 +310,109 @@ def test_a_batch_size_that_is_none_is_refused_before_the_step() -> None:
     with pytest.raises(InputError, match=r"get_true_batch_size returned 0"):
         tm.train()
     assert tm.step_num == 0
+
+
+# ---- losses that a model adds ------------------------------------------------------------------------------------
+
+
+class Sparse(nn.Linear):
+    """Adds a penalty on its weights while it computes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        add_loss(self.weight.square().sum(), "penalty")
+        return super().forward(input)
+
+
+def zero_loss(prediction: Tensor) -> Tensor:
+    return 0 * prediction.sum()
+
+
+def test_what_a_model_adds_is_in_the_loss_of_training_and_evaluation() -> None:
+    losses: list[float] = []
+    model = Sparse(2, 2)
+    penalty = model.weight.square().sum().item()
+    tm = tiny_manager(
+        At("post_train_loss_forward", lambda loss: losses.append(loss.item())),
+        model=model,
+        loss=zero_loss,
+    )
+
+    assert tm.eval()["valid"]["loss"] == pytest.approx(penalty)
+    tm.train_steps(1)
+    assert losses == [pytest.approx(penalty)]
+
+
+def test_a_model_that_adds_its_loss_needs_no_other() -> None:
+    tm = tiny_manager(model=Sparse(2, 2), loss=None, epochs=20)
+    before = tm.model.weight.detach().norm()
+    tm.train()
+
+    assert tm.model.weight.detach().norm() < 0.1 * before
+
+
+def test_its_parts_are_in_the_fixture_losses_by_name() -> None:
+    names: list[list[str]] = []
+    note = {f"post_{stage}_step_batch": lambda losses: names.append(list(losses)) for stage in ("train", "eval")}
+    tiny_manager(Extension.of(**note), model=Sparse(2, 2)).train_epochs(1)
+
+    assert names == [["penalty"]] * 7
+
+
+def test_what_a_batch_has_added_is_not_in_the_next() -> None:
+    seen: list[float] = []
+    tm = tiny_manager(
+        At("post_train_step_batch", lambda losses, loss: seen.append((losses["penalty"] - loss).item())),
+        At("pre_train_optimizer_step", skip_stage),
+        model=Sparse(2, 2),
+        loss=zero_loss,
+    )
+    tm.train()
+
+    assert seen == [0, 0, 0]
+
+
+def test_a_model_that_is_used_elsewhere_adds_nothing() -> None:
+    tm = tiny_manager(model=Sparse(2, 2), loss=zero_loss, eval_data=[torch.ones(1, 2)])
+    tm.add_extension(pre_eval_loss_forward=lambda inputs: (tm.model(inputs), None)[1])
+    penalty = tm.model.weight.square().sum().item()
+
+    assert tm.eval()["eval"]["loss"] == pytest.approx(penalty)
+
+
+# ---- an objective ------------------------------------------------------------------------------------------------
+
+
+class Autoencode(Objective):
+    """Predicts twice what the model does, and is to find the inputs in it."""
+
+    def predict(self, model: nn.Module, inputs: Tensor) -> Any:
+        return 2 * model(inputs)
+
+    def loss(self, prediction: Tensor, inputs: Tensor) -> Tensor:  # type: ignore[override]
+        return F.mse_loss(prediction, inputs)
+
+    def metrics(self, prediction: Tensor) -> dict[str, Tensor | float]:  # type: ignore[override]
+        return {"largest": prediction.max()}
+
+
+def test_an_objective_says_what_is_predicted_and_what_is_minimised_and_measured() -> None:
+    inputs = torch.rand(4, 2, generator=torch.Generator().manual_seed(1))
+    model = nn.Linear(2, 2)
+    tm = TrainManager(model=model, loss=Autoencode(), optimizer=at_rate(0.3), train_data=[inputs], eval_data=[inputs])
+    prediction = 2 * model(inputs)
+
+    assert tm.eval() == {
+        "eval": {
+            "loss": pytest.approx(F.mse_loss(prediction, inputs).item()),
+            "largest": pytest.approx(prediction.max().item()),
+        }
+    }
+    tm.train_epochs(200)
+    assert tm.eval()["eval"]["loss"] < 1e-3
+
+
+def test_an_objective_is_an_extension_of_this_name() -> None:
+    objective = Autoencode()
+    tm = TrainManager(model=nn.Linear(2, 2), loss=objective, optimizer=SGD)
+
+    assert tm["objective"] is objective

@@ -671,6 +671,19 @@ def test_a_batch_skipped_before_backward_leaves_gathered_gradients_alone() -> No
     assert torch.equal(weights(skipping.model), weights(without.model))
 
 
+def test_a_wish_to_skip_after_the_step_leaves_gathered_gradients_alone() -> None:
+    """The batch is trained and counted by then."""
+    batches = make_batches(3)
+    gather = At("pre_train_optimizer_step", lambda last_batch: None if last_batch else skip_stage())
+    late = At("post_train_step_batch", skip_batch)
+    skipping, without = tiny_manager(gather, late, train_data=batches), tiny_manager(gather, train_data=batches)
+    skipping.train()
+    without.train()
+
+    assert skipping.step_num == 3
+    assert torch.equal(weights(skipping.model), weights(without.model))
+
+
 def test_always_hooks_run_while_a_batch_is_skipped() -> None:
     class Note(Extension):
         wishes: list[object] = []

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from train_manager import Endless, HookError, InputError, require
@@ -444,3 +444,50 @@ def test_a_train_dir_is_no_file(tmp_path: Path, below: str) -> None:
     assert refusal(lambda: require.folder(path / below)) == (
         f"train_dir is {str(path / below)!r}, where a file is in the way\n  give the path of a folder"
     )
+
+
+# ---- fused optimizers --------------------------------------------------------------------------------------------
+
+
+class FakeParameter:
+    """As much of a parameter as tells where it is."""
+
+    def __init__(self, device: str, dtype: torch.dtype = torch.float32) -> None:
+        self.device = torch.device(device)
+        self.is_floating_point = lambda: dtype.is_floating_point
+
+
+def parameters_on(*devices: str) -> Any:
+    return [FakeParameter(device) for device in devices]
+
+
+class OwnSGD(SGD):
+    """One of the user's."""
+
+
+@pytest.mark.parametrize("optimizer", [SGD, AdamW])
+def test_a_class_of_torchs_is_fused_where_all_parameters_are_on_a_gpu(optimizer: Any) -> None:
+    assert require.fused(optimizer, parameters_on("cuda", "cuda:0")) == {"fused": True}
+
+
+@pytest.mark.parametrize("devices", [(), ("cpu",), ("cuda", "cpu"), ("meta",)])
+def test_nothing_is_fused_elsewhere(devices: tuple[str, ...]) -> None:
+    assert require.fused(SGD, parameters_on(*devices)) == {}
+
+
+@pytest.mark.parametrize(
+    "optimizer", [OwnSGD, lambda parameters: SGD(parameters, lr=0.1), functools.partial(SGD, lr=0.1), LBFGS]
+)
+def test_nothing_but_a_class_of_torchs_that_can_be_fused_is_fused(optimizer: Any) -> None:
+    assert require.fused(optimizer, parameters_on("cuda")) == {}
+
+
+def test_parameters_that_are_no_floating_point_numbers_are_not_fused() -> None:
+    assert require.fused(SGD, [FakeParameter("cuda", torch.int64)]) == {}  # type: ignore[list-item]
+
+
+def test_an_optimizer_on_the_cpu_is_not_fused() -> None:
+    made = require.optimizer(AdamW, nn.Linear(1, 1), None)
+
+    assert made is not None
+    assert not made.defaults["fused"]

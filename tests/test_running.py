@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.nn import functional as F
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -504,3 +507,186 @@ def test_a_hook_of_no_stage_at_all_is_told_when_a_held_run_ends() -> None:
     tm = tiny_manager(Extension.of(post_gan=lambda: None))
     with pytest.warns(UserWarning, match=r"Hooks\.post_gan .* never ran: no stage 'gan' has opened"), tm.run():
         pass
+
+
+# ---- where a call begins and ends ----------------------------------------------------------------------------------
+
+
+class Unsized:
+    """Four batches, without a length."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        yield from make_batches(4)
+
+
+def ends(tm: TrainManager, call: Callable[[], object]) -> list[int | None]:
+    """What ``end_step`` is in each step of a call."""
+    seen: list[int | None] = []
+    tm.add_extension(pre_train_step_batch=lambda end_step: seen.append(end_step), name="ends")
+    call()
+    tm.remove_extension("ends")
+    return seen
+
+
+def test_the_end_is_known_from_the_start_where_the_length_is() -> None:
+    tm = tiny_manager(epochs=2)
+
+    assert ends(tm, tm.train) == [6] * 6
+    assert (tm.start_step, tm.end_step) == (0, 6)
+
+
+def test_the_end_is_known_from_the_start_where_epochs_have_so_many_steps() -> None:
+    tm = tiny_manager(train_data=Unsized(), steps_per_epoch=2, epochs=2)
+
+    assert ends(tm, tm.train) == [4] * 4
+
+
+def test_the_end_is_known_from_the_start_where_steps_are_counted() -> None:
+    tm = tiny_manager(train_data=Unsized())
+
+    assert ends(tm, lambda: tm.train_steps(5)) == [5] * 5
+
+
+def test_the_end_of_data_without_a_length_is_known_in_the_last_step() -> None:
+    tm = tiny_manager(train_data=Unsized())
+
+    assert ends(tm, tm.train) == [None, None, None, 4]
+
+
+def test_the_end_of_data_without_a_length_is_known_once_an_epoch_is_over() -> None:
+    tm = tiny_manager(train_data=Unsized(), epochs=3)
+
+    assert ends(tm, tm.train) == [None] * 4 + [12] * 8
+
+
+def test_skipped_batches_make_the_end_come_sooner() -> None:
+    small = At("pre_train_step_batch", lambda batch: skip_batch() if len(batch[0]) == 16 else None)
+    tm = tiny_manager(small, epochs=2)
+    tm.train()
+
+    assert (tm.step_num, tm.end_step) == (2, 2)
+
+
+def test_the_next_call_begins_where_the_last_one_ended() -> None:
+    places = Values("pre_train_step_epoch", "start_step", "end_step")
+    tm = tiny_manager(places)
+    with tm.run():
+        tm.train_epochs(1)
+        tm.train_steps(3)
+
+    assert places.seen == [(0, 3), (3, 6)]
+
+
+def test_an_epoch_that_goes_on_has_an_end_that_is_not_known_until_it_is_over() -> None:
+    tm = tiny_manager()
+    tm.train_steps(2)
+
+    assert ends(tm, lambda: tm.train_epochs(2)) == [None, 6, 6, 6]
+
+
+def test_a_run_that_was_stopped_has_ended_there() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch"), epochs=2)
+    tm.train()
+
+    assert tm.end_step == 1
+
+
+def test_progress_is_the_same_in_the_pre_and_the_post_hooks_of_a_step() -> None:
+    seen: list[tuple[int, int | None, bool]] = []
+
+    class Look(Extension):
+        def pre_train_step_batch(self, train_manager: TrainManager) -> None:
+            seen.append(train_manager.progress[1:])
+
+        def post_train_step_batch(self, train_manager: TrainManager) -> None:
+            seen.append(train_manager.progress[1:])
+
+    tm = tiny_manager()
+    tm.train()
+    tm.add_extension(Look())
+    tm.train_steps(3)
+
+    assert seen[::2] == seen[1::2] == [(1, 3, False), (2, 3, False), (3, 3, True)]
+
+
+def test_each_call_is_a_run_of_its_own_to_progress() -> None:
+    tm = tiny_manager()
+    runs = []
+    with tm.run():
+        for _ in range(2):
+            tm.train_epochs(1)
+            runs.append(tm.progress.run)
+
+    assert runs[0] != runs[1]
+
+
+# ---- examples ----------------------------------------------------------------------------------------------------
+
+
+def test_examples_that_were_trained_on_are_counted() -> None:
+    seen = Values("post_train_step_batch", "samples_seen")
+    tm = tiny_manager(seen, epochs=2)
+    tm.train()
+
+    assert seen.seen == [16, 32, 40, 56, 72, 80]
+    assert tm.samples_seen == 80
+
+
+def test_examples_that_were_skipped_or_evaluated_are_not_counted() -> None:
+    tm = tiny_manager(At("post_train_model_forward", lambda inputs: skip_batch() if len(inputs) == 8 else None))
+    tm.train()
+    tm.eval()
+
+    assert tm.samples_seen == 32
+
+
+def test_a_batch_size_in_a_tensor_is_counted_in_a_tensor() -> None:
+    class Sized(TrainManager):
+        def get_true_batch_size(self, inputs: Tensor) -> Tensor:
+            return torch.tensor(len(inputs))
+
+    tm = Sized(model=nn.Linear(2, 2), loss=F.cross_entropy, optimizer=SGD, train_data=make_batches(3))
+    tm.train()
+
+    assert tm.samples_seen.equal(torch.tensor(12))
+
+
+def test_the_examples_of_a_checkpoint_are_counted_on() -> None:
+    def load(train_manager: TrainManager) -> None:
+        train_manager.samples_seen = 100
+
+    seen = Values("post_train_step_batch", "samples_seen")
+    tiny_manager(At("pre_load_checkpoint", load), seen).train()
+
+    assert seen.seen == [116, 132, 140]
+
+
+# ---- how long a step takes ---------------------------------------------------------------------------------------
+
+
+def test_before_the_first_step_nobody_knows_how_long_one_takes() -> None:
+    assert math.isnan(tiny_manager().median_step_seconds)
+
+
+def test_how_long_a_step_takes_is_known_after_one() -> None:
+    tm = tiny_manager()
+    tm.train_steps(1)
+
+    assert 0 < tm.median_step_seconds < 60
+
+
+@pytest.mark.parametrize("hook", ["pre_train_backward", "around_train_model_forward"])
+def test_the_time_of_hooks_is_no_time_of_a_step(hook: str) -> None:
+    def wait() -> None:
+        until = perf_counter() + 0.02
+        while perf_counter() < until:
+            pass
+
+    def wait_around() -> Iterator[None]:
+        wait()
+        yield
+
+    tm = tiny_manager(At(hook, wait_around if hook.startswith("around") else wait))
+    tm.train_steps(1)
+
+    assert tm.median_step_seconds < 0.015

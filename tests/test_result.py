@@ -1,0 +1,127 @@
+"""What training returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from train_manager import Extension, SkipBatch, SkipStage, TrainManager, TrainResult
+from train_manager.testing import tiny_manager
+
+
+class Enough(Extension):
+    """Stops after the second step."""
+
+    def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 2:
+            train_manager.stop("enough")
+
+
+def test_it_counts_what_the_call_has_done() -> None:
+    result = tiny_manager(epochs=2).train()
+
+    assert (result.epochs, result.steps, result.updates) == (2, 6, 6)
+
+
+def test_it_counts_this_call_alone() -> None:
+    tm = tiny_manager(epochs=2)
+    tm.train()
+    result = tm.train_epochs(1)
+
+    assert (result.epochs, result.steps, result.updates) == (1, 3, 3)
+
+
+def test_steps_without_an_update_are_no_updates() -> None:
+    def every_third(last_batch: bool) -> None:
+        if not last_batch:
+            raise SkipStage
+
+    result = tiny_manager(Extension.of(pre_train_optimizer_step=every_third)).train()
+
+    assert (result.steps, result.updates) == (3, 1)
+
+
+def test_skipped_batches_are_no_steps() -> None:
+    def skip() -> None:
+        raise SkipBatch
+
+    result = tiny_manager(Extension.of(pre_train_step_batch=skip)).train()
+
+    assert (result.epochs, result.steps, result.updates) == (1, 0, 0)
+
+
+def test_an_unfinished_epoch_is_none() -> None:
+    tm = tiny_manager()
+
+    assert [tm.train_steps(n).epochs for n in (2, 1, 4)] == [0, 1, 1]
+
+
+def test_its_metrics_are_those_of_the_last_evaluation() -> None:
+    tm = tiny_manager(epochs=2)
+    result = tm.train()
+
+    assert result.metrics == tm.eval()
+
+
+def test_it_has_no_metrics_where_nothing_was_evaluated() -> None:
+    tm = tiny_manager()
+    tm.train()
+
+    assert tm.train_epoch().metrics == {}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda tm: tm.train(), lambda tm: tm.train_epochs(1), lambda tm: tm.train_steps(3), TrainManager.train_epoch],
+)
+def test_each_call_that_trains_returns_one(call: Callable[[TrainManager], TrainResult]) -> None:
+    result = call(tiny_manager())
+
+    assert (result.stopped, result.stopped_by, result.epochs, result.steps) == (None, None, 1, 3)
+
+
+def test_it_says_why_and_where_training_was_stopped() -> None:
+    result = tiny_manager(Enough()).train()
+
+    assert (result.stopped, result.steps, result.epochs) == ("enough", 2, 0)
+    assert result.stopped_by == ("Enough.post_train_step_batch at run > train > train_step_epoch > train_step_batch")
+
+
+def test_a_stop_that_no_hook_has_asked_for_is_by_nobody() -> None:
+    tm = tiny_manager()
+    with tm.run():
+        tm.stop("seen enough")
+        with pytest.warns(UserWarning, match="this run was stopped"):
+            result = tm.train()
+
+    assert (result.stopped, result.stopped_by, result.steps) == ("seen enough", None, 0)
+
+
+def test_the_next_run_is_not_stopped() -> None:
+    tm = tiny_manager(Enough())
+    tm.train()
+    result = tm.train()
+
+    assert (result.stopped, result.stopped_by) == (None, None)
+
+
+def test_it_tells_the_seconds() -> None:
+    result = tiny_manager().train()
+
+    assert 0 < result.seconds < 60
+
+
+def test_a_run_that_is_skipped_has_done_nothing() -> None:
+    def skip() -> None:
+        raise SkipStage
+
+    result = tiny_manager(Extension.of(pre_run=skip)).train()
+
+    assert (result.stopped, result.metrics, result.epochs, result.steps, result.updates) == (None, {}, 0, 0, 0)
+
+
+def test_it_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        TrainResult().steps = 1  # type: ignore[misc]
