@@ -7,6 +7,8 @@ from typing import Any
 
 from train_manager.asking import asking_for
 from train_manager.core.extension import Extension
+from train_manager.core.fixtures import Fixtures
+from train_manager.core.gate import Gate
 from train_manager.core.marks import provides
 from train_manager.errors import InputError
 
@@ -26,7 +28,8 @@ class Avg(Extension):
     *Asks for:* the fixtures that it is given, and ``weight``, if there is one.
 
     *Leaves behind:* a fixture ``avg_...`` for each, renewed with every ``at``; ``over`` owns it, and each ``over``
-    begins anew. Of tensors it is a tensor, and nothing is read on the host.
+    begins anew. Of tensors it is a tensor, and nothing is read on the host. Where ``over`` is not open, as no epoch is
+    in ``train_on_batch``, nothing is done.
 
     Args:
         names: fixtures that are numbers or tensors.
@@ -49,7 +52,7 @@ class Avg(Extension):
         self._weights: Any = 0
         averages = [f"avg_{name}" for name in names]
         hook = asking_for([*names, *([] if weight is None else [weight])], self._renew)
-        setattr(self, f"post_{at}", provides(*averages, stage=over)(hook))
+        setattr(self, f"post_{at}", _Inside(over)(provides(*averages, stage=over)(hook)))
         setattr(self, f"pre_{over}", self._begin)
 
     def _begin(self) -> None:  # the hook before `over`: see __init__
@@ -62,3 +65,13 @@ class Avg(Extension):
         self._weights = self._weights + weight
         means = tuple(total / self._weights for total in self._sums)
         return means if len(means) > 1 else means[0]
+
+
+class _Inside(Gate):
+    """Lets a hook run only where a stage is open."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+
+    def is_due(self, fixtures: Fixtures) -> bool:
+        return self.stage in fixtures.path

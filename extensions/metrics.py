@@ -147,7 +147,8 @@ class Metrics(Extension):
     def state_dict(self) -> dict[str, Any]:
         """The moving averages."""
         means = {name: {"value": mean.value, "count": mean.count} for name, mean in self._means.items()}
-        return {"loss": self._loss, "means": means, "eval_sets": self.eval_sets}
+        sets = {name: dict(result) for name, result in self.eval_sets.items()}
+        return {"loss": self._loss, "means": means, "eval_sets": sets}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""

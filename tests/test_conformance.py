@@ -65,7 +65,6 @@ CASES = {
     "ProgressBar drawn seldom": Case(
         lambda: shipped.ProgressBar(force=True, interval=3600, file=io.StringIO()), watches=True
     ),
-    "ProgressBar where nobody looks": Case(lambda: shipped.ProgressBar(file=io.StringIO()), watches=True),
     "SAM": Case(lambda: shipped.SAM()),
     "StopOnNonFinite": Case(lambda: shipped.StopOnNonFinite(), watches=True),
     "WarmUp": Case(lambda: shipped.WarmUp(steps=4)),
@@ -84,7 +83,9 @@ def shipped_classes() -> set[type[Extension]]:
 def test_every_shipped_extension_has_a_case_here() -> None:
     missing = shipped_classes() - {type(case.make()) for case in CASES.values()}
     names = sorted(one.__name__ for one in missing)
-    assert not names, f"add to CASES in {Path(__file__).name}, with how to make one and whether it only watches: {names}"
+    assert not names, (
+        f"add to CASES in {Path(__file__).name}, with how to make one and whether it only watches: {names}"
+    )
 
 
 # ---- what is trained -------------------------------------------------------------------------------------------------
@@ -124,9 +125,14 @@ def same(one: Any, other: Any) -> bool:
 
 
 def settings(tm: TrainManager) -> list[Any]:
-    """What a run must leave as it found it."""
-    parts = [*tm.model.modules()], [*tm.model.parameters()]
-    return [[part.training for part in parts[0]], [part.requires_grad for part in parts[1]], dict(tm.fixtures)]
+    """What a run must leave as it found it, or an extension that is gone."""
+    modules, parameters = [*tm.model.modules()], [*tm.model.parameters()]
+    return [[one.training for one in modules], [one.requires_grad for one in parameters], dict(tm.fixtures)]
+
+
+def rates(tm: TrainManager) -> list[Any]:
+    assert tm.optimizer is not None
+    return [group["lr"] for group in tm.optimizer.param_groups]
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
@@ -211,9 +217,10 @@ def broken(folder: Path | None, point: str, rank: int, *extensions: Extension) -
     """A manager whose training was broken off at that point, and that has trained on."""
     tm = manager(folder, *extensions, Breaks(point, rank))
     found = settings(tm)
-    with pytest.raises(RuntimeError, match="^broken"):
+    with pytest.raises(RuntimeError, match=r"^broken"):
         tm.train_epochs(2)
     assert settings(tm) == found
+    assert rates(tm) == [0.5] or any(isinstance(one, shipped.LRSchedule) for one in extensions)
     tm.remove_extension("breaks")
     assert tm.train_epochs(1).epochs == 1
     assert settings(tm) == found
@@ -247,39 +254,21 @@ def test_removed_before_the_first_run_it_was_never_there(case: Case, tmp_path: P
 
 
 @every
-def test_it_can_be_removed_between_two_runs(case: Case, tmp_path: Path) -> None:
+def test_it_can_be_removed_and_added_at_any_time(case: Case, tmp_path: Path) -> None:
+    """That is, where no hook runs: between the steps of an epoch, in a run that is open, between two runs."""
     tm = manager(tmp_path, case.make())
-    tm.train_epochs(1)
-    tm.remove_extension(next(iter(tm.extensions)))
-    result = tm.train_epochs(1)
-    assert (dict(tm.extensions), result.steps, result.updates) == ({}, 3, 3)
-    assert all(parameter.requires_grad for parameter in tm.model.parameters())
-
-
-@every
-def test_it_can_be_removed_and_added_in_the_middle_of_a_run(case: Case, tmp_path: Path) -> None:
-    tm = manager(tmp_path, case.make())
-    found = settings(tm)
-    with tm.run():
-        tm.train_epochs(1)
-        extension = tm.remove_extension(next(iter(tm.extensions)))
-        assert tm.train_epochs(1).updates == 3
-        tm.add_extension(extension)
-        assert tm.train_epochs(1).epochs == 1
-    assert settings(tm) == found
-    assert tm.train_epochs(1).epochs == 1
-
-
-@every
-def test_it_can_be_removed_in_the_middle_of_an_epoch(case: Case, tmp_path: Path) -> None:
-    tm = manager(tmp_path, case.make())
+    name = next(iter(tm.extensions))
     found = settings(tm)
     with tm.run():
         tm.train_steps(4)
-        tm.remove_extension(next(iter(tm.extensions)))
-        assert tm.train_epochs(1).steps == 2
+        extension = tm.remove_extension(name)
+        assert tm.train_epochs(1).updates == 2  # the rest of the epoch
+        tm.add_extension(extension, name)
+        assert tm.train_epochs(1).epochs == 1
     assert settings(tm) == found
-    assert all(value.isfinite().all() for value in numbers(tm).values())
+    tm.remove_extension(name)
+    assert tm.train_epochs(1).updates == 3
+    assert settings(tm) == found
 
 
 # ---- watching --------------------------------------------------------------------------------------------------------
@@ -304,7 +293,9 @@ def test_one_that_only_watches_changes_no_weight(case: Case, tmp_path: Path) -> 
 class HostReads(TorchDispatchMode):
     """Counts the numbers that are copied from a tensor to Python, for which a GPU would be waited for."""
 
-    count = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += func is torch.ops.aten._local_scalar_dense.default

@@ -388,10 +388,10 @@ class Autoencode(Objective):
     def predict(self, model: nn.Module, inputs: Tensor) -> Any:
         return 2 * model(inputs)
 
-    def loss(self, prediction: Tensor, inputs: Tensor) -> Tensor:  # type: ignore[override]
+    def loss(self, prediction: Tensor, inputs: Tensor) -> Tensor:
         return F.mse_loss(prediction, inputs)
 
-    def metrics(self, prediction: Tensor) -> dict[str, Tensor | float]:  # type: ignore[override]
+    def metrics(self, prediction: Tensor) -> dict[str, Tensor | float]:
         return {"largest": prediction.max()}
 
 

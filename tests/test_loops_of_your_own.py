@@ -521,7 +521,7 @@ def test_an_object_with_a_training_step_is_trained_by_it() -> None:
     tm = self_made(half, epochs=2)
     result = tm.train()
 
-    assert (half.value, len(half.batches)) == (8 / 2**6, 6)
+    assert (half.value.item(), len(half.batches)) == (8 / 2**6, 6)
     assert (result.epochs, result.steps, tm.samples_seen) == (2, 6, 12)
 
 

@@ -62,7 +62,7 @@ class ReadsOfSteps(Extension):
 
 
 def test_no_step_reads_a_number_with_all_watching_extensions_on(tmp_path: Path) -> None:
-    with CountReads() as reads:
+    with CountReads() as reads:  # type: ignore[no-untyped-call]
         steps = ReadsOfSteps(reads)
         manager(tmp_path, steps).train()
     assert steps.at == [0] * 21
@@ -70,7 +70,7 @@ def test_no_step_reads_a_number_with_all_watching_extensions_on(tmp_path: Path) 
 
 def test_what_is_counted_is_found(tmp_path: Path) -> None:
     reading = Extension.of(post_train_step_batch=lambda loss: loss.item())
-    with CountReads() as reads:
+    with CountReads() as reads:  # type: ignore[no-untyped-call]
         steps = ReadsOfSteps(reads)
         manager(tmp_path, steps, reading).train()
     assert steps.at[-1] == 19  # of the steps before

@@ -240,8 +240,10 @@ class TrainManager(Forwarding):
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         with self.staged("train_step_epoch"):
+            self._losses.check()  # of batches that the user has trained on before, in a run that is held
             self._losses = FiniteLosses(epoch=self.epoch_num + 1)
-            first_step = self.step_num
+            self._epoch_is_over = False
+            first_step = self.step_num if self._unfinished is None else None
             is_complete = self._train_all_batches(is_last_epoch=epochs_after == 0)
             self._losses.check()
             if is_complete:
@@ -249,7 +251,10 @@ class TrainManager(Forwarding):
                 self.epoch_num += 1
                 self.fixtures.modify("epoch_num", self.epoch_num)
                 if epochs_after is not None:
-                    self._set_end(self.step_num + epochs_after * (self._epoch_length() or self.step_num - first_step))
+                    length = self._epoch_length()
+                    if length is None and first_step is not None and not self._epoch_is_over:
+                        length = self.step_num - first_step  # the coming epochs will be as long
+                    self._set_end(None if length is None else self.step_num + epochs_after * length)
 
     def _train_all_batches(self, is_last_epoch: bool) -> bool:
         """Train on one epoch's batches; False where the call ends before the last."""
@@ -264,7 +269,6 @@ class TrainManager(Forwarding):
                     self._set_end(self.step_num + 1)
                 self._train_batch(batch, last_batch)
                 if self._epoch_is_over:
-                    self._epoch_is_over = False
                     reset(self.train_data)
                     return True
                 if not last_batch and (self._stop_at == "step" or self.step_num == self._step_limit):
@@ -284,12 +288,15 @@ class TrainManager(Forwarding):
             return self._train_batch(self._on_device(batch), last_batch=False)
 
     def _train_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
+        if self._has_gradients:  # of a batch that has failed, in a run that is held
+            self._zero_grad()
         self._batch_is_alive, self._has_gradients = True, False
         try:
             return self._train_step_batch(batch, last_batch)
         except SkipBatch:
             if self._has_gradients:
                 self._zero_grad()
+                self._has_gradients = False
             return None
         finally:
             self._batch_is_alive = False

@@ -130,7 +130,7 @@ class Running(Extensible):
             "samples_seen": self.samples_seen,
             "start_step": self.step_num,
             "end_step": None,
-            "standalone_eval": entry == "eval",
+            "standalone_eval": entry in ("eval", "eval_on_batch"),
         }
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir

@@ -11,6 +11,7 @@ MAP: Final = """
 with staged("run"):  # epoch_num, step_num, update_num, samples_seen, start_step, end_step, standalone_eval, train_dir
     with staged("load_checkpoint"):              # checkpoint_loaded
         a hook may load one, and says which
+    in train_on_batch: train_step_batch, as below, by itself
     with staged("train"):
         before the first epoch: eval, as below
         for each epoch:

@@ -1,14 +1,17 @@
-"""Rows A02-A05, A17-A21, A26 and A27 of the capabilities: Axon's training API, in this library's stages."""
+"""The rows of Axon's training API (A), in this library's stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import SGD, AdamW
 from torch.utils.data import TensorDataset
 
 from train_manager import (
@@ -18,17 +21,40 @@ from train_manager import (
     HookError,
     InMemory,
     InputError,
+    Objective,
     Rows,
     TrainManager,
     modifies,
     provides,
 )
-from train_manager.extensions import EarlyStopping
+from train_manager.extensions import ClipGradients, EarlyStopping, Metrics
 from train_manager.testing import Recorder, tiny_manager
 
 
 def ten_batches() -> list[tuple[Tensor, Tensor]]:
     return [(torch.ones(2, 2), torch.zeros(2, dtype=torch.long))] * 10
+
+
+def test_a01_a_training_is_made_of_a_model_state_an_optimizer_objectives_data_and_options() -> None:
+    class Apart(TrainManager):
+        def train_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            return F.cross_entropy(prediction, targets)
+
+        def eval_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            return (prediction.argmax(dim=1) != targets).float().mean()
+
+    model = nn.Linear(2, 2)
+    model.load_state_dict({"weight": torch.eye(2), "bias": torch.tensor([0.0, 0.5])})
+    result = Apart(
+        model=model,
+        optimizer=SGD(model.parameters(), lr=1.0),
+        train_data=ten_batches(),
+        eval_data=ten_batches(),
+        epochs=2,
+    ).train()
+
+    assert (result.epochs, result.steps, result.updates) == (2, 20, 20)
+    assert result.metrics == {"eval": {"loss": 0.0}}
 
 
 @pytest.mark.parametrize(("options", "updates"), [({"steps_per_epoch": 3}, 6), ({}, 20)])
@@ -92,6 +118,171 @@ def test_a05_the_evaluation_gets_its_own_objective_once_per_epoch() -> None:
     assert len(Errors.rates) == 1 + 3
     assert set(Errors.rates) <= {0.0, 1.0}
     assert len(training) == 30
+
+
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    return prediction.argmax(dim=1) == targets
+
+
+def test_a06_metrics_hold_functions_and_what_they_have_made_until_they_are_reset() -> None:
+    metrics = Metrics(accuracy=accuracy, table=False)
+    tm = tiny_manager(metrics)
+    evaluated = tm.eval()["valid"]["accuracy"]
+    data: Any = tm.eval_data["valid"]
+    with torch.no_grad():
+        by_hand = torch.cat([accuracy(tm.model(inputs), targets) for inputs, targets in data]).float().mean()
+    assert evaluated == pytest.approx(by_hand.item())
+    assert tm.eval()["valid"]["accuracy"] == evaluated  # not on top of the first
+    assert metrics.training == {}
+    tm.train()
+    assert 0 < metrics.training["accuracy"] < 1
+    metrics.reset()
+    assert metrics.training == {}
+
+
+def test_a07_what_a_hook_makes_of_the_weights_is_what_the_next_batch_is_trained_with() -> None:
+    """A hook returns what it changes, where that is a fixture; weights it changes in place, as torch code does."""
+    losses: list[float] = []
+
+    def zero(train_manager: TrainManager, loss: Tensor) -> None:
+        losses.append(loss.item())
+        with torch.no_grad():
+            for parameter in train_manager.model.parameters():
+                parameter.zero_()
+
+    tiny_manager(Extension.of(post_train_step_batch=zero)).train()
+
+    assert losses[0] != pytest.approx(math.log(2), abs=1e-4)
+    assert losses[1:] == pytest.approx([math.log(2)] * 2)
+
+
+def test_a07_the_batch_that_a_hook_returns_takes_the_place_of_the_batch() -> None:
+    class First(Extension):
+        """Keeps one example of each batch."""
+
+        @modifies("batch")
+        def pre_train_step_batch(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return batch[0][:1], batch[1][:1]
+
+    tm = tiny_manager(First())
+    tm.train()
+
+    assert tm.samples_seen == 3
+
+
+def test_a08_a_hook_stops_the_training_with_a_reason_that_the_result_carries() -> None:
+    class Enough(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:
+            if step_num == 2:
+                train_manager.stop("enough")
+
+    result = tiny_manager(Enough(), epochs=5).train()
+
+    assert (result.stopped, result.steps) == ("enough", 2)
+    assert result.stopped_by == ("Enough.post_train_step_batch at run > train > train_step_epoch > train_step_batch")
+
+
+def test_a09_that_all_is_done_is_a_value_too() -> None:
+    result = tiny_manager(epochs=2).train()
+
+    assert (result.stopped, result.stopped_by, result.epochs) == (None, None, 2)
+    assert set(result.metrics) == {"valid"}
+
+
+def test_a09_an_error_is_an_exception_with_the_path_of_its_stage() -> None:
+    def breaks() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken") as caught:
+        tiny_manager(Extension.of(post_eval_step_batch=breaks)).train()
+
+    assert caught.value.__notes__ == [
+        "in hook Hooks.post_eval_step_batch of extension 'hooks', "
+        "at stage run > train > eval > eval_step_epoch > eval_step_batch"
+    ]
+
+
+def state(tm: TrainManager) -> list[Tensor]:
+    return [part.detach().clone() for part in tm.model.parameters()]
+
+
+def equal(one: TrainManager, other: TrainManager) -> bool:
+    """To the bit."""
+    return all(map(torch.equal, state(one), state(other)))
+
+
+def test_a10_one_batch_is_trained_on_alone_with_hooks() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(recorder)
+    before = state(tm)
+    loss = tm.train_on_batch(ten_batches()[0])
+
+    assert loss is not None
+    assert not loss.requires_grad
+    assert (tm.step_num, tm.update_num, tm.epoch_num) == (1, 1, 0)
+    assert not any(map(torch.equal, before, state(tm)))
+    assert recorder.stages[:3] == ["run", "load_checkpoint", "train_step_batch"]
+
+
+def test_a11_a_loop_of_ones_own_around_single_batches_trains_as_train_does_to_the_bit() -> None:
+    shelf, own = tiny_manager(ClipGradients(max_norm=0.1), epochs=3), tiny_manager(ClipGradients(max_norm=0.1))
+    shelf.train()
+    assert own.train_data is not None
+
+    with own.run():
+        for _ in range(3):
+            for batch in own.train_data:
+                own.train_on_batch(batch)
+            own.eval()
+
+    assert own.step_num == shelf.step_num == 9
+    assert equal(own, shelf)
+
+
+class Classify(Objective):
+    """Its prediction is sharper than the model's."""
+
+    def predict(self, model: nn.Module, inputs: Tensor) -> Tensor:
+        return model(inputs) * 2  # type: ignore[no-any-return]
+
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(prediction, targets)
+
+    def metrics(self, prediction: Tensor, targets: Tensor) -> Mapping[str, Tensor | float]:
+        return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean()}
+
+
+def test_a13_an_objective_predicts_with_the_model_and_its_loss_is_of_that_prediction() -> None:
+    losses: list[float] = []
+    tm = tiny_manager(Extension.of(post_train_step_batch=lambda loss: losses.append(loss.item())), loss=Classify())
+    data: Any = tm.train_data
+    by_hand = F.cross_entropy(2 * tm.model(data[0][0]), data[0][1]).item()
+    tm.train()
+
+    assert losses[0] == by_hand
+
+
+def test_a14_the_metrics_of_an_objective_appear_unasked() -> None:
+    tm = tiny_manager(loss=Classify(), epochs=20)
+    before = tm.eval()["valid"]
+    tm.train()
+
+    assert list(before) == ["loss", "accuracy"]
+    assert tm.eval()["valid"]["accuracy"] > before["accuracy"]
+
+
+@pytest.mark.parametrize("kind", ["foreach", "fused"])
+@pytest.mark.parametrize("optimizer", [AdamW, SGD])
+def test_a15_an_optimizer_that_is_fused_gives_what_the_plain_one_gives(optimizer: Any, kind: str) -> None:
+    """The step of the optimizer is a stage of its own, whatever the optimizer makes of it."""
+
+    def trained(**how: bool) -> list[Tensor]:
+        tm = tiny_manager(optimizer=lambda parameters: optimizer(parameters, lr=0.01, **how), epochs=5)
+        tm.train()
+        return state(tm)
+
+    for plain, quick in zip(trained(foreach=False), trained(**{kind: True}), strict=True):
+        torch.testing.assert_close(quick, plain, rtol=0, atol=1e-6)
 
 
 def test_a17_a_generator_of_batches_is_trained_on() -> None:
@@ -195,6 +386,37 @@ def test_a21_early_stopping_is_an_extension_that_receives_the_results_of_the_eva
 
     assert tm.epoch_num == 3
     assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than 0 in 3 evaluations"
+
+
+def test_a23_a_line_a_step_of_ones_own_and_a_loop_of_ones_own_train_alike() -> None:
+    class OwnStep(TrainManager):
+        def train_model_forward(self, inputs: Tensor) -> Tensor:
+            return self.model(inputs)  # type: ignore[no-any-return]
+
+        def train_loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            return F.cross_entropy(prediction, targets)
+
+    line, loop, tm = tiny_manager(epochs=2), tiny_manager(), tiny_manager()
+    step = OwnStep(model=tm.model, optimizer=tm.optimizer, train_data=tm.train_data, epochs=2)
+    line.train()
+    step.train()
+    with loop.run():
+        for batch in [*(loop.train_data or ())] * 2:
+            loop.train_on_batch(batch)
+
+    assert equal(line, step)
+    assert equal(line, loop)
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [("side-by-side.md", ["Lightning", "Ignite"]), ("coming-from.md", ["Axon", "GoMLX", "FluxTraining"])],
+)
+def test_a24_the_docs_compare_this_library_with_others(page: str, names: list[str]) -> None:
+    """That what they say is so stands in tests/examples and in tests/test_coming_from.py."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+
+    assert [name for name in names if name not in text] == []
 
 
 class Loop(Extensible):

@@ -1,12 +1,16 @@
-"""Rows G03, G04, G06-G08, G16-G18, G27, G28, G31-G37, G39, G45 and G49 of the capabilities.
+"""The rows of GoMLX's train package (G).
 
-Losses from inside a model, updates after the optimizer, hooks and their names, data, several heads, metrics, gradients
-that are accumulated, losses that are not finite, reserved names.
+Levels of tooling, losses from inside a model, updates after the optimizer, hooks and their names, counters, data,
+several heads, metrics, gradients that are accumulated, losses that are not finite, reserved names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -15,10 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from train_manager import (
+    CheckError,
     Endless,
     Extensible,
     Extension,
     FixtureExists,
+    Fixtures,
     HookError,
     InMemory,
     InputError,
@@ -26,11 +32,32 @@ from train_manager import (
     TrainManager,
     fixture,
     modifies,
+    provides,
 )
 from train_manager.constraints import max_norm, non_negative, row_norms
-from train_manager.extensions import Accumulate, Constrain, Metrics, StopOnNonFinite
+from train_manager.extensions import Accumulate, Constrain, Metrics, ProgressBar, StopOnNonFinite
 from train_manager.losses import Losses, WeightedLosses, add_loss
 from train_manager.testing import tiny_manager
+
+
+@pytest.mark.parametrize(
+    ("tool", "steps"),
+    [
+        (lambda tm: tm.train_on_batch(batch_of(4)), 1),
+        (lambda tm: tm.train_steps(2), 2),
+        (lambda tm: tm.train_epoch(), 3),
+        (lambda tm: tm.train(), 6),
+    ],
+    ids=["one step", "some steps", "an epoch", "the loop"],
+)
+def test_g01_there_are_tools_from_one_step_up_to_the_full_loop(
+    tool: Callable[[TrainManager], object], steps: int
+) -> None:
+    """A loop to start from, for one of your own, is ``examples/side_by_side``; its tests are in tests/examples."""
+    tm = tiny_manager(epochs=2)
+    tool(tm)
+
+    assert (tm.step_num, tm.update_num) == (steps, steps)
 
 
 class Experts(nn.Linear):
@@ -49,10 +76,60 @@ def test_g03_losses_that_a_model_adds_inside_its_forward_are_summed() -> None:
     torch.testing.assert_close(losses.total(torch.tensor(1.0)), 1.5 + outputs.square().sum(dim=1).mean())
 
 
+class LossesOfSteps(Extension):
+    """Notes what was added in each training step, and the loss that is trained on."""
+
+    def __init__(self) -> None:
+        self.added: list[dict[str, float]] = []
+        self.totals: list[float] = []
+
+    def post_train_step_batch(self, losses: Mapping[str, Tensor], loss: Tensor) -> None:
+        self.added.append({name: value.item() for name, value in losses.items()})
+        self.totals.append(loss.item())
+
+
+def experts(*extensions: Extension, **options: Any) -> TrainManager:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = Experts(2, 2)
+    return tiny_manager(*extensions, model=model, **options)
+
+
+def test_g03_what_a_model_adds_in_its_forward_is_trained_on_with_the_loss() -> None:
+    watch = LossesOfSteps()
+    tm = experts(watch, eval_data=None)
+    data: Any = tm.train_data
+    inputs, targets = data[0]
+    outputs = F.linear(inputs, tm.model.weight, tm.model.bias)
+    by_hand = F.cross_entropy(outputs, targets) + outputs.square().sum(dim=1).mean() + 0.5
+    tm.train()
+
+    assert watch.totals[0] == pytest.approx(by_hand.item())
+
+
 def test_g04_an_added_loss_with_a_value_for_each_example_is_reduced_to_its_mean() -> None:
     with Losses() as losses:
         add_loss(torch.tensor([1.0, 2.0, 6.0]))
     assert losses.total(None).item() == 3.0
+
+
+def test_g05_a_model_that_adds_its_losses_needs_no_loss_function() -> None:
+    tm = experts(loss=None, epochs=5)
+    before = tm.eval()["valid"]["loss"]
+    tm.train()
+
+    assert tm.eval()["valid"]["loss"] - 0.5 < (before - 0.5) / 2
+
+
+def test_g05_without_a_loss_function_and_without_an_added_loss_it_is_a_clear_error() -> None:
+    with pytest.raises(InputError) as caught:
+        tiny_manager(loss=None).train()
+
+    assert str(caught.value) == (
+        "there is no loss: none was returned, and the model has added none\n"
+        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "or call add_loss(value) in the model's forward"
+    )
 
 
 def test_g06_the_sum_of_the_added_losses_or_none() -> None:
@@ -62,6 +139,15 @@ def test_g06_the_sum_of_the_added_losses_or_none() -> None:
         add_loss(torch.tensor(2.0), "two")
         assert losses.added is not None
         assert losses.added.item() == 3.0
+
+
+def test_g06_the_fixture_losses_has_each_by_name_and_nothing_where_none_was_added() -> None:
+    added, none = LossesOfSteps(), LossesOfSteps()
+    experts(added).train()
+    tiny_manager(none).train()
+
+    assert [list(losses) for losses in added.added] == [["size", "added"]] * 3
+    assert none.added == [{}, {}, {}]
 
 
 def test_g07_a_constraint_holds_after_every_training_step_and_is_not_applied_in_evaluation() -> None:
@@ -88,6 +174,24 @@ def test_g08_a_weight_has_one_constraint_and_a_second_is_refused() -> None:
     tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "2")).train()
     with pytest.raises(InputError, match=r"two Constrain extensions, .*, have the weight '0\.weight'"):
         tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "[0-2]")).train()
+
+
+def test_g09_the_loss_of_a_step_is_that_before_the_constraint_and_its_metrics_are_taken_after_it() -> None:
+    def size(prediction: Tensor, train_manager: TrainManager) -> Tensor:
+        weight: Tensor = train_manager.model.get_parameter("0.weight")
+        return weight.abs().sum()
+
+    losses: list[list[float]] = []
+    metrics = Metrics(train={"size": size}, table=False)
+    for extensions in ([Constrain(torch.zeros_like, "0"), metrics], []):
+        losses.append([])
+        note = Extension.of(post_train_step_batch=lambda loss: losses[-1].append(loss.item()))
+        tiny_manager(*extensions, note).train()
+    constrained, plain = losses
+
+    assert constrained[0] == plain[0]
+    assert constrained[1] != plain[1]
+    assert metrics.training["size"] == 0.0
 
 
 class Loop(Extensible):
@@ -149,6 +253,25 @@ def test_g18_an_error_of_a_hook_stops_the_loop_and_comes_out(hook: str) -> None:
     assert error.value is raised
 
 
+def state(tm: TrainManager) -> list[Tensor]:
+    return [part.detach().clone() for part in tm.model.parameters()]
+
+
+def equal(one: TrainManager, other: TrainManager) -> bool:
+    """To the bit."""
+    return all(map(torch.equal, state(one), state(other)))
+
+
+def test_g19_steps_go_on_where_the_last_call_left_off() -> None:
+    once, twice = tiny_manager(), tiny_manager()
+    once.train_steps(10)
+    twice.train_steps(5)
+    twice.train_steps(5)
+
+    assert (twice.step_num, twice.epoch_num) == (10, 3)
+    assert equal(once, twice)
+
+
 def batch_of(size: int) -> tuple[Tensor, Tensor]:
     return torch.ones(size, 2), torch.zeros(size, dtype=torch.long)
 
@@ -166,6 +289,131 @@ class Dataset:
 
     def reset(self) -> None:
         self.log.append("reset")
+
+
+def test_g20_epochs_go_on_where_the_last_call_left_off_and_data_is_reset_after_each_also_the_last() -> None:
+    data, once = Dataset(), tiny_manager(train_data=Dataset())
+    tm = tiny_manager(train_data=data)
+    tm.train_epochs(2)
+    assert data.log == ["batch", "batch", "reset"] * 2
+    tm.train_epochs(1)
+    once.train_epochs(3)
+
+    assert (tm.epoch_num, data.log.count("reset")) == (3, 3)
+    assert equal(tm, once)
+
+
+def test_g21_a_hook_reads_the_epoch_and_the_steps_at_its_start_now_and_at_the_end() -> None:
+    """Nobody knows how many batches ``Dataset`` has, until it has been walked once."""
+    seen: list[tuple[int, int, int, int | None]] = []
+
+    def note(epoch_num: int, start_step: int, step_num: int, end_step: int | None) -> None:
+        seen.append((epoch_num, start_step, step_num, end_step))
+
+    tm = tiny_manager(Extension.of(pre_train_step_epoch=note), train_data=Dataset())
+    tm.train_epochs(3)
+    tm.train_epochs(1)
+
+    assert seen == [(0, 0, 0, None), (1, 0, 2, 6), (2, 0, 4, 6), (3, 6, 6, None)]
+
+
+def test_g23_nobody_knows_how_long_a_step_takes_before_the_first() -> None:
+    """It is nan, not a millisecond: a number that nobody has measured would be taken for one."""
+    assert math.isnan(tiny_manager().median_step_seconds)
+
+
+def test_g23_the_median_of_the_step_times_leaves_out_the_time_of_hooks() -> None:
+    def work() -> None:
+        until = perf_counter() + 0.05
+        while perf_counter() < until:
+            pass
+
+    tm = tiny_manager(Extension.of(pre_train_backward=work, post_train_step_batch=work))
+    tm.train()
+
+    assert 0 < tm.median_step_seconds < 0.05
+
+
+class Norm(Extension):
+    @provides("weight_norm", stage="train_step_batch")
+    def post_train_optimizer_step(self, train_manager: TrainManager) -> Tensor:
+        weight: Tensor = train_manager.model.get_parameter("0.weight")
+        norm: Tensor = torch.linalg.vector_norm(weight.detach())
+        return norm
+
+
+def test_g24_what_one_extension_finds_out_another_reads_as_a_fixture() -> None:
+    """A fixture has a name, a stage that it lives in and one that writes it, where a shared dict has none of these."""
+    norms: list[float] = []
+    tiny_manager(
+        Extension.of(post_train_step_batch=lambda weight_norm: norms.append(weight_norm.item())), Norm()
+    ).train()
+
+    assert len(norms) == 3
+    assert norms[0] != norms[2]
+
+
+def test_g24_what_nobody_provides_is_an_error_before_the_first_step() -> None:
+    tm = tiny_manager(Norm(), Extension.of(post_train_step_batch=lambda weight_nrm: None))
+    with pytest.raises(
+        CheckError, match=r"wants 'weight_nrm', which is never alive(.|\n)*did you mean 'weight_norm'\?"
+    ):
+        tm.train()
+
+    assert tm.step_num == 0
+
+
+@pytest.mark.parametrize("name", ["progress", "median_step_seconds", "extensions"])
+def test_g25_what_a_manager_tells_cannot_be_written(name: str) -> None:
+    with pytest.raises((AttributeError, HookError)):
+        setattr(tiny_manager(), name, None)
+
+
+def test_g25_a_hook_cannot_move_a_counter() -> None:
+    """The attributes of the manager can be set, for that is how a checkpoint brings them; hooks get the fixtures."""
+
+    class Strict(TrainManager):
+        strict = True
+
+    def move(fixtures: Fixtures) -> None:
+        fixtures["step_num"] = 100
+
+    def move_by_the_open_door(fixtures: Fixtures) -> None:
+        fixtures.modify("step_num", 100)
+
+    with pytest.raises(FixtureExists, match="defines 'step_num', which stage 'run' has defined already"):
+        tiny_manager(Extension.of(post_train_step_batch=move)).train()
+    tm = tiny_manager()
+    strict = Strict(
+        model=tm.model,
+        optimizer=tm.optimizer,
+        loss=tm.loss,
+        train_data=tm.train_data,
+        extensions=[Extension.of(post_train_step_batch=move_by_the_open_door)],
+    )
+    with pytest.raises(CheckError, match="writes 'step_num' without declaring it, which `strict` refuses"):
+        strict.train()
+
+
+def test_g26_an_error_inside_the_model_comes_out_and_says_at_which_stage() -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
+        tiny_manager(model=nn.Linear(3, 2), eval_data=None).train()
+
+    path = "run > train > train_step_epoch > train_step_batch > train_model_forward"
+    assert getattr(caught.value, "__notes__", []) == [f"at stage {path}"]
+
+
+def test_g26_an_error_in_a_hook_comes_out_and_says_at_which_stage() -> None:
+    def breaks() -> None:
+        raise ValueError("broken")
+
+    tm = tiny_manager(Extension.of(pre_train_backward=breaks))
+    with pytest.raises(ValueError, match="broken") as caught:
+        tm.train()
+
+    path = "run > train > train_step_epoch > train_step_batch > train_backward"
+    assert caught.value.__notes__ == [f"in hook Hooks.pre_train_backward of extension 'hooks', at stage {path}"]
+    assert dict(tm.fixtures) == {}
 
 
 def test_g27_a_dataset_is_reset_after_every_epoch_also_the_last() -> None:
@@ -192,6 +440,28 @@ def test_g28_the_end_of_the_data_ends_the_epoch_and_any_other_error_comes_out() 
         breaks.train()
 
     assert ends.step_num == 2
+
+
+def test_g29_data_without_an_end_is_trained_on_by_steps_and_refused_by_epochs() -> None:
+    tm = tiny_manager(train_data=Endless([batch_of(4), batch_of(2)]))
+    tm.train_steps(5)
+    assert tm.step_num == 5
+    with pytest.raises(InputError, match="train_data is a Endless without an end"):
+        tm.train_epochs(1)
+
+
+def test_g30_the_parts_of_a_batch_must_not_change_in_a_run() -> None:
+    """No graph is built for a batch; so this is the whole of what a new kind of batch could break."""
+    x, y = batch_of(4)
+    with pytest.raises(InputError) as caught:
+        tiny_manager(train_data=[(x, y), (x, y, y)]).train()
+
+    assert str(caught.value) == (
+        "train_data gave a batch of another structure in step 2\n"
+        "  first  {'inputs': tensor, 'targets': tensor}\n"
+        "  now    {'inputs': [tensor, ...]}\n"
+        "  the parts and keys of batches must stay the same in a run; shapes may differ"
+    )
 
 
 def test_g31_shapes_may_vary() -> None:
@@ -290,9 +560,29 @@ def test_g36_an_evaluation_gives_the_mean_loss_then_the_users_metrics_over_each_
     assert result == pytest.approx(by_hand)
 
 
+def test_g37_data_is_reset_before_it_is_evaluated() -> None:
+    data = Dataset()
+    tiny_manager(eval_data=data).eval()
+
+    assert data.log == ["reset", "batch", "batch"]
+
+
 def test_g37_data_without_an_end_is_not_evaluated() -> None:
     with pytest.raises(InputError, match=r"eval_data\['test'\] is a Endless without an end"):
         tiny_manager(eval_data={"test": Endless([batch_of(4)])})
+
+
+def test_g38_one_batch_is_evaluated_alone() -> None:
+    tm = tiny_manager(Metrics(accuracy=accuracy, table=False))
+    data: Any = tm.train_data
+    inputs, targets = data[0]
+    result = tm.eval_on_batch(data[0])
+
+    with torch.no_grad():
+        prediction = tm.model(inputs)
+    by_hand = {"loss": F.cross_entropy(prediction, targets).item(), "accuracy": accuracy(prediction, targets).item()}
+    assert result == pytest.approx(by_hand)
+    assert (tm.step_num, tm.epoch_num) == (0, 0)
 
 
 def test_g39_the_metrics_of_the_training_can_be_reset() -> None:
@@ -309,6 +599,64 @@ def test_g39_the_metrics_themselves_can_be_had() -> None:
 
     assert metrics.train_metrics == {"accuracy": accuracy}
     assert metrics.eval_metrics == {"share": accuracy}
+
+
+def test_g41_weights_that_are_put_into_the_model_before_the_training_are_trained() -> None:
+    """The variables are the model's, and are swapped as torch does it: ``load_state_dict``, at any time."""
+    trained, other, plain = tiny_manager(), tiny_manager(), tiny_manager()
+    trained.train()
+    plain.train_epochs(2)
+    assert isinstance(other.model, nn.Module)
+    other.model.load_state_dict(trained.model.state_dict())
+    other.train_epochs(1)
+
+    assert equal(other, plain)
+
+
+def test_g41_a_model_whose_parameters_the_optimizer_does_not_have_is_refused() -> None:
+    tm = tiny_manager()
+    tm.model = nn.Linear(2, 2)
+    with pytest.raises(InputError, match="optimizer"):
+        tm.train()
+
+
+class Counting:
+    """Any object with this method is trained."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def train_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        self.seen += len(batch[0])
+        return torch.tensor(1 / self.seen)
+
+
+def test_g43_an_object_with_a_training_step_is_trained_by_the_loop() -> None:
+    counting, losses = Counting(), list[float]()
+    note = Extension.of(post_train_step_batch=lambda loss: losses.append(loss.item()))
+    tm = TrainManager(model=counting, train_data=[batch_of(4), batch_of(2)], epochs=2, extensions=[note])
+    tm.train()
+
+    assert (counting.seen, tm.samples_seen, tm.step_num) == (12, 12, 4)
+    assert losses == pytest.approx([1 / 4, 1 / 6, 1 / 10, 1 / 12])
+
+
+def test_g44_the_progress_line_has_the_median_time_of_a_step() -> None:
+    text = io.StringIO()
+    tiny_manager(ProgressBar(force=True, interval=0, file=text)).train()
+
+    assert re.search(r"loss=0\.\d+, \d[\d.e+]* ms/step", text.getvalue())
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, nn.CrossEntropyLoss(label_smoothing=0.1), F.multi_margin_loss])
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop])
+def test_g44_losses_and_optimizers_are_those_of_torch(loss: Any, optimizer: Any) -> None:
+    """So none are offered here; metrics are functions, or objects of torchmetrics."""
+    tm = tiny_manager(loss=loss, optimizer=lambda parameters: optimizer(parameters, lr=0.01), epochs=3)
+    before = tm.eval()["valid"]["loss"]
+    tm.train()
+
+    assert tm.eval()["valid"]["loss"] < before
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -343,6 +691,15 @@ def test_g45_gradients_are_accumulated_and_steps_and_updates_counted_apart() -> 
     assert (accumulated.step_num, accumulated.update_num) == (12, 3)
     for name, weights in plain.model.state_dict().items():
         torch.testing.assert_close(accumulated.model.state_dict()[name], weights, rtol=0, atol=1e-6)
+
+
+def test_g45_training_goes_up_to_a_total_of_steps() -> None:
+    """A total is what is left to do: no method of its own is needed for the difference."""
+    tm = tiny_manager(Accumulate(2))
+    tm.train_epochs(1)
+    result = tm.train_steps(8 - tm.step_num)
+
+    assert (tm.step_num, result.steps, tm.update_num) == (8, 5, 5)
 
 
 @pytest.mark.parametrize("name", ["fixtures", "stage", "extensible", "exc_type", "exc_value", "traceback"])

@@ -1,6 +1,8 @@
-"""Rows J03, J23, J31 and J32 of the capabilities: what a learner made of files has, in this library's words."""
+"""Rows J03, J04, J23, J31 and J32 of the capabilities: what a learner made of files has, in this library's words."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch.nn import functional as F
 
 from train_manager import Extension, TrainManager
 from train_manager.extensions import EMA, FreezeModules, Metrics
-from train_manager.losses import WeightedLosses
+from train_manager.losses import WeightedLosses, add_loss
 from train_manager.testing import tiny_manager
 
 
@@ -42,6 +44,29 @@ def activity(weight: float) -> float:
 
 def test_j03_layers_have_objectives_of_their_own_with_weights_that_can_be_set() -> None:
     assert activity(weight=2.0) < 0.3 * activity(weight=0.0)
+
+
+class Adding(nn.Linear):
+    """Pulls its outputs to a number of its own, and keeps its weights small."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs = super().forward(inputs)
+        add_loss((outputs - 3).square(), "pull")
+        add_loss(self.weight.square().sum(), "size")
+        return outputs
+
+
+def test_j04_a_model_brings_objectives_of_its_own_and_they_are_summed() -> None:
+    tm = tiny_manager(model=Adding(2, 2), optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05), epochs=5)
+    model: Any = tm.model
+    data: Any = tm.eval_data["valid"]
+    inputs, targets = (torch.cat(parts) for parts in zip(*data, strict=True))
+    outputs = F.linear(inputs, model.weight, model.bias)
+    before = F.cross_entropy(outputs, targets) + (outputs - 3).square().mean() + model.weight.square().sum()
+
+    assert tm.eval()["valid"]["loss"] == pytest.approx(before.item(), rel=1e-5)
+    tm.train()
+    assert tm.eval()["valid"]["loss"] < before / 2
 
 
 def weights(tm: TrainManager) -> list[Tensor]:

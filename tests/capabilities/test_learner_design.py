@@ -25,6 +25,7 @@ from train_manager import (
     Fixtures,
     HookError,
     OrderError,
+    SkipBatch,
     StageError,
     TrainManager,
     fixture,
@@ -417,10 +418,10 @@ def test_f20_explain_gives_the_interface_of_each_stage_from_its_source() -> None
 
 def test_f20_explain_gives_the_interface_of_the_stages_of_training() -> None:
     told = interface(tiny_manager())
-    parts = {"batch", "inputs", "targets", "true_batch_size", "prediction", "loss"}
+    parts = {"batch", "losses", "inputs", "targets", "true_batch_size", "prediction", "loss"}
     assert told["train_step_batch"][0] == {*parts, "last_batch", "backward_loss"}
     assert told["train_step_batch"][1] >= {"batch", "loss"}
-    assert told["train_model_forward"][:2] == (set(), {"inputs"})
+    assert told["train_model_forward"][:2] == (set(), {"inputs", "losses"})
     assert told["train_loss_forward"][1] >= {"prediction", "targets"}
     assert told["train_backward"][:2] == (set(), {"backward_loss"})
     assert told["eval_step_batch"][0] == parts
@@ -580,6 +581,41 @@ def test_f32_a_cycle_is_an_error_that_prints_the_cycle() -> None:
 
     with pytest.raises(OrderError, match=r"Egg.post_step waits for 'hen' of Hen.post_step; Hen.post_step waits for"):
         Learner([Hen(), Egg()])
+
+
+@pytest.mark.parametrize("stage", ["pre_train_step_batch", "post_train_model_forward", "pre_train_optimizer_step"])
+def test_f33_a_hook_cancels_the_step(stage: str) -> None:
+    def cancel(step_num: int) -> None:
+        if tm.samples_seen == 16 and not cancelled:
+            cancelled.append(step_num)
+            raise SkipBatch
+
+    cancelled: list[int] = []
+    tm = tiny_manager(Extension.of(**{stage: cancel}))
+    result = tm.train()
+
+    assert cancelled == [1]
+    assert (result.steps, result.updates, result.epochs) == (2, 2, 1)
+
+
+def test_f33_a_hook_cancels_the_rest_of_the_epoch() -> None:
+    def cancel(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 1:
+            train_manager.end_epoch()
+
+    result = tiny_manager(Extension.of(post_train_step_batch=cancel), epochs=2).train()
+
+    assert (result.epochs, result.steps, result.stopped) == (2, 1 + 3, None)
+
+
+def test_f33_a_hook_cancels_the_training() -> None:
+    def cancel(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 4:
+            train_manager.stop("seen enough")
+
+    result = tiny_manager(Extension.of(post_train_step_batch=cancel), epochs=9).train()
+
+    assert (result.epochs, result.steps, result.stopped) == (1, 4, "seen enough")
 
 
 def test_f35_stages_of_ones_own_have_hooks_fixtures_and_providers() -> None:
