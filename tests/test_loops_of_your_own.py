@@ -582,3 +582,42 @@ def test_a_training_step_that_returns_no_loss_is_refused() -> None:
         "the loss is a NoneType, not a tensor",
         "  return the tensor itself",
     ]
+
+
+def test_a_loss_that_is_not_finite_is_told_though_an_epoch_follows() -> None:
+    tm = tiny_manager()
+    broken = torch.full((4, 2), float("nan")), torch.zeros(4, dtype=torch.long)
+    with pytest.raises(NonFiniteLoss), tm.run():
+        tm.train_on_batch(broken)
+        tm.train_epoch()
+
+
+def test_an_evaluation_of_one_batch_is_no_part_of_a_training() -> None:
+    seen: list[bool] = []
+    tm = tiny_manager(Extension.of(post_eval=lambda standalone_eval: seen.append(standalone_eval)))
+    tm.eval_on_batch(tm.train_data[0])  # type: ignore[index]  # a list
+    assert seen == [True]
+
+
+def test_a_piece_of_an_epoch_is_not_taken_for_its_length() -> None:
+    ends: list[int | None] = []
+    tm = tiny_manager(Extension.of(post_train_step_epoch=lambda end_step: ends.append(end_step)), train_data=Unsized())
+    tm.train_steps(2)
+    tm.train_epochs(3)
+    assert ends == [2, None, 12, 12]
+
+
+def test_gradients_of_a_batch_that_has_failed_are_no_part_of_the_next_one() -> None:
+    def loss_of(tm: TrainManager, *, fails: bool) -> list[Tensor]:
+        batch, other = tm.train_data[0], tm.train_data[1]  # type: ignore[index]
+        with tm.run():
+            if fails:
+                tm.add_extension(Extension.of(post_train_backward=lambda: 1 / 0), "failing")
+                with pytest.raises(ZeroDivisionError):
+                    tm.train_on_batch(other)
+                tm.remove_extension("failing")
+            tm.train_on_batch(batch)
+        return [parameter.detach().clone() for parameter in tm.model.parameters()]
+
+    for one, other in zip(loss_of(tiny_manager(), fails=True), loss_of(tiny_manager(), fails=False), strict=True):
+        assert one.equal(other)
