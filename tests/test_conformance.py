@@ -39,6 +39,13 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
     return prediction.argmax(dim=1) == targets
 
 
+def undrawn() -> shipped.LossCurves:
+    """Its files, of which each takes a fifth of a second, stand in tests/extensions/test_loss_curves.py."""
+    curves = shipped.LossCurves()
+    vars(curves)["_draw_once"] = lambda *_: None
+    return curves
+
+
 CASES = {
     "Accumulate": Case(lambda: shipped.Accumulate(2)),
     "Avg": Case(lambda: shipped.Avg("loss", weight="true_batch_size"), watches=True),
@@ -50,7 +57,7 @@ CASES = {
     "EMA": Case(lambda: shipped.EMA(decay=0.5, use_buffers=True)),
     "EvalTotals": Case(lambda: shipped.EvalTotals(), watches=True),
     "FreezeModules": Case(lambda: shipped.FreezeModules("1", "2")),
-    "LossCurves": Case(lambda: shipped.LossCurves(), watches=True),
+    "LossCurves": Case(lambda: undrawn(), watches=True),
     "LRSchedule": Case(lambda: shipped.LRSchedule(lambda optimizer: StepLR(optimizer, 1, gamma=0.5), per="step")),
     "LRSchedule by metric": Case(
         lambda: shipped.LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), metric="valid/loss")
@@ -70,7 +77,10 @@ CASES = {
     "WarmUp": Case(lambda: shipped.WarmUp(steps=4)),
 }
 
+SLOW = {"LossCurves drawn": Case(lambda: shipped.LossCurves(), watches=True)}
+
 every = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+every_and_the_slow = pytest.mark.parametrize("case", [*CASES.values(), *SLOW.values()], ids=[*CASES, *SLOW])
 WATCHING = {name: case for name, case in CASES.items() if case.watches}
 every_that_watches = pytest.mark.parametrize("case", WATCHING.values(), ids=WATCHING)
 
@@ -138,7 +148,7 @@ def rates(tm: TrainManager) -> list[Any]:
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-@every
+@every_and_the_slow
 def test_it_trains(case: Case, tmp_path: Path) -> None:
     tm = manager(tmp_path, case.make(), epochs=2)
     before, found = numbers(tm), settings(tm)
@@ -253,7 +263,7 @@ def test_removed_before_the_first_run_it_was_never_there(case: Case, tmp_path: P
     assert same(numbers(tm), numbers(plain))
 
 
-@every
+@every_and_the_slow
 def test_it_can_be_removed_and_added_at_any_time(case: Case, tmp_path: Path) -> None:
     """That is, where no hook runs: between the steps of an epoch, in a run that is open, between two runs."""
     tm = manager(tmp_path, case.make())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -340,6 +340,19 @@ def test_a19_arrays_in_memory_are_data_without_more_ado() -> None:
     assert tm.step_num == 3
 
 
+def test_a19_the_order_of_its_examples_is_the_same_whether_or_not_it_is_evaluated_too() -> None:
+    def order(is_evaluated: bool) -> Tensor:
+        seen: list[Tensor] = []
+        x, y = torch.rand(20, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(20, dtype=torch.long)
+        data = InMemory(x, y, batch_size=20, shuffle=True, seed=0)
+        note = Extension.of(pre_train_step_batch=lambda batch: seen.append(batch[0]))
+        tiny_manager(note, train_data=data, eval_data=data if is_evaluated else None, epochs=3).train()
+        return torch.stack(seen)
+
+    assert order(is_evaluated=True).equal(order(is_evaluated=False))
+    assert not order(is_evaluated=True)[0].equal(order(is_evaluated=True)[1])
+
+
 def test_a20_data_without_labels_is_trained_on() -> None:
     def reconstruction(prediction: Tensor, inputs: Tensor) -> Tensor:
         return F.mse_loss(prediction, inputs)
@@ -353,6 +366,21 @@ def test_a20_data_without_labels_is_trained_on() -> None:
     tm.train()
 
     assert tm.step_num == 3
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+@pytest.mark.parametrize(
+    "batch", [dict(zip(("inputs", "targets"), ten_batches()[0], strict=True)), Pair(*ten_batches()[0])]
+)
+def test_a20_the_columns_of_a_batch_may_have_names(batch: Any) -> None:
+    tm = tiny_manager(train_data=[batch], eval_data=[batch])
+    tm.train()
+
+    assert (tm.step_num, tm.samples_seen) == (1, 2)
 
 
 def test_a20_columns_of_numbers_and_of_texts_are_trained_on() -> None:

@@ -23,7 +23,7 @@ from train_manager.core.registry import Registry
 from train_manager.core.scope import NEW, NOTHING
 from train_manager.core.signature import NamedCall
 from train_manager.core.source import line_of, site_of
-from train_manager.core.stage import Stage, WithDefaults
+from train_manager.core.stage import Stage
 from train_manager.core.store import Store
 from train_manager.core.tree import stage_tree
 
@@ -148,7 +148,7 @@ class Extensible:
         stage.phase = NEW
         stage.owned = NOTHING
         stage._store = self._store
-        stage._given = fixtures if defaults is None else WithDefaults(fixtures, defaults)
+        stage._given = fixtures if defaults is None else {**self._store.absent(defaults, name), **(fixtures or {})}
         return stage
 
     def call_by_name(self, function: Callable[..., R]) -> R:

@@ -28,15 +28,6 @@ from train_manager.core.writes import write
 
 
 @final
-class WithDefaults(dict[str, Any]):
-    """The fixtures that a stage opens with, and those that it defines only where the name is not alive."""
-
-    def __init__(self, given: Mapping[str, Any] | None, defaults: Mapping[str, Any]) -> None:
-        super().__init__(given or {})
-        self.defaults = defaults
-
-
-@final
 class Stage(Scope):
     """What ``with self.staged(name, ...)`` opens and ends. Made, and its attributes set, by ``Extensible.staged``.
 
@@ -75,8 +66,6 @@ class Stage(Scope):
             given = self._given
             if given is not None:
                 self._given = None  # `with` keeps this object, and the values must not outlive the stage
-                if type(given) is not dict:
-                    given = self._with_defaults(given)
                 owned: dict[str, Definer | None] = {}
                 promised = store.promised
                 self.owned = owned
@@ -175,11 +164,6 @@ class Stage(Scope):
         store.thread, store.task = strand.current()
         if store.task is not None:
             store.thread = OF_A_TASK
-
-    def _with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What it opens with, and the defaults of names that are not alive yet."""
-        defaults = given.defaults if isinstance(given, WithDefaults) else {}
-        return {**{name: defaults[name] for name in defaults if not self._store.has(name)}, **given}
 
     def _promise(self) -> None:
         """Let what is provided in this stage be computed on demand."""

@@ -115,6 +115,12 @@ class State:
         """Whether a look-up would find it; computes nothing."""
         return name in self.alive or name in self.promised
 
+    def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
+        """Those of some values whose names will not be alive when a stage of this name opens."""
+        outer = self.scope_of(stage)  # what it owns will be hidden
+        hidden = {*outer.owned, *outer.promised} if outer is not None else set()
+        return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
+
     def value(self, name: str) -> Any:
         """The value of what is alive or promised."""
         return self.alive[name] if name in self.alive else self.promised[name]()
