@@ -36,11 +36,18 @@ PUBLIC = [
     "TrainManagerError",
     "__version__",
     "always",
+    "at_most",
+    "every",
+    "exponentially",
     "fixture",
     "modifies",
+    "once",
+    "periodically",
     "priority",
     "provides",
+    "scheduled",
     "staged",
+    "when",
 ]
 
 WITHOUT_TORCH = """

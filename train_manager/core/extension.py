@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from train_manager.core.errors import HookError
+from train_manager.core.gate import load_states, states_of
 
 
 class Extension:
@@ -39,16 +40,12 @@ class Extension:
 
         Write ``{**super().state_dict(), "value": self.value}`` where there is more.
         """
-        gates: dict[str, list[Any]] = getattr(self, "_gates", {})
-        states = {hook: [gate.state_dict() for gate in found] for hook, found in gates.items()}
+        states = states_of(self)
         return {"schedules": states} if states else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take that back."""
-        gates: dict[str, list[Any]] = getattr(self, "_gates", {})
-        for hook, states in state.get("schedules", {}).items():
-            for gate, of_gate in zip(gates.get(hook, ()), states, strict=False):
-                gate.load_state_dict(of_gate)
+        load_states(self, state.get("schedules", {}))
 
     @staticmethod
     def of(**hooks: Callable[..., Any]) -> Extension:
