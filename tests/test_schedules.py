@@ -518,6 +518,23 @@ def test_one_schedule_may_be_given_to_several_objects() -> None:
     assert [watcher.ran for watcher in watchers] == [[3, 6], [3, 6]]
 
 
+def test_of_one_schedule_each_object_has_a_count_and_an_end_of_its_own() -> None:
+    seldom = exponentially(3, 2, at_end=True)
+    watchers = [scheduled(Watcher(), "post_step", seldom) for _ in range(2)]
+    for watcher in watchers:
+        Stepper([watcher]).train(5)
+    assert [watcher.ran for watcher in watchers] == [[3, 5], [3, 5]]
+
+
+def test_of_one_schedule_an_object_is_not_due_because_another_is() -> None:
+    second = every(2)
+    (first, outer), (other, inner) = watching(second), watching(second)
+    inner.step(1)
+    with outer.staged("step", {"number": 1}):
+        inner.step(2)
+    assert (first.ran, other.ran) == ([], [2])
+
+
 def test_a_schedule_of_one_object_stands_beside_that_of_its_class() -> None:
     class Second(Watcher):
         @every(2)
