@@ -11,6 +11,7 @@ from torch import Tensor
 from train_manager import (
     Extension,
     SkipBatch,
+    SkipStage,
     TrainManager,
     at_most,
     every,
@@ -154,7 +155,7 @@ def test_f33_a_shipped_extension_takes_a_throttle(tmp_path: Path) -> None:
     assert (tmp_path / "plots" / "loss_curves.png").exists()
 
 
-def test_f33_a_step_an_epoch_and_a_run_can_be_left_early() -> None:
+def test_f33_a_step_and_a_run_can_be_left_early() -> None:
     class Leaving(Extension):
         def post_train_loss_forward(self, loss: Tensor, step_num: int, train_manager: TrainManager) -> None:
             if step_num == 4:
@@ -169,3 +170,16 @@ def test_f33_a_step_an_epoch_and_a_run_can_be_left_early() -> None:
     tm.train()
     assert watcher.at == [1, 2, 3, 4, 5]
     assert tm.stop_reason == "enough"
+
+
+def test_f33_an_epoch_can_be_left_out_by_a_hook_with_a_schedule() -> None:
+    class SkipSecondEpoch(Extension):
+        @every(2)
+        def pre_train_step_epoch(self) -> None:
+            raise SkipStage
+
+    watcher = StepsRun()
+    tm = tiny_manager(SkipSecondEpoch(), watcher, epochs=3)
+    tm.train()
+    assert watcher.at == [1, 2, 3, 4, 5, 6]
+    assert tm.epoch_num == 2
