@@ -6,7 +6,7 @@ The training's losses are recorded without waiting for the device. How a curve i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ from torch import Tensor
 from train_manager.core.extension import Extension
 from train_manager.core.marks import always
 from train_manager.curve import Curves, loaded_curves, new_curves
+from train_manager.due import Schedule
 from train_manager.files import replace_file
 from train_manager.held import HeldScalars
 from train_manager.plots import draw, rendered, require_matplotlib
+from train_manager.schedules import scheduled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +49,12 @@ class LossCurves(Extension):
     ``train_dir``, without which it is refused.
 
     *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, renewed after every evaluation, or after every
-    epoch where nothing is evaluated. Above some thousand points a curve shows means of neighbours.
+    epoch where nothing is evaluated; with ``update`` when that says so, and at the end of the training. Above some
+    thousand points a curve shows means of neighbours.
+
+    Args:
+        update: a schedule of training steps: ``every(50)``, or ``periodically(60)`` for once in a minute. What is
+            recorded does not depend on it.
 
     Attributes:
         training: the curve of the training by "epoch", by "batch" and by "example".
@@ -55,9 +62,10 @@ class LossCurves(Extension):
 
     Raises:
         ImportError: matplotlib is missing.
+        HookError: ``update`` is no schedule.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, update: Schedule | None = None) -> None:
         require_matplotlib()
         self.training = new_curves()
         self.eval_sets: dict[str, Curves] = {}
@@ -67,11 +75,16 @@ class LossCurves(Extension):
         self._epoch_sum = self._epoch_weight = 0.0
         self._epoch: int | None = None  # the one that is being trained, counted from 1
         self._is_drawn = True
+        self._has_schedule = update is not None
+        if update is not None:  # else there is no such hook, which would cost something in each step
+            self.around_train_step_batch = self._draw_after_step
+            scheduled(self, "around_train_step_batch", update)
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
     def pre_train_step_epoch(self, epoch_num: int, train_dir: Path) -> None:
-        self._draw_once(train_dir)  # the last epoch, where nothing was evaluated after it
+        if not self._has_schedule:
+            self._draw_once(train_dir)  # the last epoch, where nothing was evaluated after it
         self._epoch_sum = self._epoch_weight = 0.0
         self._epoch = epoch_num + 1
 
@@ -107,7 +120,8 @@ class LossCurves(Extension):
             curves["batch"].append(step_num, result["loss"])
             curves["example"].append(self._examples, result["loss"])
         self._is_drawn = False
-        self._draw_once(train_dir)
+        if not self._has_schedule:
+            self._draw_once(train_dir)
 
     @always
     def post_train(self, train_dir: Path) -> None:
@@ -123,6 +137,10 @@ class LossCurves(Extension):
             self._epoch_weight += examples
             self.training["batch"].append(step, loss)
             self.training["example"].append(self._examples, loss)
+
+    def _draw_after_step(self, train_dir: Path) -> Iterator[None]:  # the hook around_train_step_batch: see __init__
+        yield
+        self._draw_once(train_dir)
 
     # ---- showing ---------------------------------------------------------------------------------------------------
 
@@ -148,6 +166,7 @@ class LossCurves(Extension):
         """All that is recorded, as plain lists and numbers."""
         self._take_losses()
         return {
+            **super().state_dict(),
             "training": {by: curve.state_dict() for by, curve in self.training.items()},
             "eval_sets": {
                 name: {by: curve.state_dict() for by, curve in curves.items()}
@@ -160,6 +179,7 @@ class LossCurves(Extension):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
         self._losses.take()
         self._steps.clear()
         self.training = loaded_curves(state["training"])

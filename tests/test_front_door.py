@@ -40,12 +40,19 @@ PUBLIC = [
     "__version__",
     "add_loss",
     "always",
+    "at_most",
+    "every",
+    "exponentially",
     "fixture",
     "modifies",
+    "once",
+    "periodically",
     "priority",
     "provides",
     "report_loss",
+    "scheduled",
     "staged",
+    "when",
 ]
 
 WITHOUT_TORCH = """

@@ -26,6 +26,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.marks import always, fixture, modifies, priority, provides
 from train_manager.core.skip import Skip, SkipStage
+from train_manager.schedules import at_most, every, exponentially, once, periodically, scheduled, when
 
 if TYPE_CHECKING:
     from train_manager.endless import Endless
@@ -90,10 +91,17 @@ __all__ = [
     "__version__",
     "add_loss",
     "always",
+    "at_most",
+    "every",
+    "exponentially",
     "fixture",
     "modifies",
+    "once",
+    "periodically",
     "priority",
     "provides",
     "report_loss",
+    "scheduled",
     "staged",
+    "when",
 ]

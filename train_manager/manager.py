@@ -521,6 +521,7 @@ class TrainManager(Forwarding):
         self._refuse_while("train", "eval")
         if self._stop_at is not None and "run" in self.fixtures.path:
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
+        require.optimizer_of(self._modules(), self.optimizer)
         if epochs is not None:
             require.end_of_epochs(self.train_data, self.steps_per_epoch)
         passes = epochs if epochs is not None and self.steps_per_epoch is None else 1

@@ -237,6 +237,19 @@ def ready_to_train(
             )
 
 
+def optimizer_of(modules: Iterable[nn.Module], optimizer: Optimizer | None) -> None:
+    """An optimizer of these modules: one of them may have been replaced since it was made."""
+    if optimizer is None:
+        return
+    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if own and not any(id(parameter) in own for module in modules for parameter in module.parameters()):
+        raise InputError(
+            "the optimizer has no parameter of the model, so nothing would be trained",
+            name="optimizer",
+            cure="was tm.model replaced? make a new optimizer of it: tm.optimizer = AdamW(tm.model.parameters())",
+        )
+
+
 def end_of_epochs(train_data: Iterable[Any] | None, steps_per_epoch: int | None) -> None:
     """Epochs that end: by the data, or by a number of steps."""
     if steps_per_epoch is None and is_endless(train_data):

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
+from train_manager.core.errors import TrainManagerError
 from train_manager.core.extensible import Extensible
 from train_manager.core.skip import Skip, SkipStage
 
@@ -46,7 +47,15 @@ def skippable(
                 if skip.path[-1:] and skip.path[-1] in stages and skip.path[:-1] == self.fixtures.path:
                     return None
                 raise
+            except Exception as error:
+                if not isinstance(error, Skip | TrainManagerError) and not _says_where(error):
+                    error.add_note(f"at stage {' > '.join((*self.fixtures.path, stages[0]))}")
+                raise
 
         return call
 
     return decorate
+
+
+def _says_where(error: Exception) -> bool:
+    return any("at stage " in note for note in getattr(error, "__notes__", ()))

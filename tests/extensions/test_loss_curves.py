@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from train_manager import Extension, InputError, NonFiniteLoss, SkipBatch, TrainManager
+from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, every
 from train_manager.extensions import LossCurves
 from train_manager.files import replace_file
 from train_manager.plots import rendered
@@ -222,6 +222,61 @@ def test_without_evaluation_the_files_are_renewed_once_for_each_epoch(
     drawn = drawings_of(monkeypatch)
     trained(tmp_path, epochs=3, eval_data=None)
     assert len(drawn) == 3
+
+
+class DrawnAt(Extension):
+    """Notes after which steps there was a new picture."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "plots" / "loss_curves.png"
+        self.steps: list[int] = []
+
+    def pre_stage(self, step_num: int) -> None:
+        if self.file.exists():
+            self.file.unlink()
+            self.steps.append(step_num)
+
+
+def test_with_a_schedule_the_files_are_renewed_after_the_steps_it_says_and_at_the_end(tmp_path: Path) -> None:
+    drawn = DrawnAt(tmp_path)
+    tiny_manager(LossCurves(update=every(2)), drawn, epochs=3, train_dir=tmp_path).train()
+    assert drawn.steps == [2, 4, 6, 8]
+    assert drawn.file.exists()  # with the last step
+
+
+def test_a_schedule_leaves_what_is_recorded_as_it_is(tmp_path: Path, plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves = LossCurves(update=every(4))
+    tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
+    state = curves.state_dict()
+    assert state.pop("schedules") == {"around_train_step_batch": [{"count": 6}]}
+    assert state == plain[0].state_dict()
+
+
+def test_a_picture_within_the_training_has_the_step_that_it_follows(tmp_path: Path) -> None:
+    class At(Extension):
+        points: list[float]
+
+        def pre_train_step_batch(self, step_num: int) -> None:
+            if step_num == 2:
+                self.points = list(curves.training["batch"].x)
+
+    curves, at = LossCurves(update=every(2)), At()
+    tiny_manager(curves, at, train_dir=tmp_path).train()
+    assert at.points == [1, 2]  # drawing has taken them in
+
+
+def test_after_an_error_a_schedule_does_not_keep_the_last_picture_back(tmp_path: Path) -> None:
+    curves = LossCurves(update=every(100))
+    with pytest.raises(ValueError, match="on purpose"):
+        tiny_manager(curves, FailAt(2), train_dir=tmp_path).train()
+    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+
+
+def test_a_number_is_no_schedule() -> None:
+    wrong: Any = 50
+    with pytest.raises(HookError) as caught:
+        LossCurves(update=wrong)
+    assert str(caught.value) == ("50 is no schedule for LossCurves.around_train_step_batch\n  give one, like every(50)")
 
 
 def test_after_an_error_the_files_show_the_steps_before_it(tmp_path: Path) -> None:

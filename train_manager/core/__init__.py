@@ -13,8 +13,8 @@ Its files in the order a value travels; each imports only those above it:
     fixtures      the mapping that users and hooks see
     signature     what a function asks for by name
     marks         the decorators of hooks
-    gate          what lets a hook run only now and then
     methods       the methods of an object, by name
+    gate          what lets a hook run only now and then
     hook          one pre_, post_ or around_ method
     provider      one fixture on demand
     extension     the object that holds hooks

@@ -81,6 +81,10 @@ def _of_hook(hook: Hook, whole: Tree, entered: Tree, known: frozenset[str]) -> I
         if places and name not in known and not any(place.knows(hook.side, name) for place in places):
             verb = "wants" if name in hook.call.required else "modifies"
             yield _never_alive(hook, f"{hook.label} {verb}", name, places, entered, known, hook.side)
+    for name in dict.fromkeys(name for _, is_due in hook.gates for name in is_due.required):
+        if places and name not in known and not any(place.knows(hook.side, name) for place in places):
+            asks = f"the schedule of {hook.label} wants"
+            yield _never_alive(hook, asks, name, places, entered, known, hook.side)
 
 
 def _asked_too_early(

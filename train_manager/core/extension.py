@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from train_manager.core.errors import HookError
+from train_manager.core.gate import load_states, states_of
 
 
 class Extension:
@@ -39,22 +40,12 @@ class Extension:
 
         Write ``{**super().state_dict(), "value": self.value}`` where there is more.
         """
-        gates: dict[str, list[Any]] = getattr(self, "_gates", {})
-        states = {hook: [gate.state_dict() for gate in found] for hook, found in gates.items()}
+        states = states_of(self)
         return {"schedules": states} if states else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take that back."""
-        self._loaded_gates = dict(state.get("schedules", {}))
-        self.load_gates()
-
-    def load_gates(self) -> None:
-        """Give the schedules of the hooks what was loaded for them; called by itself when they are made."""
-        gates: dict[str, list[Any]] = getattr(self, "_gates", {})
-        loaded: dict[str, Any] = getattr(self, "_loaded_gates", {})
-        for hook in gates.keys() & loaded.keys():
-            for gate, state in zip(gates[hook], loaded.pop(hook), strict=True):
-                gate.load_state_dict(state)
+        load_states(self, state.get("schedules", {}))
 
     @staticmethod
     def of(**hooks: Callable[..., Any]) -> Extension:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
-from train_manager.core.gate import Gate
+from train_manager.core.gate import Gate, gates_of
 from train_manager.core.marks import Marks, Write, marks_of
 from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, unbound
 from train_manager.core.signature import NamedCall
@@ -15,9 +15,6 @@ from train_manager.core.state import FAILURE
 
 EVERY_STAGE: Final = "stage"
 """`pre_stage` and its kin belong to no stage: they run at every one where what they ask for is alive."""
-
-GATES: Final = "_gates"
-"""The attribute in which an object keeps the gates of its hooks, by the hook's name."""
 
 SIDES: Final = ("pre", "post", "around")
 FOREIGN_PREFIXES: Final = ("on_", "before_", "after_", "begin_", "end_")  # what hooks are called in other tools
@@ -100,6 +97,9 @@ def _hook_names(holder: object) -> Iterator[str]:
         marks = marks_of(unbound(holder, name))
         if side in SIDES and stage:
             yield name
+        elif marks.fixture_of is not None and marks.gates:
+            cure = "take the schedule off: a fixture is made when somebody asks for it"
+            refuse(holder, name, "is a @fixture with a schedule, and no hook", cure)
         elif marks.writes or marks.always or marks.gates or marks.priority is not None:
             cure = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
             refuse(holder, name, "is marked as a hook, but its name is not a hook's", cure)
@@ -116,22 +116,13 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> 
     if unknowable and not marks.always:
         refuse(holder, name, f"wants {unknowable[0]!r}, which only an @always hook gets", "mark it @always")
     rank = default_priority if marks.priority is None else marks.priority
-    gates = _gates(holder, name, marks, call.label)
+    gates = _gates(holder, name, call.label)
     return Hook(side, stage, owner, call, marks.always, rank, marks.writes, stage == EVERY_STAGE, gates)
 
 
-def _gates(holder: object, name: str, marks: Marks, label: str) -> tuple[tuple[Gate, NamedCall], ...]:
-    """This object's own copies of a hook's gates; made once, so that they go on where the object is added again."""
-    if not marks.gates:
-        return ()
-    of_object: dict[str, list[Gate]] = getattr(holder, GATES, None) or {}
-    if name not in of_object:
-        of_object = {**of_object, name: [gate.copy() for gate in marks.gates]}
-        setattr(holder, GATES, of_object)
-        load = getattr(holder, "load_gates", None)  # a state that was loaded before the hooks were read
-        if load is not None:
-            load()
-    return tuple((gate, NamedCall(gate.is_due, f"the schedule of {label}")) for gate in of_object[name])
+def _gates(holder: object, name: str, label: str) -> tuple[tuple[Gate, NamedCall], ...]:
+    """This object's own gates of a hook, each with what it asks for."""
+    return tuple((gate, NamedCall(gate.is_due, f"the schedule of {label}")) for gate in gates_of(holder, name))
 
 
 def _refuse_generator(holder: object, name: str, side: str, stage: str) -> None:

@@ -29,6 +29,11 @@ def release(extension: Extension, store: Store) -> None:
     _served.get(id(extension), weakref.WeakSet()).discard(store)
 
 
+def is_serving(extension: Extension) -> bool:
+    """Whether some Extensible has it."""
+    return bool(_served.get(id(extension)))
+
+
 def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
     """Refuse that one object serves two Extensibles at the same time.
 

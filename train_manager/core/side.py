@@ -22,10 +22,11 @@ from functools import lru_cache
 from itertools import count
 from time import perf_counter
 from types import CodeType
-from typing import Any, Protocol, final
+from typing import Any, Protocol, cast, final
 
 from train_manager.core.gate import Gate
 from train_manager.core.hook import Hook
+from train_manager.core.scope import Scope
 from train_manager.core.store import Store
 
 
@@ -73,7 +74,7 @@ class Side:
             if self.promises:
                 stage._promise()
             for gate in self.gates:
-                gate.opened()
+                gate.opened(cast(Scope, stage), alive)
             for hook in self.hooks:
                 store.running = hook
                 if hook.side == "around":
@@ -103,7 +104,7 @@ class Side:
             lines.append("    began = clock()")
         if self.promises:
             lines.append("    stage._promise()")
-        lines += [f"    gate_{place}.opened()" for place in range(len(self.gates))]
+        lines += [f"    gate_{place}.opened(stage, alive)" for place in range(len(self.gates))]
         for place, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # a class made at run time may have any name
             lines += [f"    store.running = hook_{place}", f"    {self._call(place, hook)}  # {label}"]

@@ -173,7 +173,7 @@ class Stage(Scope):
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""
         generator = self._call(hook)
-        if generator is not None:  # None: it is for every stage, and what it asks for is not alive here
+        if generator is not None:  # None: it is not due, or is for every stage and asks for what is not alive here
             around.enter(hook, generator)
             self.suspended = (*self.suspended, (hook, generator))
             self.phase = OPEN_WITH_MORE
@@ -252,22 +252,28 @@ class Stage(Scope):
         for _, is_due in hook.gates:
             if not is_due(store):
                 return None
-        returned = hook.call(store)
-        for gate, _ in hook.gates:
-            gate.finished()
+        try:
+            returned = hook.call(store)
+        finally:
+            if hook.gates and hook.side != "around":
+                _finished(hook)
         if hook.writes:
             write(store, hook, self, returned)
         return returned
 
     def _is_alive(self, hook: Hook) -> bool:
-        """Whether all that a hook asks for and modifies is alive."""
-        modified = [target.name for target in hook.writes if not target.defines]
-        return not hook.call.missing(self._store) and all(map(self._store.has, modified))
+        """Whether all that a hook and its gates ask for and modify is alive."""
+        wanted = [target.name for target in hook.writes if not target.defines]
+        wanted += [name for _, is_due in hook.gates for name in is_due.required]
+        return not hook.call.missing(self._store) and all(map(self._store.has, wanted))
 
     def _resume(self, suspended: Hook | Provider, generator: Any, error: BaseException | None) -> None:
         """Let a hook or a provider do what stands after its yield."""
         if isinstance(suspended, Hook):
-            around.leave(suspended, generator, error)
+            try:
+                around.leave(suspended, generator, error)
+            finally:
+                _finished(suspended)
         else:
             clean_up(suspended, generator)
 
@@ -294,6 +300,11 @@ class Stage(Scope):
         else:
             return
         raise StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)
+
+
+def _finished(hook: Hook) -> None:
+    for gate, _ in hook.gates:
+        gate.finished()
 
 
 def _after(ran: Caller | None, hooks: Sequence[Hook]) -> Sequence[Hook]:
