@@ -70,8 +70,9 @@ class CutMix(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """The random state."""
-        return self._draws.state_dict()
+        return {**super().state_dict(), **self._draws.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Draw on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
         self._draws.load_state_dict(state)

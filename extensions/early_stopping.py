@@ -73,8 +73,9 @@ class EarlyStopping(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """The best value, and how long it is ago."""
-        return {"best": self.patience.best, "waited": self.patience.waited}
+        return {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
         self.patience.best, self.patience.waited = state["best"], state["waited"]

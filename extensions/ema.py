@@ -121,19 +121,21 @@ class EMA(Extension):
     def state_dict(self) -> dict[str, Any]:
         """The average, and of how many steps it is one."""
         if self._loaded is not None:
-            return dict(self._loaded)
+            return {**super().state_dict(), **self._loaded}
         tensors = {} if self.averaged is None else self.averaged.module.state_dict()
         return {
+            **super().state_dict(),
             "updates": self._updates,
             "averaged": {name: value.detach().clone() for name, value in tensors.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave; where there is no model yet, as soon as there is one."""
+        super().load_state_dict(state)
         if not state["updates"]:
             self.averaged, self._model, self._updates, self._loaded = None, None, 0, None
         elif self.averaged is None:
-            self._loaded = state
+            self._loaded = {name: state[name] for name in ("updates", "averaged")}
         else:
             self._load(self.averaged, state)
 

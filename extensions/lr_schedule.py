@@ -155,13 +155,15 @@ class LRSchedule(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """The scheduler's own state; empty where there is none yet."""
-        return dict(self._loaded or {}) if self.scheduler is None else {"scheduler": self.scheduler.state_dict()}
+        own = self._loaded or {} if self.scheduler is None else {"scheduler": self.scheduler.state_dict()}
+        return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave, rates included; where there is no optimizer yet, once there is."""
-        self._loaded = state
+        super().load_state_dict(state)
+        self._loaded = {"scheduler": state["scheduler"]} if "scheduler" in state else {}
         if self.scheduler is not None:
-            self._load(state)
+            self._load(self._loaded)
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self._loaded = None

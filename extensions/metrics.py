@@ -148,10 +148,11 @@ class Metrics(Extension):
         """The moving averages."""
         means = {name: {"value": mean.value, "count": mean.count} for name, mean in self._means.items()}
         sets = {name: dict(result) for name, result in self.eval_sets.items()}
-        return {"loss": self._loss, "means": means, "eval_sets": sets}
+        return {**super().state_dict(), "loss": self._loss, "means": means, "eval_sets": sets}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
         self.reset()
         self._loss = state["loss"]
         self.eval_sets = {name: dict(result) for name, result in state["eval_sets"].items()}

@@ -123,10 +123,11 @@ class MixedPrecision(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """The loss scale and its growth; nothing for bfloat16."""
-        return {"scaler": self._loaded if self.scaler is None else self.scaler.state_dict()}
+        return {**super().state_dict(), "scaler": self._loaded if self.scaler is None else self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
         self._loaded = state["scaler"]
         if self.scaler is not None and self._loaded is not None:
             self.scaler.load_state_dict(self._loaded)

@@ -21,8 +21,9 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import train_manager.extensions as shipped
-from train_manager import Extension, TrainManager, always, priority
+from train_manager import Extension, TrainManager, always, priority, scheduled, schedules
 from train_manager.constraints import max_norm
+from train_manager.core.methods import method_names
 from train_manager.testing import tiny_manager
 
 
@@ -413,3 +414,20 @@ def test_the_state_of_one_that_has_not_run_can_be_loaded(case: Case, tmp_path: P
     for one in (tm, plain):
         one.train_epochs(1)
     assert same(numbers(tm), numbers(plain))
+
+
+@every
+def test_a_schedule_on_one_of_its_hooks_is_part_of_its_state(case: Case, tmp_path: Path) -> None:
+    def made() -> Extension:
+        return scheduled(case.make(), hook, schedules.every(1))
+
+    hook = next(name for name in method_names(case.make()) if name.startswith(("pre_", "post_", "around_")))
+    manager(tmp_path, extension := made()).train_epochs(2)
+    torch.save(extension.state_dict(), tmp_path / "state.pt")
+    fresh = made()
+    fresh.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+
+    assert same(fresh.state_dict(), extension.state_dict())
+    manager(tmp_path, fresh).train_epochs(1)
+    before, after = (one.state_dict()["schedules"][hook][0]["count"] for one in (extension, fresh))
+    assert 0 < before < after

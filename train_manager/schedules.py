@@ -161,7 +161,7 @@ def scheduled(extension: AnExtension, hook: str, *schedules: Schedule) -> AnExte
     ...     def post_train_step_batch(self, step_num):
     ...         print("step", step_num)
     >>> from train_manager.testing import tiny_manager
-    >>> tiny_manager(scheduled(Watcher(), "post_train_step_batch", every(2)), epochs=2).train()
+    >>> result = tiny_manager(scheduled(Watcher(), "post_train_step_batch", every(2)), epochs=2).train()
     step 2
     step 4
     step 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +24,11 @@ from train_manager import (
     Objective,
     Rows,
     TrainManager,
+    every,
     modifies,
+    once,
     provides,
+    when,
 )
 from train_manager.extensions import ClipGradients, EarlyStopping, Metrics
 from train_manager.testing import Recorder, tiny_manager
@@ -445,6 +448,59 @@ def test_a24_the_docs_compare_this_library_with_others(page: str, names: list[st
     text = (Path(__file__).parents[2] / "docs" / page).read_text()
 
     assert [name for name in names if name not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "at"),
+    [
+        (lambda hook: hook, [1, 2, 3, 4, 5, 6]),
+        (once, [1]),
+        (every(2), [2, 4, 6]),
+        (when(lambda step_num: step_num == 3), [3]),
+        (when(lambda step_num, epoch_num: (step_num + epoch_num) % 3 == 0), [3, 5]),
+    ],
+    ids=["always", "once", "every n", "only", "a function"],
+)
+def test_a25_filters_are_always_once_every_n_only_and_a_function(schedule: Callable[..., Any], at: list[int]) -> None:
+    seen: list[int] = []
+    handler = Extension.of(post_train_step_batch=schedule(lambda step_num: seen.append(step_num)))
+    tiny_manager(handler, epochs=2).train()
+
+    assert seen == at
+
+
+def test_a25_a_handler_halts_the_epoch() -> None:
+    class Halt(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:
+            if step_num == 2:
+                train_manager.end_epoch()
+
+    result = tiny_manager(Halt(), epochs=2).train()
+
+    assert (result.epochs, result.steps, result.stopped) == (2, 2 + 3, None)
+
+
+def test_a25_a_handler_with_a_filter_halts_the_epoch() -> None:
+    class Halt(Extension):
+        @every(4)
+        def post_train_step_batch(self, train_manager: TrainManager) -> None:
+            train_manager.end_epoch()
+
+    result = tiny_manager(Halt(), epochs=3).train()
+
+    assert (result.epochs, result.steps, result.stopped) == (3, 3 + 1 + 3, None)
+
+
+def test_a25_a_handler_halts_the_loop() -> None:
+    class Halt(Extension):
+        @when(lambda step_num: step_num == 4)
+        def post_train_step_batch(self, train_manager: TrainManager) -> None:
+            train_manager.stop("halted")
+
+    result = tiny_manager(Halt(), epochs=5).train()
+
+    assert (result.epochs, result.steps, result.stopped) == (1, 4, "halted")
+    assert result.stopped_by == "Halt.post_train_step_batch at run > train > train_step_epoch > train_step_batch"
 
 
 class Loop(Extensible):

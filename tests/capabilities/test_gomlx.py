@@ -30,11 +30,17 @@ from train_manager import (
     InputError,
     NonFiniteLoss,
     TrainManager,
+    at_most,
+    every,
+    exponentially,
     fixture,
     modifies,
+    periodically,
     provides,
+    scheduled,
 )
 from train_manager.constraints import max_norm, non_negative, row_norms
+from train_manager.due import Schedule
 from train_manager.extensions import Accumulate, Constrain, Metrics, ProgressBar, StopOnNonFinite
 from train_manager.losses import Losses, WeightedLosses, add_loss
 from train_manager.testing import tiny_manager
@@ -192,6 +198,88 @@ def test_g09_the_loss_of_a_step_is_that_before_the_constraint_and_its_metrics_ar
     assert constrained[0] == plain[0]
     assert constrained[1] != plain[1]
     assert metrics.training["size"] == 0.0
+
+
+class StepsRun(Extension):
+    """At which steps its hook runs."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+
+    def post_train_step_batch(self, step_num: int) -> None:
+        self.at.append(step_num)
+
+
+def steps_run(schedule: Schedule, steps: int) -> list[int]:
+    """The steps, of so many, at which a hook runs."""
+    watcher = scheduled(StepsRun(), "post_train_step_batch", schedule)
+    tiny_manager(watcher, train_data=tiny_manager().train_data, steps_per_epoch=steps, eval_data=None).train()
+    return watcher.at
+
+
+def test_g10_every_n_steps_is_not_at_the_last_step_except_by_coincidence() -> None:
+    assert steps_run(every(3), 10) == [3, 6, 9]
+    assert steps_run(every(3), 9) == [3, 6, 9]
+
+
+def test_g11_at_most_n_times_is_split_evenly_and_always_at_the_very_last_step() -> None:
+    assert steps_run(at_most(5), 100) == [20, 40, 60, 80, 100]
+    assert steps_run(at_most(5), 3) == [1, 2, 3]
+
+
+def test_g12_with_an_unknown_end_it_is_uneven_and_may_be_more_than_n() -> None:
+    class UnknownLength:
+        def __iter__(self) -> Iterator[Any]:
+            return iter([*(tiny_manager().train_data or ())] * 4)
+
+    watcher = scheduled(StepsRun(), "post_train_step_batch", at_most(3))
+    tiny_manager(watcher, train_data=UnknownLength(), epochs=1).train()
+    assert watcher.at == [1, 2, 4, 12]
+
+
+def test_g13_in_a_second_run_it_is_evenly_again() -> None:
+    watcher = scheduled(StepsRun(), "post_train_step_batch", at_most(3))
+    tm = tiny_manager(watcher)
+    tm.train_epochs(2)
+    tm.train_epochs(3)
+    assert watcher.at == [2, 4, 6, 9, 12, 15]
+
+
+def test_g14_exponentially_from_100_by_1_2_is_100_220_364_and_the_end_is_once() -> None:
+    assert steps_run(exponentially(100, 1.2), 400) == [100, 220, 364]
+    assert steps_run(exponentially(100, 1.2, at_end=True), 370) == [100, 220, 364, 370]
+    assert steps_run(exponentially(100, 1.2, at_end=True), 364) == [100, 220, 364]
+
+
+def test_g15_periodically_counts_after_the_hooks_own_run_and_leaves_out_pauses() -> None:
+    now = 0.0
+
+    def clock() -> float:
+        return now
+
+    class Slow(StepsRun):
+        def pre_train_step_batch(self) -> None:
+            nonlocal now
+            now += 1
+
+        @periodically(4, clock=clock)
+        def post_train_step_batch(self, step_num: int) -> None:
+            nonlocal now
+            now += 100
+            super().post_train_step_batch(step_num)
+
+    slow = Slow()
+    tm = tiny_manager(slow)
+    tm.train_epochs(3)
+    now += 1000
+    tm.train_epochs(2)
+    assert slow.at == [4, 8, 12]
+
+
+def test_g15_periodically_may_run_at_the_end_too() -> None:
+    watcher = scheduled(StepsRun(), "post_train_step_batch", periodically(60, at_end=True, clock=lambda: 0.0))
+    tiny_manager(watcher, epochs=2).train()
+    assert watcher.at == [6]
 
 
 class Loop(Extensible):

@@ -26,15 +26,30 @@ from train_manager import (
     HookError,
     OrderError,
     SkipBatch,
+    SkipStage,
     StageError,
     TrainManager,
+    every,
     fixture,
     modifies,
+    once,
+    periodically,
     priority,
     provides,
+    scheduled,
 )
 from train_manager.core.scope import Scope
-from train_manager.extensions import EMA, SAM, Accumulate, ClipGradients, LRSchedule, MixedPrecision, Mixup, WarmUp
+from train_manager.extensions import (
+    EMA,
+    SAM,
+    Accumulate,
+    ClipGradients,
+    LossCurves,
+    LRSchedule,
+    MixedPrecision,
+    Mixup,
+    WarmUp,
+)
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -616,6 +631,69 @@ def test_f33_a_hook_cancels_the_training() -> None:
     result = tiny_manager(Extension.of(post_train_step_batch=cancel), epochs=9).train()
 
     assert (result.epochs, result.steps, result.stopped) == (1, 4, "seen enough")
+
+
+class StepsRun(Extension):
+    """At which steps its hook runs."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+
+    def post_train_step_batch(self, step_num: int) -> None:
+        self.at.append(step_num)
+
+
+def test_f33_a_hook_is_throttled_by_steps_or_by_seconds() -> None:
+    now = 0.0
+
+    def tick() -> None:
+        nonlocal now
+        now += 10
+
+    seldom, each_minute = StepsRun(), StepsRun()
+    scheduled(seldom, "post_train_step_batch", every(4))
+    scheduled(each_minute, "post_train_step_batch", periodically(60, clock=lambda: now))
+    tiny_manager(Extension.of(pre_train_step_batch=tick), seldom, each_minute, epochs=5).train()
+
+    assert seldom.at == [4, 8, 12]
+    assert each_minute.at == [6, 12]
+
+
+def test_f33_a_shipped_extension_takes_a_throttle(tmp_path: Path) -> None:
+    curves = LossCurves(update=every(4))
+    tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
+    assert curves.training["batch"].x == [1, 2, 3, 4, 5, 6]
+    assert (tmp_path / "plots" / "loss_curves.png").exists()
+
+
+def test_f33_a_hook_with_a_schedule_cancels_a_step_and_another_the_training() -> None:
+    class Leaving(Extension):
+        def post_train_loss_forward(self, loss: Tensor, step_num: int, train_manager: TrainManager) -> None:
+            if step_num == 4:
+                train_manager.stop("enough")
+
+        @once
+        def pre_train_step_batch(self) -> None:
+            raise SkipBatch
+
+    watcher = StepsRun()
+    tm = tiny_manager(Leaving(), watcher, epochs=9)
+    tm.train()
+    assert watcher.at == [1, 2, 3, 4, 5]
+    assert tm.stop_reason == "enough"
+
+
+def test_f33_a_hook_with_a_schedule_leaves_out_an_epoch() -> None:
+    class SkipSecondEpoch(Extension):
+        @every(2)
+        def pre_train_step_epoch(self) -> None:
+            raise SkipStage
+
+    watcher = StepsRun()
+    tm = tiny_manager(SkipSecondEpoch(), watcher, epochs=3)
+    tm.train()
+    assert watcher.at == [1, 2, 3, 4, 5, 6]
+    assert tm.epoch_num == 2
 
 
 def test_f35_stages_of_ones_own_have_hooks_fixtures_and_providers() -> None:

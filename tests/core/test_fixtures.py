@@ -556,3 +556,20 @@ def test_a_value_dies_with_the_error_of_the_body_though_a_hook_failed_too() -> N
     except KeyError:
         assert watched[0]() is not None
     assert watched[0]() is None
+
+
+def test_a_task_that_had_stages_open_is_not_kept_alive() -> None:
+    extensible = Extensible()
+
+    async def work() -> None:
+        with extensible.staged("step"):
+            pass
+
+    async def main() -> weakref.ref[asyncio.Task[None]]:
+        task = asyncio.create_task(work())
+        await task
+        return weakref.ref(task)
+
+    task = asyncio.run(main())
+    gc.collect()
+    assert task() is None

@@ -96,3 +96,15 @@ def test_a_decorator_without_its_argument_is_refused(mark: Callable[[], object],
     with pytest.raises(HookError) as error:
         mark()
     assert str(error.value) == message
+
+
+def test_a_bound_method_cannot_be_marked() -> None:
+    class Watcher(Extension):
+        def post_step(self) -> None: ...
+
+    with pytest.raises(HookError) as error:
+        priority(1)(Watcher().post_step)
+    assert str(error.value) == (
+        "test_a_bound_method_cannot_be_marked.<locals>.Watcher.post_step cannot be marked: it is no plain function\n"
+        "  write the decorator above the `def` of the hook"
+    )

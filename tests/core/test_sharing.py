@@ -85,3 +85,12 @@ def test_an_extension_need_not_be_hashable() -> None:
     first, second = Extensible([Equal()]), Extensible([Equal()])
     with first.staged("step"), second.staged("step"):
         pass
+
+
+def test_one_that_has_worked_before_is_refused_too() -> None:
+    counter = Counter()
+    first, second = Extensible([counter]), Extensible([counter])
+    with first.staged("step"):
+        pass
+    with second.staged("step"), pytest.raises(StageError), first.staged("step"):
+        pass

@@ -156,5 +156,9 @@ def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Cal
 
 def _marked(function: Function, marks: Marks) -> Function:
     plain: Any = function.__func__ if isinstance(function, staticmethod | classmethod) else function
-    plain.__train_manager_marks__ = marks
+    try:
+        plain.__train_manager_marks__ = marks
+    except AttributeError:
+        what = f"{getattr(function, '__qualname__', repr(function))} cannot be marked: it is no plain function"
+        raise HookError(what, cure="write the decorator above the `def` of the hook") from None
     return function

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import MappingProxyType, TracebackType
 from typing import Any, final
+from weakref import ref
 
 from train_manager.core import around, refusals, side, strand
 from train_manager.core.errors import StageError
@@ -53,7 +54,7 @@ class Stage(Scope):
             plan = self._plan = store.plans[self.name]
         except (KeyError, TypeError):  # a name that is no string may not be hashable
             plan = self._plan = store.plan_of(self.name)
-        if store.thread != get_ident() or strand.running_loop() is not None:
+        if store.thread != get_ident() or store.shares or strand.running_loop() is not None:
             self._take_strand()
         alive, place = store.alive, plan.place
         self.parent = store.innermost
@@ -161,9 +162,9 @@ class Stage(Scope):
             return
         if store.shares:
             refuse_if_busy(store.extensions.values(), store)
-        store.thread, store.task = strand.current()
-        if store.task is not None:
-            store.thread = OF_A_TASK
+        thread, task = strand.current()
+        store.thread = thread if task is None else OF_A_TASK
+        store.task = None if task is None else ref(task)
 
     def _promise(self) -> None:
         """Let what is provided in this stage be computed on demand."""

@@ -48,8 +48,8 @@ class State:
         strict: hooks may write only what they declare.
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         shares: another Extensible has, or had, an extension of this one.
-        thread: the one that opened the outermost stage; None while no stage is open, OF_A_TASK if a task did it.
-        task: that asyncio task.
+        thread: the one that opened the outermost stage the last time; OF_A_TASK if an asyncio task did it.
+        task: a weak reference to that task.
     """
 
     __slots__ = (
@@ -89,7 +89,7 @@ class State:
         self.times_hooks = False
         self.hook_seconds = 0.0
         self.thread: int | None = None
-        self.task: object = None
+        self.task: Callable[[], object] | None = None
 
     def scope_of(self, stage: str) -> Scope | None:
         """The innermost open scope of this name."""

@@ -165,7 +165,8 @@ class Store(State):
         if (self.thread == get_ident() and strand.running_loop() is None) or self.innermost is None:
             return  # as nearly always
         thread, task = strand.current()
-        if task is not self.task or (task is None and thread != self.thread):
+        owner = None if self.task is None else self.task()
+        if task is not owner or (task is None and thread != self.thread):
             raise refusals.other_strand(self)
 
     def require_declared(self, name: str, site: Definer) -> None:
