@@ -18,6 +18,7 @@ from train_manager.curve import Curves, loaded_curves, new_curves
 from train_manager.due import Schedule
 from train_manager.files import replace_file
 from train_manager.held import HeldScalars
+from train_manager.part_curves import PartCurves
 from train_manager.plots import draw, rendered, require_matplotlib
 from train_manager.schedules import scheduled
 
@@ -40,13 +41,15 @@ class LossCurves(Extension):
     >>> curves.eval_sets["valid"]["epoch"].x
     [0.0, 1.0, 2.0]
 
+    What a model adds with ``add_loss``, and each head of ``WeightedLosses``, has a curve of its own.
+
     In a notebook, ``curves`` as the last line of a cell shows them.
 
     *Runs at:* ``train``, ``train_step_epoch``, ``train_step_batch`` and ``eval``. An evaluation in the middle of an
     epoch is a point by batch and by example; one that is a run of its own is left out.
 
-    *Asks for:* ``loss``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``eval_results``, ``standalone_eval`` and
-    ``train_dir``, without which it is refused.
+    *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``eval_results``,
+    ``standalone_eval`` and ``train_dir``, without which it is refused.
 
     *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, renewed after every evaluation, or after every
     epoch where nothing is evaluated; with ``update`` when that says so, and at the end of the training. Above some
@@ -59,6 +62,7 @@ class LossCurves(Extension):
     Attributes:
         training: the curve of the training by "epoch", by "batch" and by "example".
         eval_sets: the same for each evaluation set.
+        parts: the curves of the parts of the loss, by name.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -69,6 +73,7 @@ class LossCurves(Extension):
         require_matplotlib()
         self.training = new_curves()
         self.eval_sets: dict[str, Curves] = {}
+        self.parts = PartCurves()
         self._losses = HeldScalars()  # of the steps that are not in the curves yet
         self._steps: list[tuple[int, int]] = []  # step_num and batch size of each of them
         self._examples = 0
@@ -87,8 +92,12 @@ class LossCurves(Extension):
             self._draw_once(train_dir)  # the last epoch, where nothing was evaluated after it
         self._epoch_sum = self._epoch_weight = 0.0
         self._epoch = epoch_num + 1
+        self.parts.begin_epoch()
 
-    def post_train_step_batch(self, loss: Tensor, step_num: int, true_batch_size: int) -> None:
+    def post_train_step_batch(
+        self, loss: Tensor, losses: Mapping[str, Tensor], step_num: int, true_batch_size: int
+    ) -> None:
+        self.parts.append(losses, step_num, true_batch_size)
         self._losses.append(loss)
         self._steps.append((step_num, true_batch_size))
         self._is_drawn = False
@@ -101,6 +110,7 @@ class LossCurves(Extension):
         self._epoch = None
         if is_whole and self._epoch_weight:
             self.training["epoch"].append(epoch_num, self._epoch_sum / self._epoch_weight)
+            self.parts.end_epoch(epoch_num)
 
     def post_eval(
         self,
@@ -147,7 +157,9 @@ class LossCurves(Extension):
     def figure(self) -> Figure:
         """The curves so far, as a figure of matplotlib."""
         self._take_losses()
-        return draw(self.training, self.eval_sets)
+        self.parts.take()
+        parts = {f"{name} (part)": curves for name, curves in self.parts.curves.items()}
+        return draw(self.training, {**self.eval_sets, **parts})
 
     def _repr_png_(self) -> bytes:
         """What a notebook shows."""
@@ -172,6 +184,7 @@ class LossCurves(Extension):
                 name: {by: curve.state_dict() for by, curve in curves.items()}
                 for name, curves in self.eval_sets.items()
             },
+            "parts": self.parts.state_dict(),
             "examples": self._examples,
             "epoch_sum": self._epoch_sum,
             "epoch_weight": self._epoch_weight,
@@ -184,5 +197,6 @@ class LossCurves(Extension):
         self._steps.clear()
         self.training = loaded_curves(state["training"])
         self.eval_sets = {name: loaded_curves(curves) for name, curves in state["eval_sets"].items()}
+        self.parts.load_state_dict(state["parts"])
         self._examples = state["examples"]
         self._epoch_sum, self._epoch_weight = state["epoch_sum"], state["epoch_weight"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, every
+from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, add_loss, every
 from train_manager.extensions import LossCurves
 from train_manager.files import replace_file
 from train_manager.plots import rendered
@@ -371,3 +371,22 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'pip install "train-manager\[viz\]"'):
         LossCurves()
+
+
+def test_what_a_model_adds_to_the_loss_has_a_curve_of_its_own(tmp_path: Path) -> None:
+    class Sparse(torch.nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            outputs = super().forward(input)
+            add_loss(outputs.abs(), "sparsity")
+            return outputs
+
+    curves = LossCurves()
+    model = Sparse(2, 2)
+    tiny_manager(curves, model=model, epochs=2, train_dir=tmp_path).train()
+    sparsity = curves.parts.curves["sparsity"]
+    assert (sparsity["batch"].x, sparsity["epoch"].x) == ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 2.0])
+    assert [text.get_text() for text in curves.figure().legends[0].get_texts()] == [
+        "training",
+        "valid",
+        "sparsity (part)",
+    ]
