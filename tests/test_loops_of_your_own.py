@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from train_manager import Endless, Extension, InputError, NonFiniteLoss, SkipBatch, SkipStage, StageError, TrainManager
+from train_manager.extensions import Accumulate
 from train_manager.testing import Recorder, tiny_manager
 
 Batch = tuple[Tensor, Tensor]
@@ -621,3 +623,23 @@ def test_gradients_of_a_batch_that_has_failed_are_no_part_of_the_next_one() -> N
 
     for one, other in zip(loss_of(tiny_manager(), fails=True), loss_of(tiny_manager(), fails=False), strict=True):
         assert one.equal(other)
+
+
+def test_the_last_batch_of_an_epoch_of_ones_own_can_be_said() -> None:
+    tm, other = tiny_manager(Accumulate(2), epochs=2), tiny_manager(Accumulate(2))
+    tm.train()
+    batches: Any = other.train_data
+    with other.run():
+        for _ in range(2):
+            for number, batch in enumerate(batches, start=1):
+                other.train_on_batch(batch, last_batch=number == len(batches))
+    assert (other.step_num, other.update_num) == (tm.step_num, tm.update_num) == (6, 4)
+    for one, two in zip(tm.model.parameters(), other.model.parameters(), strict=True):
+        assert one.equal(two)
+
+
+def test_a_copy_that_is_made_within_an_epoch_trains_on() -> None:
+    tm = tiny_manager()
+    tm.train_steps(2)
+    other = copy.deepcopy(tm)
+    assert other.train_epochs(1).steps == 3

@@ -179,3 +179,17 @@ def test_a_schedule_does_not_change_what_is_trained() -> None:
     watched.train()
     for one, other in zip(plain.model.parameters(), watched.model.parameters(), strict=True):
         assert one.equal(other)
+
+
+def test_an_extension_that_serves_one_manager_after_another_is_told_each_end() -> None:
+    ran: list[int] = []
+
+    class AtTheEnd(Extension):
+        @exponentially(9, 2, at_end=True)
+        def post_train_step_batch(self, step_num: int) -> None:
+            ran.append(step_num)
+
+    extension = AtTheEnd()
+    for _ in range(2):
+        tiny_manager(extension).train()
+    assert ran == [3, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -27,11 +28,15 @@ def asking_for(wishes: Iterable[str | Parameter], function: Callable[[Mapping[st
     ordered = signed(parameters.values())
     names = tuple(parameter.name for parameter in ordered)
 
-    def hook(*given: Any, **named: Any) -> Any:  # by position where all are there, which is quicker
-        return function(dict(zip(names, given, strict=False), **named))
-
+    # Not a closure: of an extension that is copied, the hook is to call the copy.
+    hook = partial(_ask, function, names)
     hook.__signature__ = Signature(ordered)  # type: ignore[attr-defined]
     return hook
+
+
+def _ask(function: Callable[[Mapping[str, Any]], Any], names: tuple[str, ...], /, *given: Any, **named: Any) -> Any:
+    """Hand over what was given, by position where all are there, which is quicker."""
+    return function(dict(zip(names, given, strict=False), **named))
 
 
 def signed(parameters: Collection[Parameter]) -> list[Parameter]:

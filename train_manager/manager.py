@@ -37,6 +37,7 @@ from train_manager.forwarding import Forwarding
 from train_manager.held import WeightedMean
 from train_manager.losses import Losses
 from train_manager.objective import Objective
+from train_manager.progress import new_call
 from train_manager.randomness import preserved_random_state
 from train_manager.require import TrainsItself
 from train_manager.result import EvalResult, TrainResult
@@ -134,6 +135,10 @@ class TrainManager(Forwarding):
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or pickled; a copy that was made within an epoch begins it anew."""
+        return {**super().__getstate__(), "_stream": None, "_unfinished": None}
+
     # ---- to be called ------------------------------------------------------------------------------------------
 
     def train(self) -> TrainResult:
@@ -170,8 +175,10 @@ class TrainManager(Forwarding):
         """
         return self._train_in_run("train_epoch", epochs=1, evaluates=False)
 
-    def train_on_batch(self, batch: Any) -> Tensor | None:
+    def train_on_batch(self, batch: Any, last_batch: bool = False) -> Tensor | None:
         """Do one training step on a batch, in a loop of your own. Its hooks run; epochs do not move.
+
+        Hold a run open around the loop: gradients that ``Accumulate`` gathers do not outlive a run.
 
         >>> from train_manager.testing import tiny_manager
         >>> tm = tiny_manager()
@@ -181,12 +188,16 @@ class TrainManager(Forwarding):
         >>> tm.step_num
         3
 
+        Args:
+            batch: as it would come from ``train_data``.
+            last_batch: the fixture of this name: whether an epoch of yours ends with it.
+
         Returns:
             The loss, without its graph and still on its device; None where a hook has skipped the batch.
         """
         self._refuse_while("train", "eval", "train_step_batch")
         require.ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
-        loss = self._train_on_batch_in_run(batch)
+        loss = self._train_on_batch_in_run(batch, last_batch)
         return None if loss is None else loss.detach()
 
     def eval(self) -> dict[str, EvalResult]:
@@ -280,12 +291,12 @@ class TrainManager(Forwarding):
         return True
 
     @skippable("run")
-    def _train_on_batch_in_run(self, batch: Any) -> Tensor | None:
+    def _train_on_batch_in_run(self, batch: Any, last_batch: bool) -> Tensor | None:
         with self._run("train_on_batch"), torch.enable_grad():
             for module in self._modules():
                 if not module.training:
                     module.train()  # until the run ends
-            return self._train_batch(self._on_device(batch), last_batch=False)
+            return self._train_batch(self._on_device(batch), last_batch)
 
     def _train_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
         if self._has_gradients:  # of a batch that has failed, in a run that is held
@@ -435,7 +446,7 @@ class TrainManager(Forwarding):
 
     def _begin_call(self, epochs: int | None, steps: int | None) -> None:
         """A call of ``train`` or its kin begins; say where it will end, if that is known."""
-        self._calls += 1
+        self._calls = new_call()
         self.start_step = self.step_num
         self.fixtures.modify("start_step", self.step_num)
         self._step_limit = None if steps is None else self.step_num + steps

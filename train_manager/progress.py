@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import NamedTuple
 
 
@@ -9,7 +10,7 @@ class Progress(NamedTuple):
     """Where training stands, as schedules ask for it.
 
     Attributes:
-        run: changes with each training call.
+        run: changes with each training call, and is never that of another manager.
         done: steps of this call, the one that is alive included: the same in its pre and post hooks.
         total: steps that this call will do; None while that is unknown.
         is_last: no further step of this call will follow, as far as is known.
@@ -19,3 +20,11 @@ class Progress(NamedTuple):
     done: int
     total: int | None
     is_last: bool
+
+
+_numbers = count(1)
+
+
+def new_call() -> int:
+    """A number for a training call."""
+    return next(_numbers)

@@ -20,7 +20,7 @@ from train_manager.core.extensible import Extensible
 from train_manager.finite import FiniteLosses
 from train_manager.modes import mode, preserved_modes
 from train_manager.objective import overridable
-from train_manager.progress import Progress
+from train_manager.progress import Progress, new_call
 from train_manager.randomness import seed_all
 from train_manager.result import EvalResult
 from train_manager.skip import skippable
@@ -58,7 +58,7 @@ class Running(Extensible):
         self._epoch_is_over = False
         self._has_gradients = False  # of the batch that is alive
         self._batch_is_alive = False  # and not counted yet
-        self._calls = 0  # of train and its kin
+        self._calls = 0  # the number of the last call of train and its kin
         self._step_limit: int | None = None  # of train_steps
         self._results: dict[str, EvalResult] = {}  # of the last evaluation
         self._losses = FiniteLosses(epoch=1)
@@ -163,6 +163,8 @@ class Running(Extensible):
             seed_all(self.seed)
         self.stop_reason = self._stopped_by = self._stop_at = self.end_step = None
         self.start_step = self.step_num
+        if entry not in ("eval", "eval_on_batch"):
+            self._calls = new_call()
         self._eval_is_due = self._epoch_is_over = self._batch_is_alive = False  # a run that failed may have left them
         self._losses = FiniteLosses(epoch=self.epoch_num + 1)
         self._structures.clear()

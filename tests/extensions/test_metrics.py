@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import io
 import subprocess
 import sys
@@ -314,3 +315,12 @@ def test_a_function_without_a_name_is_refused() -> None:
 
     assert text.startswith("a metric has no name: <function ")
     assert text.endswith("\n  give it one: Metrics(accuracy=...)")
+
+
+def test_a_copy_measures_for_itself() -> None:
+    extension = Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets, table=False)
+    expected = tiny_manager(extension, epochs=2).train().metrics
+    again = copy.deepcopy(
+        Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets, table=False)
+    )
+    assert tiny_manager(again, epochs=2).train().metrics == expected
