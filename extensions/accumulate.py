@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,8 +36,10 @@ class Accumulate(Extension):
     in the middle of a window by ``stop`` or an error. Where the last batch of an epoch is skipped, the window goes on
     in the next epoch.
 
-    *Runs at:* ``train_backward`` and ``train_optimizer_step``, before extensions that read or change the gradients
-    (priority -20).
+    A run that ends within a window says so in a warning.
+
+    *Runs at:* the end of ``run``; ``train_backward`` and ``train_optimizer_step``, before extensions that read or
+    change the gradients (priority -20).
 
     *Asks for:* ``backward_loss``, ``true_batch_size``, ``last_batch``, ``step_num``; ``end_step`` where it is known.
 
@@ -68,6 +71,15 @@ class Accumulate(Extension):
             self._first_size, self._count, self._weight = true_batch_size, 0, 0.0
         # Relative to the first: so equal batches have the weight 1, and a loss in float16 gets no larger.
         return backward_loss * (true_batch_size / self._first_size)
+
+    def post_run(self, train_manager: TrainManager) -> None:
+        """Say that gradients are dropped, where a run ends within a window."""
+        if self._count and next(with_gradients(train_manager.optimizer), None) is not None:
+            warnings.warn(
+                f"Accumulate({self.batches}): the run ended within a window, and what {self._count} of its "
+                f"{self.batches} batches left is dropped (hold a run open around train_on_batch: `with tm.run():`)",
+                stacklevel=2,
+            )
 
     def post_train_backward(self, true_batch_size: int | Tensor) -> None:
         self._count += 1

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor
 
-from train_manager.core.extension import Extension
 from train_manager.core.marks import modifies
 from train_manager.errors import InputError
-from train_manager.mixing import Draws, blend, checked_num_classes, draw_box, mixable, soft_targets
+from train_manager.mixing import MixesExamples, blend, draw_box, mixable, soft_targets
 
 
-class CutMix(Extension):
+class CutMix(MixesExamples):
     """Replaces a box in each training image by that of another image of its batch, and blends their targets by area.
 
     Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers.
@@ -46,17 +42,16 @@ class CutMix(Extension):
     def __init__(
         self, alpha: float = 1.0, *, num_classes: int | None = None, probability: float = 1.0, seed: int = 0
     ) -> None:
-        self.num_classes = checked_num_classes(num_classes)
-        self._draws = Draws(alpha, probability, seed)
+        super().__init__(alpha, num_classes, probability, seed)
 
     @modifies("inputs", "targets")
     def pre_train_model_forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         mixable(inputs, targets, min_dim=3)
-        if not self._draws.is_due():
+        if not self.draws.is_due():
             return inputs, targets
         height, width = inputs.shape[-2:]
-        top, bottom, left, right = draw_box(height, width, self._draws.share(), self._draws.source)
-        partners = self._draws.partners(len(inputs), inputs.device)
+        top, bottom, left, right = draw_box(height, width, self.draws.share(), self.draws.source)
+        partners = self.draws.partners(len(inputs), inputs.device)
         pasted = inputs.clone()
         pasted[..., top:bottom, left:right] = inputs[partners, ..., top:bottom, left:right]
         share = 1 - (bottom - top) * (right - left) / (height * width)  # of what the borders have left of the box
@@ -67,12 +62,3 @@ class CutMix(Extension):
                 name="targets",
             )
         return pasted, blend(soft, soft[partners], share)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The random state."""
-        return {**super().state_dict(), **self._draws.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Draw on from what ``state_dict`` gave."""
-        super().load_state_dict(state)
-        self._draws.load_state_dict(state)

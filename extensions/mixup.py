@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torch import Tensor
 
-from train_manager.core.extension import Extension
 from train_manager.core.marks import modifies
-from train_manager.mixing import Draws, blend, checked_num_classes, mixable, soft_targets
+from train_manager.mixing import MixesExamples, blend, mixable, soft_targets
 
 
-class Mixup(Extension):
+class Mixup(MixesExamples):
     """Blends each training example with another one of its batch, and their targets in the same proportion.
 
     Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers. For a loss that is
@@ -44,24 +40,14 @@ class Mixup(Extension):
     def __init__(
         self, alpha: float = 0.2, *, num_classes: int | None = None, probability: float = 1.0, seed: int = 0
     ) -> None:
-        self.num_classes = checked_num_classes(num_classes)
-        self._draws = Draws(alpha, probability, seed)
+        super().__init__(alpha, num_classes, probability, seed)
 
     @modifies("inputs", "targets")
     def pre_train_model_forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         mixable(inputs, targets, min_dim=1)
-        if not self._draws.is_due():
+        if not self.draws.is_due():
             return inputs, targets
-        share = self._draws.share()
-        partners = self._draws.partners(len(inputs), inputs.device)
+        share = self.draws.share()
+        partners = self.draws.partners(len(inputs), inputs.device)
         soft = soft_targets(targets, self.num_classes, inputs.dtype)
         return blend(inputs, inputs[partners], share), blend(soft, soft[partners], share)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The random state."""
-        return {**super().state_dict(), **self._draws.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Draw on from what ``state_dict`` gave."""
-        super().load_state_dict(state)
-        self._draws.load_state_dict(state)

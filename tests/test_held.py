@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from train_manager.errors import InputError
 from train_manager.held import HeldScalars, WeightedMean
 
 
@@ -150,3 +151,22 @@ def test_a_mean_is_the_sum_over_examples_by_their_number(batches: list[tuple[flo
 
     expected = math.fsum(value * size for value, size in batches) / sum(size for _, size in batches)
     assert mean.value() == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_scalar_that_was_changed_in_place_since_is_an_error_and_no_wrong_number() -> None:
+    losses, loss = HeldScalars(), torch.tensor(1.0)
+    losses.append(loss)
+    loss.mul_(2)
+    with pytest.raises(InputError) as error:
+        losses.take()
+    assert str(error.value) == (
+        "a scalar that was kept to be read later, such as the loss of a step, was changed in place since\n"
+        "  make a new one instead: loss = loss * 2, not loss.mul_(2)"
+    )
+
+
+def test_a_scalar_in_memory_that_is_written_again_and_again_is_copied() -> None:
+    losses, memory = HeldScalars(), torch.zeros(())
+    for number in (1.0, 2.0, 3.0):
+        losses.append(memory.fill_(number))
+    assert losses.take() == [1.0, 2.0, 3.0]

@@ -797,20 +797,18 @@ def test_evaluation_is_refused_while_a_batch_is_alive() -> None:
     with pytest.raises(StageError) as caught:
         Impatient(eval_data=make_batches(1)).train()
     assert str(caught.value) == (
-        "train() and eval() cannot be called inside stage 'train_step_batch'\n"
+        "eval() cannot be called inside stage 'train_step_batch'\n"
         "  open stages  run > train > train_step_epoch > train_step_batch > train_model_forward\n"
         "  in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
     )
 
 
 def test_evaluation_inside_an_evaluation_is_refused() -> None:
-    assert refused(lambda tm: tm.eval()).startswith("train() and eval() cannot be called inside stage 'eval'\n")
+    assert refused(lambda tm: tm.eval()).startswith("eval() cannot be called inside stage 'eval'\n")
 
 
 def test_training_inside_an_evaluation_is_refused() -> None:
-    assert refused(lambda tm: tm.train_epochs(1)).startswith(
-        "train() and eval() cannot be called inside stage 'train'\n"
-    )
+    assert refused(lambda tm: tm.train_epochs(1)).startswith("train_epochs() cannot be called inside stage 'train'\n")
 
 
 def test_training_inside_a_standalone_evaluation_is_refused() -> None:

@@ -60,7 +60,7 @@ def test_epochs_of_data_without_an_end_are_refused() -> None:
     text = refusal(lambda: require.end_of_epochs(Endless([1]), None))
 
     assert text == (
-        "train_data is a Endless without an end, so no epoch of it would end either\n"
+        "train_data (Endless) has no end, so no epoch of it would end either\n"
         "  pass steps_per_epoch=1000, or train by steps: tm.train_steps(1000)"
     )
 

@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from train_manager.errors import NonFiniteLoss
-from train_manager.held import HeldScalars, must_be_copied, read
+from train_manager.held import HeldScalars
 
 
 @final
@@ -17,17 +17,14 @@ class FiniteLosses:
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        self._losses: list[Tensor] = []
-        self._first_step = 0
-        self._copies = True
+        self._losses = HeldScalars()
+        self._last_step = 0
 
     def append(self, loss: Tensor, step: int) -> None:
         """Take in the loss of a step, counted from 1; the steps follow each other."""
-        if not self._losses:
-            self._first_step = step
-            self._copies = must_be_copied(loss)
-        self._losses.append(loss.detach().clone() if self._copies else loss.detach())
-        if len(self._losses) >= HeldScalars.limit:
+        self._losses.append(loss)
+        self._last_step = step
+        if self._losses.is_full:
             self.check()
 
     def check(self) -> None:
@@ -36,9 +33,9 @@ class FiniteLosses:
         Raises:
             NonFiniteLoss: naming the first step whose loss was nan or infinite.
         """
-        held, self._losses = self._losses, []
-        losses = read(held)
-        broken = [(step, loss) for step, loss in enumerate(losses, start=self._first_step) if not math.isfinite(loss)]
+        losses = self._losses.take()
+        first = self._last_step - len(losses) + 1
+        broken = [(step, loss) for step, loss in enumerate(losses, start=first) if not math.isfinite(loss)]
         if broken:
             step, loss = broken[0]
             raise NonFiniteLoss(

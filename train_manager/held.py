@@ -20,25 +20,9 @@ def must_be_copied(value: Tensor) -> bool:
     """Whether the next scalar may be written into the same memory, so that one that is kept must be copied.
 
     So it is on a GPU, where CUDA graphs do that, and for what was itself written into memory that was there before.
-    Elsewhere the copy would be most of the cost of keeping it; ``read`` sees if it should have been made.
+    Elsewhere the copy would be most of the cost of keeping it; ``take`` sees if it should have been made.
     """
     return not value.is_cpu or value.is_inference() or value._version > 0 or value._is_view()
-
-
-def read(held: list[Tensor]) -> list[float]:
-    """The numbers of kept scalars, in one copy to the host.
-
-    Raises:
-        InputError: one was changed in place after it was kept, and is lost.
-    """
-    if any(value._version for value in held if value.is_cpu and not value.is_inference()):
-        raise InputError(
-            "a scalar that was kept to be read later, such as the loss of a step, was changed in place since",
-            name="loss",
-            cure="make a new one instead: loss = loss * 2, not loss.mul_(2)",
-        )
-    numbers: list[float] = torch.stack(held).tolist() if held else []
-    return numbers
 
 
 @final
@@ -64,11 +48,7 @@ class HeldScalars:
         return len(self._held)
 
     def append(self, value: Tensor) -> None:
-        """Keep a scalar, without its graph and without waiting for it.
-
-        Raises:
-            InputError: in ``take``, if it was changed in place in the meantime.
-        """
+        """Keep a scalar, without its graph and without waiting for it."""
         if not self._held:
             self._copies = must_be_copied(value)
         self._held.append(value.detach().clone() if self._copies else value.detach())
@@ -79,9 +59,19 @@ class HeldScalars:
         return len(self._held) >= self.limit
 
     def take(self) -> list[float]:
-        """All values, oldest first, in one copy; nothing is held afterwards."""
+        """All values, oldest first, in one copy; nothing is held afterwards.
+
+        Raises:
+            InputError: one was changed in place after it was kept, and is lost.
+        """
         held, self._held = self._held, []
-        return read(held)
+        if any(value._version for value in held if value.is_cpu and not value.is_inference()):
+            raise InputError(
+                "a scalar that was kept to be read later, such as the loss of a step, was changed in place since",
+                name="loss",
+                cure="make a new one instead: loss = loss * 2, not loss.mul_(2)",
+            )
+        return torch.stack(held).tolist() if held else []
 
 
 @final

@@ -195,7 +195,7 @@ class TrainManager(Forwarding):
         Returns:
             The loss, without its graph and still on its device; None where a hook has skipped the batch.
         """
-        self._refuse_while("train", "eval", "train_step_batch")
+        self._refuse_while("train_on_batch", "train", "eval", "train_step_batch")
         require.ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
         loss = self._train_on_batch_in_run(batch, last_batch)
         return None if loss is None else loss.detach()
@@ -211,7 +211,7 @@ class TrainManager(Forwarding):
             StageError: a batch is alive; in a hook, call ``eval_soon``.
             InputError: there is no ``eval_data``, or a set is empty.
         """
-        self._refuse_while("train_step_batch", "eval")
+        self._refuse_while("eval", "train_step_batch", "eval")
         if not self.eval_data:
             raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
         return self._eval_in_run() or {}
@@ -224,7 +224,7 @@ class TrainManager(Forwarding):
         >>> list(tm.eval_on_batch(tm.train_data[0]))
         ['loss']
         """
-        self._refuse_while("train_step_batch", "eval")
+        self._refuse_while("eval_on_batch", "train_step_batch", "eval")
         return (self._eval_on_batch_in_run(batch) or {}).get("batch", {})
 
     # ---- the loop, from the outside in -----------------------------------------------------------------------------
@@ -430,7 +430,7 @@ class TrainManager(Forwarding):
         self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
     ) -> TrainResult:
         """Train so many epochs or steps, in the run that is open or in one of its own, and say what was done."""
-        self._require_ready(epochs)
+        self._require_ready(entry, epochs)
         began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
         self._results = {}
         self._train_in_own_run(entry, epochs, steps, evaluates)
@@ -528,8 +528,8 @@ class TrainManager(Forwarding):
         if self.lr_schedule is not None:
             self.lr_schedule.step()
 
-    def _require_ready(self, epochs: int | None) -> None:
-        self._refuse_while("train", "eval")
+    def _require_ready(self, entry: str, epochs: int | None) -> None:
+        self._refuse_while(entry, "train", "eval")
         if self._stop_at is not None and "run" in self.fixtures.path:
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
         require.optimizer_of(self._modules(), self.optimizer)

@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from train_manager.core.extension import Extension
 from train_manager.errors import InputError
 
 
@@ -161,3 +162,27 @@ def _number(value: float, name: str, wanted: str, at_least: float, at_most: floa
     if not is_number or not at_least <= value <= at_most or math.isinf(value):
         raise InputError(f"{name} is {value!r:.60}", name=name, cure=f"give {wanted}")
     return float(value)
+
+
+class MixesExamples(Extension):
+    """What ``Mixup`` and ``CutMix`` have in common: their arguments, and a random state that is theirs and survives.
+
+    Args:
+        alpha: the shares are drawn from Beta(alpha, alpha).
+        num_classes: how many classes there are; None where targets are no class numbers.
+        probability: how likely a batch is mixed at all.
+        seed: of the random state.
+    """
+
+    def __init__(self, alpha: float, num_classes: int | None, probability: float, seed: int) -> None:
+        self.num_classes = checked_num_classes(num_classes)
+        self.draws = Draws(alpha, probability, seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The random state."""
+        return {**super().state_dict(), **self.draws.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Draw on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
+        self.draws.load_state_dict(state)

@@ -175,7 +175,7 @@ def eval_data(value: Mapping[str, Iterable[Any]] | Iterable[Any] | None) -> dict
         refuse_unusable(data, f"eval_data[{name!r}]")
         if is_endless(data):
             raise InputError(
-                f"eval_data[{name!r}] is a {type(data).__name__} without an end, which no evaluation comes through",
+                f"eval_data[{name!r}] ({type(data).__name__}) has no end, and no evaluation comes through it",
                 name="eval_data",
                 cure="give data that ends",
             )
@@ -254,7 +254,7 @@ def end_of_epochs(train_data: Iterable[Any] | None, steps_per_epoch: int | None)
     """Epochs that end: by the data, or by a number of steps."""
     if steps_per_epoch is None and is_endless(train_data):
         raise InputError(
-            f"train_data is a {type(train_data).__name__} without an end, so no epoch of it would end either",
+            f"train_data ({type(train_data).__name__}) has no end, so no epoch of it would end either",
             name="train_data",
             cure="pass steps_per_epoch=1000, or train by steps: tm.train_steps(1000)",
         )

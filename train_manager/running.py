@@ -220,11 +220,11 @@ class Running(Extensible):
     def _always_there(self) -> dict[str, Any]:
         return {**super()._always_there(), "train_manager": self}
 
-    def _refuse_while(self, *stages: str) -> None:
+    def _refuse_while(self, method: str, *stages: str) -> None:
         alive = next((stage for stage in stages if stage in self.fixtures.path), None)
         if alive is not None:
             raise StageError(
-                f"train() and eval() cannot be called inside stage {alive!r}",
+                f"{method}() cannot be called inside stage {alive!r}",
                 name=alive,
                 stages=self.fixtures.path,
                 cure="in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)",

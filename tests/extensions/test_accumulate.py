@@ -220,7 +220,8 @@ def test_an_error_in_the_middle_of_a_window_leaves_nothing_for_the_next_run(hook
 def test_a_stop_in_the_middle_of_a_window_leaves_nothing_for_the_next_run() -> None:
     stop = AtStep("post_train_step_batch", 1, lambda train_manager: train_manager.stop("enough"))
     tm = tiny_manager(Accumulate(2), stop, train_data=batches(5, 3), eval_data=None)
-    tm.train()
+    with pytest.warns(UserWarning, match="the run ended within a window, and what 1 of its 2 batches left is dropped"):
+        tm.train()
     assert tm.update_num == 0
     tm.train()
     assert_same_weights(tm, trained(data=batches(8), epochs=1))
@@ -252,3 +253,14 @@ def test_a_number_of_batches_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         Accumulate(wrong)
     assert str(caught.value) == f"batches is {wrong!r}\n  give a whole number, 1 or more"
+
+
+def test_a_run_that_ends_within_a_window_says_what_is_dropped() -> None:
+    tm = tiny_manager(Accumulate(2))
+    batches: Any = tm.train_data
+    with pytest.warns(UserWarning, match="within a window") as warned:
+        tm.train_on_batch(batches[0])
+    assert [str(warning.message) for warning in warned] == [
+        "Accumulate(2): the run ended within a window, and what 1 of its 2 batches left is dropped "
+        "(hold a run open around train_on_batch: `with tm.run():`)"
+    ]

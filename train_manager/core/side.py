@@ -19,10 +19,10 @@ import linecache
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count
 from time import perf_counter
 from types import CodeType
 from typing import Any, Protocol, cast, final
+from zlib import crc32
 
 from train_manager.core.gate import Gate
 from train_manager.core.hook import Hook
@@ -133,13 +133,12 @@ def name_not_found(error: BaseException) -> str | None:
 @lru_cache(maxsize=512)
 def _compiled(text: str, name: str) -> CodeType:
     """Compiled once for all stages with such hooks, and kept where tracebacks find the lines."""
-    file = f"{_FILE}{name} #{next(_numbers)}>"
+    file = f"{_FILE}{name} #{crc32(text.encode()):08x}>"  # one for each text, however often compiled
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     return compile(text, file, "exec")
 
 
 _FILE = "<hooks of "
-_numbers = count(1)
 
 compiled: Callable[[Side], Run] = Side.written_out
 """How a side becomes a function; ``Side.looped`` is the other way."""
