@@ -19,9 +19,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import train_manager.extensions as shipped
+from tests.host_reads import HostReads
 from train_manager import Extension, TrainManager, always, priority, scheduled, schedules
 from train_manager.constraints import max_norm
 from train_manager.core.methods import method_names
@@ -302,18 +302,6 @@ def test_one_that_only_watches_changes_no_weight(case: Case, tmp_path: Path) -> 
     watched.train_epochs(1)
     watched.train_steps(4)
     assert same(numbers(watched), unwatched())
-
-
-class HostReads(TorchDispatchMode):
-    """Counts the numbers that are copied from a tensor to Python, for which a GPU would be waited for."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
 
 
 class CountedSteps(Extension):

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.host_reads import HostReads
 from train_manager.errors import InputError
 from train_manager.held import HeldScalars, WeightedMean
-
-
-class HostReads(TorchDispatchMode):
-    """Counts how often a scalar is read on the host."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
 
 
 def test_values_come_oldest_first() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.host_reads import HostReads
 from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
 from train_manager.extensions import Accumulate, MixedPrecision
 from train_manager.testing import tiny_manager
@@ -32,18 +32,6 @@ def trained(*extensions: Extension, data: Iterable[Any], epochs: int = 2, **opti
 def assert_same_weights(one: TrainManager, other: TrainManager, tolerance: float = 1e-6) -> None:
     for first, second in zip(one.model.parameters(), other.model.parameters(), strict=True):
         torch.testing.assert_close(first, second, rtol=0, atol=tolerance)
-
-
-class ReadsOnTheHost(TorchDispatchMode):
-    """Counts how often a tensor is read on the host."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
 
 
 class AtStep(Extension):
@@ -114,7 +102,7 @@ def test_the_size_of_a_batch_may_be_a_tensor_which_nobody_reads() -> None:
     accumulated = OnDevice(
         model=tm.model, loss=tm.loss, optimizer=tm.optimizer, train_data=batches(5, 3), extensions=[Accumulate(2)]
     )
-    with ReadsOnTheHost() as reads:
+    with HostReads() as reads:
         accumulated.train()
     assert reads.count == 0
     assert_same_weights(accumulated, trained(data=batches(8), epochs=1))

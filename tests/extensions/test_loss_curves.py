@@ -10,8 +10,8 @@ import matplotlib
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.host_reads import HostReads
 from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, add_loss, every
 from train_manager.extensions import LossCurves
 from train_manager.files import replace_file
@@ -58,19 +58,6 @@ class FailAt(Extension):
     def post_train_step_batch(self, step_num: int) -> None:
         if step_num == self.step:
             raise ValueError("on purpose")
-
-
-class CopiesToTheHost(TorchDispatchMode):
-    """Counts how often a tensor is read on the host, and how often values are collected for it."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.reads = self.stacks = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.reads += func is torch.ops.aten._local_scalar_dense.default
-        self.stacks += func is torch.ops.aten.stack.default
-        return func(*args, **(kwargs or {}))
 
 
 def trained(folder: Path, *others: Extension, **options: Any) -> LossCurves:
@@ -343,11 +330,11 @@ def test_a_state_taken_within_an_epoch_holds_the_steps_so_far(tmp_path: Path) ->
 
 
 def test_a_step_reads_nothing_on_the_host_and_an_epoch_collects_once(tmp_path: Path) -> None:
-    with CopiesToTheHost() as copies:
+    with HostReads() as copies:
         trained(tmp_path, epochs=1)
-    with CopiesToTheHost() as without:
+    with HostReads() as without:
         tiny_manager(epochs=1).train()
-    assert copies.reads == 0
+    assert copies.count == 0
     assert copies.stacks - without.stacks == 1
 
 

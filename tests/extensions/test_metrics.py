@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import train_manager
+from tests.host_reads import HostReads
 from train_manager import Extension, InputError, OrderError, SkipBatch, TrainManager, modifies
 from train_manager.extensions import Metrics
 from train_manager.testing import tiny_manager
@@ -40,16 +40,6 @@ class Seen(Extension):
     def post_train_step_batch(self, loss: Tensor, metrics: dict[str, Tensor]) -> None:
         self.losses.append(loss.item())
         self.metrics.append({name: value.item() for name, value in metrics.items()})
-
-
-class HostReads(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count: int = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
 
 
 def silent(*functions: Any, **options: Any) -> Metrics:

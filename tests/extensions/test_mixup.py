@@ -5,26 +5,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.host_reads import HostReads
 from train_manager import Extension, InputError
 from train_manager.extensions import Mixup
 from train_manager.testing import tiny_manager
 
 INPUTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5], [0.2, 0.9]])
 TARGETS = torch.tensor([0, 1, 1, 0])
-
-
-class ReadsOnTheHost(TorchDispatchMode):
-    """Counts how often a tensor is read on the host."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
 
 
 class Seen(Extension):
@@ -102,7 +90,7 @@ def test_the_global_random_state_is_not_touched() -> None:
 
 
 def test_a_step_reads_nothing_on_the_host() -> None:
-    with ReadsOnTheHost() as reads:
+    with HostReads() as reads:
         tiny_manager(Mixup(num_classes=2), eval_data=None).train()
     assert reads.count == 0
 

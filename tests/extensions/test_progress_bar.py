@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.host_reads import HostReads
 from train_manager import CheckError, Extension, SkipBatch, TrainManager
 from train_manager.extensions import ProgressBar
 from train_manager.extensions.progress_bar import text_of
@@ -49,18 +49,6 @@ class Terminal(io.StringIO):
         """Every drawing of a bar, oldest first."""
         text = self.getvalue().replace("\x1b[A", "\r").replace("\n", "\r")
         return [line.rstrip() for line in text.split("\r") if line.startswith(start)]
-
-
-class ReadsOfScalars(TorchDispatchMode):
-    """Counts how often a tensor is read on the host."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count: int = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
 
 
 class Unsized:
@@ -289,7 +277,7 @@ def test_the_same_bar_can_train_again_after_an_error() -> None:
 
 
 def reads_while_training(tm: TrainManager) -> int:
-    reads = ReadsOfScalars()
+    reads = HostReads()
     with reads:
         tm.train()
     return reads.count

@@ -5,25 +5,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.host_reads import HostReads
 from train_manager import Extension, InputError, TrainManager, always
 from train_manager.extensions import SAM, Accumulate, MixedPrecision, Mixup
 from train_manager.extensions.sam import climbed
 from train_manager.losses import add_loss
 from train_manager.testing import Recorder, tiny_manager
-
-
-class ReadsOnTheHost(TorchDispatchMode):
-    """Counts how often a tensor is read on the host."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
 
 
 def norm_net() -> nn.Module:
@@ -210,7 +198,7 @@ def test_after_an_error_in_the_second_pass_the_prediction_is_that_of_the_first()
 
 
 def test_a_step_reads_nothing_on_the_host() -> None:
-    with ReadsOnTheHost() as reads:
+    with HostReads() as reads:
         tiny_manager(SAM(), model=norm_net(), eval_data=None).train()
     assert reads.count == 0
 

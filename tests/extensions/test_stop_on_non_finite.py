@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.host_reads import HostReads
 from train_manager import Extension, InputError, NonFiniteLoss, modifies
 from train_manager.extensions import StopOnNonFinite
 from train_manager.testing import tiny_manager
@@ -87,25 +87,12 @@ def test_a_training_that_stays_finite_is_trained_to_its_end_twice() -> None:
     assert tm.step_num == 20
 
 
-class CopiesToTheHost(TorchDispatchMode):
-    """Counts how often a tensor is read on the host, and how often values are collected for it."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.reads = self.stacks = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.reads += func is torch.ops.aten._local_scalar_dense.default
-        self.stacks += func is torch.ops.aten.stack.default
-        return func(*args, **(kwargs or {}))
-
-
 def test_the_device_is_waited_for_once_a_look() -> None:
     stop = StopOnNonFinite(3)
-    with CopiesToTheHost() as copies:
+    with HostReads() as copies:
         for step in range(7):
             stop.post_train_step_batch(loss=torch.tensor(1.0), step_num=step + 1, epoch_num=0)
-    assert (copies.reads, copies.stacks) == (0, 2)
+    assert (copies.count, copies.stacks) == (0, 2)
 
 
 @pytest.mark.parametrize("value", [0, 1.5, "10", True])
