@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,40 +10,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 
+from tests.training import At, Batch, make_batches, skip_stage
 from train_manager import (
     Extension,
     FixtureNotFound,
     InputError,
     Objective,
-    SkipStage,
     TrainManager,
     add_loss,
     fixture,
 )
 from train_manager.testing import tiny_manager
 
-Batch = tuple[Tensor, Tensor]
-
-
-class At(Extension):
-    """One hook, made of a function: ``At("post_train_step_batch", lambda loss: ...)``."""
-
-    def __init__(self, hook: str, function: Callable[..., Any]) -> None:
-        setattr(self, hook, function)
-
-
-def skip_stage() -> None:
-    raise SkipStage
-
 
 def at_rate(rate: float) -> Any:
     return lambda parameters: SGD(parameters, lr=rate)
-
-
-def make_batches(n: int, size: int = 4) -> list[Batch]:
-    generator = torch.Generator().manual_seed(n)
-    inputs = torch.rand(n, size, 2, generator=generator)
-    return [(x, (x.sum(dim=1) > 1).long()) for x in inputs]
 
 
 # ---- the loss ---------------------------------------------------------------------------------------------------

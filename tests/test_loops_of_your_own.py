@@ -14,18 +14,10 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from train_manager import Endless, Extension, InputError, NonFiniteLoss, SkipBatch, SkipStage, StageError, TrainManager
+from tests.training import At, Batch, skip_batch, skip_stage
+from train_manager import Endless, Extension, InputError, NonFiniteLoss, StageError, TrainManager
 from train_manager.extensions import Accumulate
 from train_manager.testing import Recorder, tiny_manager
-
-Batch = tuple[Tensor, Tensor]
-
-
-class At(Extension):
-    """One hook, made of a function: ``At("post_train_step_batch", lambda loss: ...)``."""
-
-    def __init__(self, hook: str, function: Any) -> None:
-        setattr(self, hook, function)
 
 
 class Steps(Extension):
@@ -75,14 +67,6 @@ def manager(*extensions: Extension, **options: Any) -> TrainManager:
 def weights(tm: TrainManager) -> Tensor:
     """All parameters and buffers."""
     return torch.cat([value.detach().flatten().double() for value in tm.model.state_dict().values()])
-
-
-def skip_batch() -> None:
-    raise SkipBatch
-
-
-def skip_stage() -> None:
-    raise SkipStage
 
 
 # ---- train_steps -------------------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, AdamW, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau, StepLR
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.training import At, Batch, Values, make_batches, shuffled, skip_batch, skip_stage, stop_at, warm_up, weights
 from train_manager import (
     CheckError,
     Extension,
@@ -34,31 +35,8 @@ from train_manager import (
 )
 from train_manager.testing import Recorder, tiny_manager
 
-Batch = tuple[Tensor, Tensor]
-
-
 TRAINING_STAGES = ["train_step_batch", "train_model_forward", "train_loss_forward"]
 TRAINING_STAGES += ["train_backward", "train_optimizer_step"]
-
-
-class At(Extension):
-    """One hook, made of a function: ``At("post_train_step_batch", lambda loss: ...)``."""
-
-    def __init__(self, hook: str, function: Callable[..., Any]) -> None:
-        setattr(self, hook, function)
-
-
-class Values(Extension):
-    """The values that some fixtures had at one hook."""
-
-    def __init__(self, hook: str, *names: str) -> None:
-        self.names = names
-        self.seen: list[Any] = []
-        setattr(self, hook, self.note)
-
-    def note(self, **fixtures: Any) -> None:
-        found = tuple(fixtures[name] for name in self.names)
-        self.seen.append(found[0] if len(found) == 1 else found)
 
 
 class Watcher(Extension):
@@ -88,19 +66,6 @@ class Tagged(Watcher):
         self.norms = [p.grad.norm().item() for p in train_manager.model.parameters() if p.grad is not None]
 
 
-def weights(model: nn.Module) -> Tensor:
-    """All parameters and buffers."""
-    return torch.cat([value.detach().flatten().double() for value in model.state_dict().values()])
-
-
-def skip_stage() -> None:
-    raise SkipStage
-
-
-def skip_batch() -> None:
-    raise SkipBatch
-
-
 def fail() -> None:
     raise ValueError("in a hook")
 
@@ -108,12 +73,6 @@ def fail() -> None:
 @always
 def fail_always() -> None:
     raise ValueError("in an always hook")
-
-
-def make_batches(n: int, size: int = 4) -> list[Batch]:
-    generator = torch.Generator().manual_seed(n)
-    inputs = torch.rand(n, size, 2, generator=generator)
-    return [(x, (x.sum(dim=1) > 1).long()) for x in inputs]
 
 
 class Own(TrainManager):
@@ -125,25 +84,12 @@ class Own(TrainManager):
         super().__init__(**{**given, **options})
 
 
-def stop_at(hook: str, at: str = "step", when: Callable[[TrainManager], bool] = lambda tm: True) -> Extension:
-    def stop(train_manager: TrainManager) -> None:
-        if when(train_manager):
-            train_manager.stop("enough", at=at)
-
-    return At(hook, stop)
-
-
 # ---- bit for bit ------------------------------------------------------------------------------------------------
 
 
 def make_model(dropout: float) -> nn.Module:
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 2))
-
-
-def shuffled() -> DataLoader[Any]:
-    x, y = (torch.cat(parts) for parts in zip(*make_batches(6), strict=True))
-    return DataLoader(TensorDataset(x, y), batch_size=5, shuffle=True)
 
 
 class Augmented:
@@ -163,10 +109,6 @@ def sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 def adamw(parameters: Iterable[nn.Parameter]) -> Optimizer:
     return AdamW(parameters, lr=0.01, weight_decay=0.1)
-
-
-def warm_up(optimizer: Optimizer) -> LRScheduler:
-    return LambdaLR(optimizer, lambda epoch: 1 / (epoch + 2))
 
 
 OPTIMIZERS = pytest.mark.parametrize("optimizer", [sgd, adamw])

@@ -14,71 +14,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
-from torch.utils.data import DataLoader, TensorDataset
+from torch.optim import SGD
 
+from tests.training import At, Batch, Values, make_batches, shuffled, skip_batch, skip_stage, stop_at, warm_up, weights
 from train_manager import (
     CheckError,
     Extension,
     InputError,
-    SkipBatch,
-    SkipStage,
     StageError,
     TrainManager,
 )
 from train_manager.testing import Recorder, tiny_manager
-
-Batch = tuple[Tensor, Tensor]
-
-
-class At(Extension):
-    """One hook, made of a function: ``At("post_train_step_batch", lambda loss: ...)``."""
-
-    def __init__(self, hook: str, function: Callable[..., Any]) -> None:
-        setattr(self, hook, function)
-
-
-class Values(Extension):
-    """The values that some fixtures had at one hook."""
-
-    def __init__(self, hook: str, *names: str) -> None:
-        self.names = names
-        self.seen: list[Any] = []
-        setattr(self, hook, self.note)
-
-    def note(self, **fixtures: Any) -> None:
-        found = tuple(fixtures[name] for name in self.names)
-        self.seen.append(found[0] if len(found) == 1 else found)
-
-
-def weights(model: nn.Module) -> Tensor:
-    """All parameters and buffers."""
-    return torch.cat([value.detach().flatten().double() for value in model.state_dict().values()])
-
-
-def skip_stage() -> None:
-    raise SkipStage
-
-
-def skip_batch() -> None:
-    raise SkipBatch
-
-
-def make_batches(n: int, size: int = 4) -> list[Batch]:
-    generator = torch.Generator().manual_seed(n)
-    inputs = torch.rand(n, size, 2, generator=generator)
-    return [(x, (x.sum(dim=1) > 1).long()) for x in inputs]
-
-
-def shuffled() -> DataLoader[Any]:
-    x, y = (torch.cat(parts) for parts in zip(*make_batches(6), strict=True))
-    return DataLoader(TensorDataset(x, y), batch_size=5, shuffle=True)
-
-
-def warm_up(optimizer: Optimizer) -> LRScheduler:
-    return LambdaLR(optimizer, lambda epoch: 1 / (epoch + 2))
-
 
 # ---- counters ---------------------------------------------------------------------------------------------------
 
@@ -217,14 +163,6 @@ def test_a_run_of_its_own_is_opened_for_each_otherwise() -> None:
 
 
 # ---- stopping ---------------------------------------------------------------------------------------------------
-
-
-def stop_at(hook: str, at: str = "step", when: Callable[[TrainManager], bool] = lambda tm: True) -> Extension:
-    def stop(train_manager: TrainManager) -> None:
-        if when(train_manager):
-            train_manager.stop("enough", at=at)
-
-    return At(hook, stop)
 
 
 @pytest.mark.parametrize("hook", ["pre_train_step_batch", "post_train_backward", "post_train_step_batch"])
