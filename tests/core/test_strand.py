@@ -5,35 +5,73 @@ import subprocess
 import sys
 import threading
 
-from train_manager.core.strand import current, running_loop
+import pytest
+
+from train_manager import Extensible, StageError
+from train_manager.core.strand import current_task, own_thread
 
 
-def test_a_strand_is_the_same_wherever_the_same_thread_asks() -> None:
-    assert current() == current()
-
-
-def test_another_thread_is_another_current() -> None:
-    strands = [current()]
-    thread = threading.Thread(target=lambda: strands.append(current()))
+def test_a_thread_is_told_from_another() -> None:
+    is_own = own_thread()
+    answers = [is_own()]
+    thread = threading.Thread(target=lambda: answers.append(is_own()))
     thread.start()
     thread.join()
-    assert strands[0] != strands[1]
+    assert answers == [True, False]
 
 
-def test_each_task_of_one_thread_is_a_strand_of_its_own() -> None:
+def test_each_task_of_one_thread_is_another() -> None:
     async def both() -> tuple[object, object]:
         async def mine() -> object:
-            return current()
+            return current_task()
 
         first, second = await asyncio.gather(mine(), mine())
         return first, second
 
     first, second = asyncio.run(both())
-    assert first != second
+    assert first is not None
+    assert first is not second
 
 
-def test_no_loop_runs_in_plain_code() -> None:
-    assert running_loop() is None
+def test_no_task_runs_in_plain_code() -> None:
+    assert current_task() is None
+
+
+class Waiter(Extensible):
+    """Its tasks take turns."""
+
+    async def wait(self, other: asyncio.Event, mine: asyncio.Event) -> None:
+        with self.staged("wait"):
+            mine.set()
+            await other.wait()
+
+    def all_together(self) -> None:
+        async def two() -> None:
+            first, second = asyncio.Event(), asyncio.Event()
+            await asyncio.gather(self.wait(first, second), self.wait(second, first))
+
+        with self.staged("all"):
+            asyncio.run(two())
+
+    def work(self) -> int:
+        with self.staged("work", {"x": 1}):
+            return int(self.fixtures["x"])
+
+    def work_in_a_task(self) -> int:
+        async def one() -> int:
+            return self.work()
+
+        with self.staged("all"):
+            return asyncio.run(one())
+
+
+def test_tasks_that_are_started_inside_a_stage_of_plain_code_open_none_that_they_could_mix_up() -> None:
+    with pytest.raises(StageError, match="another thread or task"):
+        Waiter().all_together()
+
+
+def test_a_plain_function_opens_a_stage_also_in_a_task_that_was_started_inside_one() -> None:
+    assert Waiter().work_in_a_task() == 1
 
 
 def test_asyncio_is_not_imported_to_find_that_no_task_runs() -> None:

@@ -6,11 +6,10 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
-from threading import get_ident
+from sys import _getframe
 from types import FrameType
 from typing import Any, Self, TypeVar
 
-from train_manager.core import strand
 from train_manager.core.check import mistakes, unopened
 from train_manager.core.declared import Declared, Switch
 from train_manager.core.errors import CheckError, HookError, did_you_mean, near
@@ -20,11 +19,11 @@ from train_manager.core.fixtures import Fixtures
 from train_manager.core.hook import Hook
 from train_manager.core.outside import load
 from train_manager.core.registry import Registry
-from train_manager.core.scope import NEW, NOTHING
 from train_manager.core.signature import NamedCall
 from train_manager.core.source import line_of, site_of
-from train_manager.core.stage import Stage
+from train_manager.core.stage import Stage, new_stage
 from train_manager.core.store import Store
+from train_manager.core.strand import SUSPENDABLE
 from train_manager.core.tree import stage_tree
 
 R = TypeVar("R")
@@ -140,15 +139,22 @@ class Extensible:
             FixtureExists: one of ``fixtures`` is alive already.
             StageError: the name cannot be a stage's, or a hook of this object is running.
         """
-        stage = Stage()  # its attributes are set here: an __init__ would be one call more for every stage
-        frame = sys._getframe(1)
-        stage.name = name
-        stage.code = frame.f_code
+        store = self._store
+        try:
+            place = store.places[name]
+        except (KeyError, TypeError):  # a name that is no string may not be hashable
+            place = store.place_of(name)
+        stage: Stage = place.spare
+        if stage is None:
+            stage = new_stage(name, place, store)
+        place.spare = None
+        frame = _getframe(1)
+        code = frame.f_code
+        if code is not stage.code:
+            stage.code = code
+            stage.suspends = bool(code.co_flags & SUSPENDABLE)
         stage.instruction = frame.f_lasti
-        stage.phase = NEW
-        stage.owned = NOTHING
-        stage._store = self._store
-        stage._given = fixtures if defaults is None else {**self._store.absent(defaults, name), **(fixtures or {})}
+        stage._given = fixtures if defaults is None else {**store.absent(defaults, name), **(fixtures or {})}
         return stage
 
     def call_by_name(self, function: Callable[..., R]) -> R:
@@ -160,7 +166,7 @@ class Extensible:
             FixtureNotFound: it names something that is not alive.
         """
         store = self._store
-        if store.thread != get_ident() or strand.running_loop() is not None:
+        if not store.is_own():
             store.require_own_strand()
         try:
             call = self._named_calls[function.__func__] if function.__self__ is self else NamedCall(function)  # type: ignore[attr-defined]
@@ -299,7 +305,7 @@ class Extensible:
         """Hooks of stages that stand nowhere in the source and have not opened so far."""
         if not any(self._checked.values()):
             return []
-        return [hook for hook in self._unopened if hook.stage not in self._store.plans]
+        return [hook for hook in self._unopened if hook.stage not in self._store.places]
 
 
 _KEPT, _STRICT = "_kept_extensions", "_kept_strict"
@@ -340,6 +346,7 @@ def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mappi
     extensible = _calling_extensible(frame)
     stage = extensible.staged(name, fixtures, defaults)
     stage.code, stage.instruction = site_of(frame)
+    stage.suspends = bool(stage.code.co_flags & SUSPENDABLE)
     return stage
 
 

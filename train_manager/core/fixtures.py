@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from threading import get_ident
 from types import FrameType
 from typing import Any, final
 
-from train_manager.core import refusals, strand
+from train_manager.core import refusals
 from train_manager.core.source import site_of
 from train_manager.core.store import Store
 
@@ -50,7 +49,7 @@ class Fixtures(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         store = self._store
-        if store.thread != get_ident() or strand.running_loop() is not None:
+        if not store.is_own():
             store.require_own_strand()
         try:
             return store.alive[name]
@@ -93,8 +92,7 @@ class Fixtures(Mapping[str, Any]):
         if (
             scope is None
             or store.running is not None
-            or store.thread != get_ident()
-            or strand.running_loop() is not None
+            or not store.is_own()
             or name in store.alive
             or name in store.promised
         ):
@@ -120,8 +118,7 @@ class Fixtures(Mapping[str, Any]):
             or outer is None
             or outer.name != stage
             or store.running is not None
-            or store.thread != get_ident()
-            or strand.running_loop() is not None
+            or not store.is_own()
             or name in store.alive
             or name in store.promised
             or inner.hidden
@@ -137,13 +134,7 @@ class Fixtures(Mapping[str, Any]):
     def modify(self, name: str, value: Any) -> None:
         """Change a live fixture; it lives on as long as the stage that owns it."""
         store = self._store
-        if (
-            store.running is None
-            and store.thread == get_ident()
-            and strand.running_loop() is None
-            and name in store.alive
-            and name not in store.always_there
-        ):
+        if store.running is None and store.is_own() and name in store.alive and name not in store.always_there:
             store.alive[name] = value  # what it does, written out
         else:
             self._modify(name, value, sys._getframe(1))

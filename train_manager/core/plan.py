@@ -97,14 +97,9 @@ def _together(providers: Mapping[str, Mapping[str, Provider]]) -> dict[str, Prov
 
 @final
 class Plans:
-    """The plan of every stage that has opened, by its name; compiled at the first look-up.
-
-    Attributes:
-        made: those that have been compiled, in a plain dict: every stage looks into it.
-    """
+    """The plan of every stage, by its name; compiled at the first look-up, and kept at the stage's place."""
 
     def __init__(self, state: State) -> None:
-        self.made: dict[str, Plan] = {}
         self._state = state
         self._hooks: tuple[Hook, ...] = ()
         self._providers: Mapping[str, Mapping[str, Provider]] = {}
@@ -122,16 +117,26 @@ class Plans:
         for stage in {hook.stage for hook in hooks}:  # hooks of every stage meet each other too
             ordered(stage, hooks, on_demand)
         self._hooks, self._providers = hooks, chosen_providers
-        self.made.clear()
+        for place in self._state.places.values():
+            place.plan = None
 
     def __getitem__(self, stage: str) -> Plan:
-        if stage not in self.made:
-            _refuse_name(stage)
-            place = self._state.places.setdefault(stage, Place())
-            self.made[stage] = compile_plan(
+        place = self.place_of(stage)
+        if place.plan is None:
+            place.plan = compile_plan(
                 stage, self._hooks, self._providers, place, self._state.promised, self._state.times_hooks
             )
-        return self.made[stage]
+        plan: Plan = place.plan
+        return plan
+
+    def place_of(self, stage: str) -> Place:
+        """The place of a stage, made if it is the first time.
+
+        Raises:
+            StageError: no stage can have this name.
+        """
+        _refuse_name(stage)
+        return self._state.places.setdefault(stage, Place())
 
 
 def _refuse_name(stage: str) -> None:

@@ -51,7 +51,7 @@ class Scope:
         path: names of the open stages, outermost first, this one last.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "code", "instruction", "name", "owned", "parent", "phase")
+    __slots__ = ("__dict__", "__weakref__", "code", "instruction", "name", "owned", "parent", "phase", "suspends")
 
     # What few stages need stands here as a default, so that opening one does not set it.
     same_name: Scope | None = None
@@ -69,6 +69,8 @@ class Scope:
     code: CodeType
     """Of the method that opened it; with `instruction` a line, looked up only for a message."""
     instruction: int
+    suspends: bool
+    """Whether that is code that can be suspended while the stage is open."""
     phase: int
     """One of the four above."""
     owned: Mapping[str, Definer | None]
@@ -113,12 +115,16 @@ class Place:
     """What one Extensible knows of one stage name, whether such a stage is open or not.
 
     Attributes:
+        plan: what runs there; None until it is decided, and again when extensions have changed.
         open: the innermost open scope of this name.
+        spare: one that has ended, and that nobody holds: it serves the next time.
         left: what the last one that closed had owned: names without values.
     """
 
-    __slots__ = ("left", "open")
+    __slots__ = ("left", "open", "plan", "spare")
 
     def __init__(self) -> None:
+        self.plan: Any = None
         self.open: Scope | None = None
+        self.spare: Any = None
         self.left: Mapping[str, Definer | None] = NOTHING

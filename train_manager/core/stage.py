@@ -8,24 +8,26 @@ After a failure anywhere on this way only ``@always`` hooks still run; around-ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from threading import get_ident
+from sys import getrefcount
 from types import MappingProxyType, TracebackType
 from typing import Any, final
-from weakref import ref
 
-from train_manager.core import around, refusals, side, strand
+from train_manager.core import around, refusals, side
 from train_manager.core.errors import StageError
 from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
 from train_manager.core.plan import Plan
 from train_manager.core.provider import Provider, clean_up, promises
-from train_manager.core.scope import CLOSED, OPEN, OPEN_WITH_MORE, Caller, Definer, Scope
+from train_manager.core.scope import CLOSED, NEW, NOTHING, OPEN, OPEN_WITH_MORE, Caller, Definer, Place, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.skip import SkipStage
 from train_manager.core.source import line_of
-from train_manager.core.state import FAILURE, OF_A_TASK
+from train_manager.core.state import FAILURE
 from train_manager.core.store import Store
 from train_manager.core.writes import write
+
+UNSEEN = 3
+"""References to a stage in its ``__exit__`` where no variable has it: of ``with``, of the call, and of the count."""
 
 
 @final
@@ -36,9 +38,10 @@ class Stage(Scope):
     collected, and costs six times as much.
     """
 
-    __slots__ = ("_given", "_plan", "_store")
+    __slots__ = ("_given", "_place", "_plan", "_store")
 
     _store: Store
+    _place: Place
     _given: Mapping[str, Any] | None
     _plan: Plan
     kept: Mapping[str, Any] = MappingProxyType({})
@@ -47,16 +50,16 @@ class Stage(Scope):
     # ---- the path of every stage, written out: a call would cost more than what it does --------------------------
 
     def __enter__(self) -> Stage:
-        store = self._store
+        store, place = self._store, self._place
         if self.phase or store.running is not None:
             self._refuse_opening()
-        try:
-            plan = self._plan = store.plans[self.name]
-        except (KeyError, TypeError):  # a name that is no string may not be hashable
-            plan = self._plan = store.plan_of(self.name)
-        if store.thread != get_ident() or store.shares or strand.running_loop() is not None:
+        plan = place.plan
+        if plan is None:
+            plan = store.plan_of(self.name)
+        if not store.is_own() or self.suspends or store.shares:
             self._take_strand()
-        alive, place = store.alive, plan.place
+        self._plan = plan
+        alive = store.alive
         self.parent = store.innermost
         try:
             store.innermost = self
@@ -102,7 +105,7 @@ class Stage(Scope):
             self._end_failed(error)
             return
         if plan.run_post is not None:
-            if store.thread != get_ident():
+            if not store.is_own():
                 store.require_own_strand()
             failures = None
             try:
@@ -118,18 +121,24 @@ class Stage(Scope):
         if self.phase is not OPEN:
             self._end_rest()
             return
-        alive, place = store.alive, plan.place  # what `close_scope` does
-        if self.owned:
+        place, owned = self._place, self.owned  # what `close_scope` does
+        if owned:
+            alive = store.alive
             try:
-                for name in self.owned:
+                for name in owned:
                     del alive[name]
             except KeyError:  # Ctrl-C has come between two lines of a write
                 store.close_scope(self)
                 return
-            place.left = self.owned
+            place.left = owned
+            self.owned = NOTHING
         place.open = None
         store.innermost = self.parent
-        self.phase = CLOSED
+        if getrefcount(self) > UNSEEN:
+            self.phase = CLOSED
+        else:  # nobody can see it any more, so that it may serve again
+            self.phase = NEW
+            place.spare = self
 
     # ---- for users -----------------------------------------------------------------------------------------------
 
@@ -155,16 +164,12 @@ class Stage(Scope):
     # ---- the beginning -------------------------------------------------------------------------------------------
 
     def _take_strand(self) -> None:
-        """The outermost stage belongs to whoever opens it; the others must be opened by the same."""
+        """See that nobody else has stages open, neither here nor where an extension of this one serves, too."""
         store = self._store
-        if store.innermost is not None:
-            store.require_own_strand()
-            return
-        if store.shares:
+        if not store.is_own() or self.suspends:
+            store.take_strand()
+        if store.shares and store.innermost is None:
             refuse_if_busy(store.extensions.values(), store)
-        thread, task = strand.current()
-        store.thread = thread if task is None else OF_A_TASK
-        store.task = None if task is None else ref(task)
 
     def _promise(self) -> None:
         """Let what is provided in this stage be computed on demand."""
@@ -301,6 +306,19 @@ class Stage(Scope):
         else:
             return
         raise StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)
+
+
+def new_stage(name: str, place: Place, store: Store) -> Stage:
+    """One to be opened; where it was asked for is still to be set."""
+    stage = Stage()
+    stage.name = name
+    stage.code = new_stage.__code__
+    stage.suspends = False
+    stage.phase = NEW
+    stage.owned = NOTHING
+    stage._place = place
+    stage._store = store
+    return stage
 
 
 def _finished(hook: Hook) -> None:

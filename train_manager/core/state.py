@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
+from train_manager.core import strand
 from train_manager.core.scope import Caller, Definer, Place, Scope
 
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None while nothing has failed."""
-
-OF_A_TASK = -1
-"""No thread's number, so that whoever compares only threads looks closer."""
 
 ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 """Names that nobody may define; an Extensible adds its own."""
@@ -39,16 +37,16 @@ class State:
         promised: what would be computed at its first look-up.
         always_there: names that need no stage and that nobody may write.
         innermost: the innermost open scope.
-        places: of every stage name that has been opened, in that order.
-        plans: what runs at each stage, by its name, as far as it has been asked for.
-        plan_of: makes it where it has not.
+        places: of every stage name that has been asked for, in that order.
+        place_of: makes one.
+        plan_of: decides what runs at a stage, where that has not been decided.
         extensions: who is served, by name.
         running: the hook or provider that is being called.
         requests: the providers that are being computed, the first asked for first.
         strict: hooks may write only what they declare.
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         shares: another Extensible has, or had, an extension of this one.
-        thread: the one that opened the outermost stage the last time; OF_A_TASK if an asyncio task did it.
+        is_own: whether it is this thread that opened the outermost stage the last time; never where a task has.
         task: a weak reference to that task.
     """
 
@@ -59,16 +57,16 @@ class State:
         "extensions",
         "hook_seconds",
         "innermost",
+        "is_own",
+        "place_of",
         "places",
         "plan_of",
-        "plans",
         "promised",
         "requests",
         "running",
         "shares",
         "strict",
         "task",
-        "thread",
         "times_hooks",
     )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
 
@@ -79,8 +77,8 @@ class State:
         self.always_there = frozenset({*self.alive, *ALWAYS_THERE})
         self.innermost: Scope | None = None
         self.places: dict[str, Place] = {}
-        self.plans: dict[str, Any] = {}
-        self.plan_of: Callable[[str], Any] = self.plans.__getitem__
+        self.place_of: Callable[[str], Place] = self.places.__getitem__
+        self.plan_of: Callable[[str], Any] = self.places.__getitem__
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []
@@ -88,7 +86,7 @@ class State:
         self.shares = False
         self.times_hooks = False
         self.hook_seconds = 0.0
-        self.thread: int | None = None
+        self.is_own: strand.IsOwn = strand.nobody
         self.task: Callable[[], object] | None = None
 
     def scope_of(self, stage: str) -> Scope | None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from threading import get_ident
 from typing import Any, final
+from weakref import ref
 
 from train_manager.core import refusals, strand
 from train_manager.core.scope import CLOSED, OPEN_WITH_MORE, Caller, Definer, Scope
@@ -71,7 +71,7 @@ class Store(State):
             FixtureExists: the name is alive, or always there.
             NoStageOpen: there is no scope.
         """
-        if self.thread != get_ident() or strand.running_loop() is not None:
+        if not self.is_own():
             self.require_own_strand()
         if scope is None:
             raise refusals.no_stage(self, name, definer)
@@ -162,12 +162,26 @@ class Store(State):
         Raises:
             StageError: it is another one.
         """
-        if (self.thread == get_ident() and strand.running_loop() is None) or self.innermost is None:
+        if self.is_own() or self.innermost is None:
             return  # as nearly always
-        thread, task = strand.current()
         owner = None if self.task is None else self.task()
-        if task is not owner or (task is None and thread != self.thread):
+        if owner is None or owner is not strand.current_task():
             raise refusals.other_strand(self)
+
+    def take_strand(self) -> None:
+        """The outermost stage belongs to whoever opens it; the others must be opened by the same.
+
+        Raises:
+            StageError: another thread or task has opened the outermost stage.
+        """
+        task = strand.current_task()
+        if self.innermost is not None:
+            self.require_own_strand()
+            if task is not None and self.task is None:  # a task inside a stage that none has opened: there may be more
+                raise refusals.other_strand(self)
+            return
+        self.is_own = strand.own_thread() if task is None else strand.nobody
+        self.task = None if task is None else ref(task)
 
     def require_declared(self, name: str, site: Definer) -> None:
         """With ``strict``, refuse a hook's write of what it does not declare.
