@@ -98,10 +98,10 @@ class LossCurves(Extension):
         self, loss: Tensor, losses: Mapping[str, Tensor], step_num: int, true_batch_size: int
     ) -> None:
         self.parts.append(losses, step_num, true_batch_size)
-        self._losses.append(loss)
+        is_full = self._losses.append(loss)
         self._steps.append((step_num, true_batch_size))
         self._is_drawn = False
-        if self._losses.is_full:
+        if is_full:
             self._take_losses()
 
     def post_train_step_epoch(self, epoch_num: int) -> None:

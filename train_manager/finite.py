@@ -22,9 +22,8 @@ class FiniteLosses:
 
     def append(self, loss: Tensor, step: int) -> None:
         """Take in the loss of a step, counted from 1; the steps follow each other."""
-        self._losses.append(loss)
         self._last_step = step
-        if self._losses.is_full:
+        if self._losses.append(loss):
             self.check()
 
     def check(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MethodType
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -11,6 +12,14 @@ from train_manager import require
 from train_manager.batches import parts_of
 from train_manager.objective import Objective, overridable
 from train_manager.running import Running
+
+
+class Shortcuts(NamedTuple):
+    """Which parts of a training step do what is written here, so that they can do it without the calls."""
+
+    batch: bool
+    model: bool
+    loss: bool
 
 
 class Forwarding(Running):
@@ -24,6 +33,21 @@ class Forwarding(Running):
 
     objective: Objective | None
     _named_loss: tuple[Any, Any]
+    _plain_loss: Any = None  # the loss, where it is called as PyTorch's are
+
+    def _find_shortcuts(self) -> Shortcuts:
+        """Where the steps to come need no calls by name. An override counts from the next call of ``train``."""
+        return Shortcuts(
+            batch=_are_defaults(self.unpack_batch, self.get_true_batch_size),
+            model=_are_defaults(self.train_model_forward, self.model_forward) and self.objective is None,
+            loss=_are_defaults(self.train_loss_forward, self.loss_forward),
+        )
+
+    def _note_loss(self) -> None:
+        """How ``loss`` is called."""
+        by_name = require.loss_by_name(self.loss)
+        self._named_loss = self.loss, by_name
+        self._plain_loss = self.loss if by_name is None else None
 
     @overridable
     def unpack_batch(self, batch: Any) -> tuple[Any, ...] | Mapping[str, Any]:
@@ -62,20 +86,15 @@ class Forwarding(Running):
         None where there is none, because all is added by the model (``add_loss``).
         """
         if self.loss is not self._named_loss[0]:
-            self._named_loss = self.loss, require.loss_by_name(self.loss)
+            self._note_loss()
         by_name = self._named_loss[1]
         if by_name is not None:
             return by_name(self._store)  # type: ignore[no-any-return]
         if self.loss is None:
             return None
-        try:
-            alive = self._store.alive  # what reading through `fixtures` comes to, without its checks
-            prediction, targets = alive["prediction"], alive["targets"]
-        except KeyError:
-            if "targets" not in self.fixtures:
-                raise require.no_targets(self.fixtures["batch"]) from None
-            prediction, targets = self.fixtures["prediction"], self.fixtures["targets"]
-        return self.loss(prediction, targets)  # type: ignore[no-any-return]
+        if "targets" not in self.fixtures:
+            raise require.no_targets(self.fixtures["batch"])
+        return self.loss(self.fixtures["prediction"], self.fixtures["targets"])  # type: ignore[no-any-return]
 
     @overridable
     def train_loss_forward(self) -> Tensor | None:
@@ -86,3 +105,11 @@ class Forwarding(Running):
     def eval_loss_forward(self) -> Tensor | None:
         """The loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
+
+
+def _are_defaults(*methods: Callable[..., Any]) -> bool:
+    """Whether bound methods are those of ``Forwarding``, neither overridden in a class nor replaced on the object."""
+    return all(
+        isinstance(method, MethodType) and method.__func__ is vars(Forwarding).get(method.__name__)
+        for method in methods
+    )

@@ -30,8 +30,8 @@ class HeldScalars:
     """A list of scalar tensors that is read in one go, rarely.
 
     >>> losses = HeldScalars()
-    >>> losses.append(torch.tensor(.5))
-    >>> losses.append(torch.tensor(.25))
+    >>> for value in (.5, .25):
+    ...     is_full = losses.append(torch.tensor(value))
     >>> len(losses), losses.take()
     (2, [0.5, 0.25])
     >>> losses.take()
@@ -47,16 +47,17 @@ class HeldScalars:
     def __len__(self) -> int:
         return len(self._held)
 
-    def append(self, value: Tensor) -> None:
-        """Keep a scalar, without its graph and without waiting for it."""
-        if not self._held:
-            self._copies = must_be_copied(value)
-        self._held.append(value.detach().clone() if self._copies else value.detach())
+    def append(self, value: Tensor) -> bool:
+        """Keep a scalar, without its graph and without waiting for it.
 
-    @property
-    def is_full(self) -> bool:
-        """Whether it is time to take them."""
-        return len(self._held) >= self.limit
+        Returns:
+            Whether it is time to take them.
+        """
+        held = self._held
+        if not held:
+            self._copies = must_be_copied(value)
+        held.append(value.detach().clone() if self._copies else value.detach())
+        return len(held) >= self.limit
 
     def take(self) -> list[float]:
         """All values, oldest first, in one copy; nothing is held afterwards.
@@ -92,9 +93,9 @@ class WeightedMean:
 
     def append(self, value: Tensor, weight: float) -> None:
         """Take one more in."""
-        self._scalars.append(value)
+        is_full = self._scalars.append(value)
         self._weights.append(weight)
-        if self._scalars.is_full:
+        if is_full:
             self._fold()
 
     def value(self) -> float:

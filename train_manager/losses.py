@@ -2,7 +2,7 @@
 
 >>> import torch
 >>> losses = Losses()
->>> with losses:                                      # what the loop does around each forward pass
+>>> with losses:                                      # as the loop does around each forward pass
 ...     add_loss(torch.tensor(.25), "balance")        # what a model does in its forward
 >>> losses.total(torch.tensor(1.))                    # of what the loss function returned
 tensor(1.2500)
@@ -13,14 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 from torch import Tensor, nn
 
 from train_manager.errors import InputError
-
-A = TypeVar("A")
-R = TypeVar("R")
 
 UNNAMED = "added"
 
@@ -46,26 +43,18 @@ class Losses(dict[str, Tensor]):
     """
 
     added: Tensor | None = None
-    _token: Token[Losses | None] | None = None
-
-    def of(self, forward: Callable[[A], R], argument: A) -> R:
-        """Call a function, and collect what it adds: the ``with`` block, in a single call."""
-        token = _collecting.set(self)
-        try:
-            return forward(argument)
-        finally:
-            _collecting.reset(token)
+    _collector: Collector | None = None
 
     def __enter__(self) -> Losses:
-        self._token = _collecting.set(self)
+        self._collector = Collector(self).__enter__()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._token is not None, "it was entered"
-        _collecting.reset(self._token)
-        self._token = None
+        assert self._collector is not None, "it was entered"
+        self._collector.__exit__(exc_type, error, traceback)
+        self._collector = None
 
     def collect(self, name: str, value: Tensor) -> None:
         """Keep a scalar under a name; what is there already is added to."""
@@ -92,7 +81,37 @@ class Losses(dict[str, Tensor]):
         return loss + self.added
 
 
-_collecting: ContextVar[Losses | None] = ContextVar("train_manager_losses", default=None)
+@final
+class Collector:
+    """What the loop enters once, to say then before each forward pass with an assignment what is filled.
+
+    A context variable knows which of several nested ones it is, and is too slow to be set twice in each step.
+
+    Attributes:
+        losses: where what is added goes; None while nothing is to be collected.
+    """
+
+    def __init__(self, losses: Losses | None = None) -> None:
+        self.losses = losses
+        self._tokens: list[Token[Collector | None]] = []
+
+    def __enter__(self) -> Collector:
+        self._tokens.append(_collecting.set(self))
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.losses = None
+        _collecting.reset(self._tokens.pop())
+
+
+_collecting: ContextVar[Collector | None] = ContextVar("train_manager_losses", default=None)
+
+
+def _losses_here() -> Losses | None:
+    collector = _collecting.get()
+    return None if collector is None else collector.losses
 
 
 def add_loss(value: Tensor, name: str | None = None) -> None:
@@ -116,7 +135,7 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
     Raises:
         InputError: ``value`` is no tensor of floating point numbers.
     """
-    losses = _collecting.get()
+    losses = _losses_here()
     if losses is None:
         return
     scalar = _mean(value, "add_loss")
@@ -134,7 +153,7 @@ def report_loss(value: Tensor, name: str) -> None:
     Raises:
         InputError: ``value`` is no tensor of floating point numbers.
     """
-    losses = _collecting.get()
+    losses = _losses_here()
     if losses is not None:
         losses.collect(name, _mean(value, "report_loss").detach())
 

@@ -31,20 +31,28 @@ from train_manager.batches import (
 )
 from train_manager.core.errors import StageError
 from train_manager.core.extension import Extensions, named
+from train_manager.core.skip import SkipStage
 from train_manager.errors import InputError
 from train_manager.finite import FiniteLosses
 from train_manager.forwarding import Forwarding
 from train_manager.held import WeightedMean
-from train_manager.losses import Losses
+from train_manager.losses import Collector, Losses
 from train_manager.objective import Objective
 from train_manager.progress import new_call
 from train_manager.randomness import preserved_random_state
 from train_manager.require import TrainsItself
 from train_manager.result import EvalResult, TrainResult
-from train_manager.skip import SkipBatch, skippable
+from train_manager.skip import SkipBatch, go_on_after, skippable
 
 Batches = Iterator[tuple[Any, bool]]
 """Of one epoch, each with whether it is the last."""
+
+PAIRS = (tuple, list)
+
+OVERRIDDEN_TOO_LATE = (
+    "a method of the forward pass was replaced on the object while {}() ran: it counts from the next call "
+    "(override it in a class, or before the training)"
+)
 
 
 class TrainManager(Forwarding):
@@ -117,7 +125,7 @@ class TrainManager(Forwarding):
         self.model = require.model(model, self.device)
         self.objective = loss if isinstance(loss, Objective) else None
         self.loss = require.loss_function(loss.loss if isinstance(loss, Objective) else loss, self.device)
-        self._named_loss = self.loss, require.loss_by_name(self.loss)
+        self._note_loss()
         self.optimizer = require.optimizer(optimizer, self.model, self.loss)
         self.lr_schedule = require.lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require.train_data(train_data)
@@ -128,6 +136,8 @@ class TrainManager(Forwarding):
         )
         self.seed = None if seed is None else require.count(seed, "seed", at_least=0)
         self.train_dir = require.train_dir(train_dir)
+        self._collector = Collector()
+        self._shortcuts = self._find_shortcuts()
         # Where the data was left: of data that is cut into epochs, and of an epoch that was not finished.
         self._stream: Generator[Any, None, None] | None = None
         self._unfinished: tuple[Any, Batches] | None = None
@@ -197,6 +207,7 @@ class TrainManager(Forwarding):
         """
         self._refuse_while("train_on_batch", "train", "eval", "train_step_batch")
         require.ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
+        self._shortcuts = self._find_shortcuts()
         loss = self._train_on_batch_in_run(batch, last_batch)
         return None if loss is None else loss.detach()
 
@@ -237,7 +248,7 @@ class TrainManager(Forwarding):
     @skippable("train")
     def _train(self, epochs: int | None, steps: int | None, evaluates: bool) -> None:
         self._zero_grad()  # an error in an earlier step may have left gradients
-        with self.mode(training=True), self.staged("train"):
+        with self.mode(training=True), self._collector, self.staged("train"):
             self._begin_call(epochs, steps)
             if evaluates and self.epoch_num == 0 and self._unfinished is None:
                 self._eval(self.eval_data)
@@ -269,16 +280,19 @@ class TrainManager(Forwarding):
 
     def _train_all_batches(self, is_last_epoch: bool) -> bool:
         """Train on one epoch's batches; False where the call ends before the last."""
-        pauses = False
+        pauses, is_empty = False, self._unfinished is None
         try:
             for batch, last_batch in self._train_batches():
+                is_empty = False
                 if self._eval_is_due:
                     self._eval(self.eval_data)
                 if self._stop_at == "step":  # by a hook of that evaluation
                     return False
                 if last_batch and (is_last_epoch or self._stop_at == "epoch"):
                     self._set_end(self.step_num + 1)
-                self._train_batch(batch, last_batch)
+                if type(batch) is FromSource:
+                    batch = self._of_source(batch)
+                self._train_batch(batch if self.device is None else to_device(batch, self.device), last_batch)
                 if self._epoch_is_over:
                     reset(self.train_data)
                     return True
@@ -288,11 +302,13 @@ class TrainManager(Forwarding):
         finally:
             if not pauses:
                 self._unfinished = None  # which closes the data, also while somebody keeps an error
+        if is_empty:
+            raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
         return True
 
     @skippable("run")
     def _train_on_batch_in_run(self, batch: Any, last_batch: bool) -> Tensor | None:
-        with self._run("train_on_batch"), torch.enable_grad():
+        with self._run("train_on_batch"), torch.enable_grad(), self._collector:
             for module in self._modules():
                 if not module.training:
                     module.train()  # until the run ends
@@ -309,11 +325,13 @@ class TrainManager(Forwarding):
                 self._zero_grad()
                 self._has_gradients = False
             return None
+        except SkipStage as skip:
+            go_on_after(skip, "train_step_batch", self.fixtures.path)
+            return None
         finally:
             self._batch_is_alive = False
 
-    @skippable("train_step_batch")
-    def _train_step_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
+    def _train_step_batch(self, batch: Any, last_batch: bool) -> Tensor:
         with self.staged("train_step_batch", {"batch": batch, "last_batch": last_batch, "losses": Losses()}):
             began, in_hooks = perf_counter(), self._store.hook_seconds
             self._define_batch_parts(self._train_set_name)
@@ -327,42 +345,63 @@ class TrainManager(Forwarding):
                     raise require.no_tensor(loss, "loss")
                 self._train_backward()
                 self._train_optimizer_step()
-            loss = self.fixtures["loss"]
+            loss = self._cells["loss"].value
             self._losses.append(loss, self.step_num + 1)
-            self._count_step(self.fixtures["true_batch_size"])
+            self._count_step(self._cells["true_batch_size"].value)
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
         return cast(Tensor, loss)
 
-    @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
-        with self.staged("train_model_forward"):
-            prediction = self.fixtures["losses"].of(self.call_by_name, self.train_model_forward)
-            self.fixtures.define("prediction", require.prediction(prediction, self.model), stage="train_step_batch")
+        try:
+            with self.staged("train_model_forward"):
+                self._collector.losses = self._cells["losses"].value
+                if self._shortcuts.model and self._cells["inputs"].owner is not None:
+                    prediction = self.model(self._cells["inputs"].value)
+                else:
+                    prediction = self.call_by_name(self.train_model_forward)
+                self._collector.losses = None
+                if not isinstance(prediction, Tensor):
+                    require.prediction(prediction, self.model)
+                self.fixtures.define("prediction", prediction, stage="train_step_batch")
+        except SkipStage as skip:
+            go_on_after(skip, "train_model_forward", self.fixtures.path)
 
-    @skippable("train_loss_forward")
     def _train_loss_forward(self) -> None:
-        with self.staged("train_loss_forward"):
-            losses = self.fixtures["losses"]
-            loss = losses.total(losses.of(self.call_by_name, self.train_loss_forward))
-            self.fixtures.define("loss", require.training_loss(loss), stage="train_step_batch")
+        try:
+            with self.staged("train_loss_forward"):
+                losses = self._collector.losses = self._cells["losses"].value
+                prediction, targets = self._cells["prediction"], self._cells["targets"]
+                is_plain = self._shortcuts.loss and self.loss is self._plain_loss is not None
+                if is_plain and prediction.owner and targets.owner:
+                    loss = self.loss(prediction.value, targets.value)
+                else:
+                    loss = self.call_by_name(self.train_loss_forward)
+                self._collector.losses = None
+                self.fixtures.define("loss", require.training_loss(losses.total(loss)), stage="train_step_batch")
+        except SkipStage as skip:
+            go_on_after(skip, "train_loss_forward", self.fixtures.path)
 
-    @skippable("train_backward")
     def _train_backward(self) -> None:
-        with self.staged("train_backward"):
-            backward_loss = self.fixtures["backward_loss"]
-            if not isinstance(backward_loss, Tensor):
-                raise require.no_tensor(backward_loss, "backward_loss")
-            self._has_gradients = True
-            backward_loss.backward()
+        try:
+            with self.staged("train_backward"):
+                backward_loss = self._cells["backward_loss"].value
+                if not isinstance(backward_loss, Tensor):
+                    raise require.no_tensor(backward_loss, "backward_loss")
+                self._has_gradients = True
+                backward_loss.backward()
+        except SkipStage as skip:
+            go_on_after(skip, "train_backward", self.fixtures.path)
 
-    @skippable("train_optimizer_step")
     def _train_optimizer_step(self) -> None:
-        with self.staged("train_optimizer_step"):
-            assert self.optimizer is not None, "train() has checked it"
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-            self.update_num += 1
-            self.fixtures.modify("update_num", self.update_num)
+        try:
+            with self.staged("train_optimizer_step"):
+                assert self.optimizer is not None, "train() has checked it"
+                self.optimizer.step()
+                self.optimizer.zero_grad(set_to_none=True)
+                self.update_num += 1
+                self.fixtures.modify("update_num", self.update_num)
+        except SkipStage as skip:
+            go_on_after(skip, "train_optimizer_step", self.fixtures.path)
 
     @skippable("run")
     def _eval_in_run(self) -> dict[str, EvalResult] | None:
@@ -380,7 +419,7 @@ class TrainManager(Forwarding):
         if not eval_data:
             return {}
         results: dict[str, EvalResult] = {}
-        with self.mode(training=False), preserved_random_state(), self.staged("eval") as stage:
+        with self.mode(training=False), preserved_random_state(), self._collector, self.staged("eval") as stage:
             for name, data in eval_data.items():
                 result = self._eval_step_epoch(name, data)
                 if result is not None:
@@ -414,15 +453,18 @@ class TrainManager(Forwarding):
     @skippable("eval_model_forward")
     def _eval_model_forward(self) -> None:
         with self.staged("eval_model_forward"):
-            prediction = self.fixtures["losses"].of(self.call_by_name, self.eval_model_forward)
+            self._collector.losses = self._cells["losses"].value
+            prediction = self.call_by_name(self.eval_model_forward)
+            self._collector.losses = None
             self.fixtures.define("prediction", require.prediction(prediction, self.model), stage="eval_step_batch")
 
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
         with self.staged("eval_loss_forward"):
-            losses = self.fixtures["losses"]
-            loss = losses.total(losses.of(self.call_by_name, self.eval_loss_forward))
-            self.fixtures.define("loss", require.scalar_loss(loss), stage="eval_step_batch")
+            losses = self._collector.losses = self._cells["losses"].value
+            loss = self.call_by_name(self.eval_loss_forward)
+            self._collector.losses = None
+            self.fixtures.define("loss", require.scalar_loss(losses.total(loss)), stage="eval_step_batch")
 
     # ---- parts of the loop that are no stages ------------------------------------------------------------------------
 
@@ -433,7 +475,10 @@ class TrainManager(Forwarding):
         self._require_ready(entry, epochs)
         began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
         self._results = {}
+        self._shortcuts = self._find_shortcuts()
         self._train_in_own_run(entry, epochs, steps, evaluates)
+        if self._shortcuts != self._find_shortcuts():
+            warnings.warn(OVERRIDDEN_TOO_LATE.format(entry), stacklevel=3)
         return TrainResult(
             stopped=self.stop_reason,
             stopped_by=self._stopped_by,
@@ -487,20 +532,16 @@ class TrainManager(Forwarding):
         self.datasource_name, self._train_set_name = "train", "train_data"
         if self.steps_per_epoch is None:
             begin_epoch(self.train_data, self.epoch_num)
-            batches = walk(self.train_data, "train_data")
-        else:
-            if self._stream is None or getgeneratorstate(self._stream) == GEN_CLOSED:  # perhaps by an error
-                self._stream = unending(self.train_data)
-            batches = walk_steps(self._stream, self.steps_per_epoch)
-        gave_any = False
-        for batch, last_batch in batches:
-            gave_any = True
-            if type(batch) is FromSource:
-                self.datasource_name, batch = batch
-                self._train_set_name = f"train_data[{self.datasource_name!r}]"
-            yield batch if self.device is None else to_device(batch, self.device), last_batch
-        if not gave_any:
-            raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
+            return walk(self.train_data, "train_data")
+        if self._stream is None or getgeneratorstate(self._stream) == GEN_CLOSED:  # perhaps by an error
+            self._stream = unending(self.train_data)
+        return walk_steps(self._stream, self.steps_per_epoch)
+
+    def _of_source(self, batch: FromSource) -> Any:
+        """The batch itself, and a note of which set it is."""
+        self.datasource_name = batch.datasource_name
+        self._train_set_name = f"train_data[{self.datasource_name!r}]"
+        return batch.batch
 
     def _eval_batches(self, name: str, data: Iterable[Any]) -> Iterator[Any]:
         gave_any = False
@@ -516,6 +557,15 @@ class TrainManager(Forwarding):
 
     def _define_batch_parts(self, data_name: str) -> None:
         """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
+        batch = self._cells["batch"].value
+        if self._shortcuts.batch and type(batch) in PAIRS and len(batch) == 2:
+            inputs, targets = batch
+            if not (type(inputs) is type(targets) is Tensor and self._structures[data_name].is_pair):
+                self._structures[data_name].check({"inputs": inputs, "targets": targets}, self.step_num + 1)
+            self.fixtures["inputs"] = inputs
+            self.fixtures["targets"] = targets
+            self.fixtures["true_batch_size"] = require.batch_size(require.rows(batch))
+            return
         parts = require.parts(self.call_by_name(self.unpack_batch))
         self._structures[data_name].check(parts, self.step_num + 1)
         if "inputs" in parts:

@@ -41,9 +41,9 @@ class PartCurves:
         self._examples = self._examples + examples
         for name, value in losses.items():
             held, steps = self._held.setdefault(name, (HeldScalars(), []))
-            held.append(value)
+            is_full = held.append(value)
             steps.append((step, self._examples, examples))
-            if held.is_full:
+            if is_full:
                 self.take()
 
     def take(self) -> None:

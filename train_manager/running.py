@@ -26,6 +26,8 @@ from train_manager.result import EvalResult
 from train_manager.skip import skippable
 from train_manager.structure import Structures
 
+READ_IN_EACH_STEP = ("batch", "losses", "inputs", "targets", "prediction", "backward_loss", "true_batch_size")
+
 
 class Running(Extensible):
     """What belongs to a run as a whole. TrainManager, which derives from it, says what its attributes are."""
@@ -65,7 +67,9 @@ class Running(Extensible):
         self._structures = Structures()  # of the run's batches
         self._step_seconds: deque[float] = deque(maxlen=1001)
         super().__init__()
-        self._store.times_hooks = True
+        for name in READ_IN_EACH_STEP:
+            self._store.cell(name)  # made, so that it need not be looked for
+        self._store.times_hooks = self._store.notes_errors = True
 
     # ---- to be called ------------------------------------------------------------------------------------------
 
@@ -191,7 +195,8 @@ class Running(Extensible):
         self._has_gradients = False
         self.step_num += 1
         self.samples_seen = self.samples_seen + true_batch_size
-        self._store.alive.update(step_num=self.step_num, samples_seen=self.samples_seen)  # twice `modify`, in one call
+        self._cells["step_num"].value = self.step_num  # what `modify` does
+        self._cells["samples_seen"].value = self.samples_seen
 
     # ---- what it is made of ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
-from train_manager.core.errors import TrainManagerError
 from train_manager.core.extensible import Extensible
 from train_manager.core.skip import Skip, SkipStage
 
@@ -31,9 +30,9 @@ class SkipBatch(Skip):
 
 
 def skippable(
-    *stages: str,
+    stage: str,
 ) -> Callable[[Callable[Concatenate[Self, P], R]], Callable[Concatenate[Self, P], R | None]]:
-    """Let ``SkipStage``, raised in a pre hook of one of these stages, end the method that opens them.
+    """Let ``SkipStage``, raised in a pre hook of this stage, end the method that opens it.
 
     The method then returns None. A ``SkipStage`` of any other stage, or of a body, goes on.
     """
@@ -44,18 +43,15 @@ def skippable(
             try:
                 return method(self, *args, **kwargs)
             except SkipStage as skip:
-                if skip.path[-1:] and skip.path[-1] in stages and skip.path[:-1] == self.fixtures.path:
-                    return None
-                raise
-            except Exception as error:
-                if not isinstance(error, Skip | TrainManagerError) and not _says_where(error):
-                    error.add_note(f"at stage {' > '.join((*self.fixtures.path, stages[0]))}")
-                raise
+                go_on_after(skip, stage, self.fixtures.path)
+                return None
 
         return call
 
     return decorate
 
 
-def _says_where(error: Exception) -> bool:
-    return any("at stage " in note for note in getattr(error, "__notes__", ()))
+def go_on_after(skip: SkipStage, stage: str, inside: tuple[str, ...]) -> None:
+    """Where this stage was skipped, do nothing; the wish to skip any other one goes on."""
+    if skip.path != (*inside, stage):
+        raise skip

@@ -36,6 +36,7 @@ class SameStructure:
         self._name = name
         self._first: str | None = None
         self._flat: tuple[Any, ...] | None = None  # types of the parts of a batch that has passed and is not nested
+        self.is_pair = False
 
     def check(self, batch: Any, step: int) -> None:
         """Compare with the first batch; the first is remembered.
@@ -58,6 +59,7 @@ class SameStructure:
             )
         if all(issubclass(part, Tensor) for part in types if isinstance(part, type)):
             self._flat = types
+            self.is_pair = types == ("inputs", "targets", Tensor, Tensor)
 
 
 @final

@@ -49,14 +49,14 @@ def test_a_side_that_does_nothing_is_false() -> None:
 
 def test_the_text_calls_by_position_what_can_be_and_hands_the_rest_to_the_stage() -> None:
     assert Stepper([Watcher(), Nameless(), Optional()]).explain("step", format="code") == (
-        "def pre_step(stage, store, alive):\n"
+        "def pre_step(stage, store):\n"
         "    store.running = hook_0\n"
         "    stage._enter(hook_0)  # Watcher.around_step\n"
         "    store.running = hook_1\n"
-        "    call_1(alive['x'], alive['y'])  # Watcher.pre_step\n"
+        "    call_1(cell_x.value, cell_y.value)  # Watcher.pre_step\n"
         "    store.running = None\n"
         "\n"
-        "def post_step(stage, store, alive):\n"
+        "def post_step(stage, store):\n"
         "    store.running = hook_0\n"
         "    stage._call(hook_0)  # Watcher.post_step\n"
         "    store.running = hook_1\n"
@@ -69,11 +69,11 @@ def test_the_text_calls_by_position_what_can_be_and_hands_the_rest_to_the_stage(
 
 def test_what_is_computed_on_demand_is_promised_first_and_asked_for_through_the_stage() -> None:
     assert Stepper([Norm()]).explain("step", format="code") == (
-        "def pre_step(stage, store, alive):\n"
+        "def pre_step(stage, store):\n"
         "    stage._promise()\n"
         "    store.running = None\n"
         "\n"
-        "def post_step(stage, store, alive):\n"
+        "def post_step(stage, store):\n"
         "    store.running = hook_0\n"
         "    stage._call(hook_0)  # Norm.post_step\n"
         "    store.running = None\n"
@@ -103,7 +103,7 @@ def test_an_error_of_a_hook_shows_the_line_that_called_it() -> None:
     with pytest.raises(KeyError) as error:
         Stepper([Failing()]).step()
     lines = [entry.line for entry in traceback.extract_tb(error.value.__traceback__)]
-    written_out = "call_0(alive['x'])  # Failing.pre_step"
+    written_out = "call_0(cell_x.value)  # Failing.pre_step"
     assert written_out in lines or "stage._call(hook)" in lines
     assert lines[-1] == 'raise KeyError("x")'
 

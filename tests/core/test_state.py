@@ -32,9 +32,9 @@ def test_a_recursion_hides_what_its_outer_stage_owns_and_has_promised() -> None:
     extensible = Extensible([OnDemand()])
     state = extensible._store
     with extensible.staged("outer", {"x": 1}) as outer:
-        assert not state.is_hidden("x")
+        assert state.hidden("x") is None
         with extensible.staged("middle") as middle, extensible.staged("outer"):
-            assert [state.is_hidden(name) for name in ("x", "promised", "y")] == [True, True, False]
-            assert state.is_hidden("x", owner=outer)
-            assert state.is_hidden("x", owner=middle)
-        assert not state.is_hidden("x")
+            assert [state.hidden(name) is not None for name in ("x", "promised", "y")] == [True, True, False]
+            assert state.hidden("x", owner=outer) is not None
+            assert state.hidden("x", owner=middle) is not None
+        assert state.hidden("x") is None

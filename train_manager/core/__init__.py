@@ -5,6 +5,7 @@ Its files in the order a value travels; each imports only those above it:
     errors        what can go wrong, and how it is told
     source        where something stands in the source
     skip          the wish to leave a stage out
+    cell          the place of one fixture
     scope         one open stage as the owner of names
     strand        the thread and the task that is running
     state         which scopes are open, what is alive, who is being called

@@ -10,6 +10,7 @@ from sys import _getframe
 from types import FrameType
 from typing import Any, Self, TypeVar
 
+from train_manager.core.cell import Cell
 from train_manager.core.check import mistakes, unopened
 from train_manager.core.declared import Declared, Switch
 from train_manager.core.errors import CheckError, HookError, did_you_mean, near
@@ -66,13 +67,25 @@ class Extensible:
     """
 
     # Slots for what every stage reads: they stay fast whatever becomes of the object's __dict__.
-    __slots__ = ("__dict__", "__weakref__", "_checked", "_named_calls", "_registry", "_store", "_unopened", "fixtures")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_cells",
+        "_checked",
+        "_named_calls",
+        "_registry",
+        "_store",
+        "_unopened",
+        "fixtures",
+    )
 
     extensions: Any = Declared(())
     strict: Any = Switch(False)
     fixtures: Fixtures
 
     _store: Store
+    _cells: dict[str, Cell]
+    """For loops whose own code is known to be at the right place: ``self._cells["x"].value``, without any check."""
     _registry: Registry
     _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
     _unopened: list[Hook]  # for stages that stand nowhere in the source, as far as the last check could read it
@@ -94,8 +107,9 @@ class Extensible:
         # Here rather than in __init__, so that a subclass need not remember to call it.
         self = super().__new__(cls)
         self._store = Store(self._always_there())
+        self._cells = self._store.cells
         self._store.strict = cls.strict
-        self.fixtures = self._store.alive["fixtures"] = Fixtures(self._store)
+        self.fixtures = self._cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
         self._unopened = []
@@ -173,15 +187,7 @@ class Extensible:
         except (AttributeError, KeyError):
             call = self._named_call(function)
         result: R
-        names = call.required
-        if not call.by_position or len(names) > 1:
-            result = call(store)
-        elif not names:
-            result = call.function()
-        elif names[0] in store.alive:
-            result = call.function(store.alive[names[0]])
-        else:
-            result = call(store)
+        result = call.function() if call.by_position and not call.required else call(store)
         return result
 
     def _named_call(self, function: Callable[..., Any]) -> NamedCall:

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from train_manager.core import refusals
 from train_manager.core.source import site_of
+from train_manager.core.state import ALWAYS
 from train_manager.core.store import Store
 
 
@@ -52,8 +53,8 @@ class Fixtures(Mapping[str, Any]):
         if not store.is_own():
             store.require_own_strand()
         try:
-            return store.alive[name]
-        except KeyError:
+            return store.cells[name].value
+        except (KeyError, AttributeError):
             pass
         if store.has(name):
             return store.value(name)
@@ -89,20 +90,19 @@ class Fixtures(Mapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         store, frame = self._store, sys._getframe(1)
         scope = store.innermost
-        if (
-            scope is None
-            or store.running is not None
-            or not store.is_own()
-            or name in store.alive
-            or name in store.promised
-        ):
+        try:
+            cell = store.cells[name]
+        except KeyError:
+            cell = store.cell(name)
+        if scope is None or store.running is not None or cell.owner is not None or not store.is_own():
             self._define(name, value, None, frame)
         else:  # what it does, written out
-            if scope.owned:
-                scope.owned[name] = frame.f_code, frame.f_lasti  # type: ignore[index]  # what `own` does
-            else:
-                scope.own(name, (frame.f_code, frame.f_lasti))
-            store.alive[name] = value
+            cell.definer = frame.f_code, frame.f_lasti
+            cell.next = scope.first
+            scope.first = cell
+            cell.stage = scope.name
+            cell.owner = scope
+            cell.value = value
 
     def define(self, name: str, value: Any, stage: str | None = None) -> None:
         """Define a fixture in the innermost stage, or in the open stage of that name around it.
@@ -113,29 +113,41 @@ class Fixtures(Mapping[str, Any]):
         store, frame = self._store, sys._getframe(1)
         inner = store.innermost
         outer = None if inner is None else inner.parent
+        try:
+            cell = store.cells[name]
+        except KeyError:
+            cell = store.cell(name)
         if (
             inner is None
             or outer is None
             or outer.name != stage
             or store.running is not None
+            or cell.owner is not None
+            or inner.hidden is not None
             or not store.is_own()
-            or name in store.alive
-            or name in store.promised
-            or inner.hidden
         ):
             self._define(name, value, stage, frame)
         else:  # for the next stage around, written out
-            if outer.owned:
-                outer.owned[name] = frame.f_code, frame.f_lasti  # type: ignore[index]
-            else:
-                outer.own(name, (frame.f_code, frame.f_lasti))
-            store.alive[name] = value
+            cell.definer = frame.f_code, frame.f_lasti
+            cell.next = outer.first
+            outer.first = cell
+            cell.stage = outer.name
+            cell.owner = outer
+            cell.value = value
 
     def modify(self, name: str, value: Any) -> None:
         """Change a live fixture; it lives on as long as the stage that owns it."""
         store = self._store
-        if store.running is None and store.is_own() and name in store.alive and name not in store.always_there:
-            store.alive[name] = value  # what it does, written out
+        cell = store.cells.get(name)
+        if (
+            cell is not None
+            and cell.owner is not None
+            and cell.owner is not ALWAYS
+            and cell.promise is None
+            and store.running is None
+            and store.is_own()
+        ):
+            cell.value = value  # what it does, written out
         else:
             self._modify(name, value, sys._getframe(1))
 

@@ -257,6 +257,8 @@ class _Reader(SourceOf):
         for part in (part for target in targets for part in ast.walk(target)):
             if isinstance(part, ast.Subscript) and self.is_fixtures(part.value):
                 yield Defines(self.name_of(part.slice), None, self.line(node))
+            elif isinstance(part, ast.Subscript) and self.is_cells(part.value):
+                yield Touches(self.name_of(part.slice), modifies=True)
             elif isinstance(part, ast.Subscript):
                 yield from self.expression(part.value)
                 yield from self.expression(part.slice)
@@ -273,7 +275,7 @@ class _Reader(SourceOf):
         elif isinstance(node, ast.YieldFrom):
             inner = self.own_method(node.value.func) if isinstance(node.value, ast.Call) else None
             yield Calls(inner, (Yields(),)) if inner else Yields()
-        elif isinstance(node, ast.Subscript) and self.is_fixtures(node.value):
+        elif isinstance(node, ast.Subscript) and (self.is_fixtures(node.value) or self.is_cells(node.value)):
             yield Touches(self.name_of(node.slice), modifies=False)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]

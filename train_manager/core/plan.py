@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import final
 
 from train_manager.core import side
+from train_manager.core.cell import Cell
 from train_manager.core.errors import StageError
 from train_manager.core.hook import EVERY_STAGE, Hook
 from train_manager.core.order import in_order, refuse_two_providers
 from train_manager.core.provider import Provider, chosen
 from train_manager.core.scope import Place
-from train_manager.core.side import Run, Side
+from train_manager.core.side import CellOf, Run, Side
 from train_manager.core.state import State
 
 
@@ -26,7 +27,6 @@ class Plan:
     """What runs at one stage.
 
     Attributes:
-        place: the stage's name, as the Extensible knows it.
         around: around-hooks, in the order they enter.
         pre: pre hooks in their order.
         post: post hooks in theirs.
@@ -37,7 +37,6 @@ class Plan:
         run_post: runs the second.
     """
 
-    place: Place
     around: tuple[Hook, ...]
     pre: tuple[Hook, ...]
     post: tuple[Hook, ...]
@@ -52,7 +51,7 @@ def compile_plan(
     stage: str,
     hooks: Iterable[Hook],
     providers: Mapping[str, Mapping[str, Provider]],
-    place: Place | None = None,
+    cell_of: CellOf = Cell,
     promised: Iterable[str] = (),
     is_timed: bool = False,
 ) -> Plan:
@@ -62,7 +61,7 @@ def compile_plan(
         stage: the stage's name.
         hooks: all hooks, in the order of registration.
         providers: the provider of each fixture's name, by stage.
-        place: the stage's.
+        cell_of: finds the places of fixtures.
         is_timed: the time of the hooks is added up.
         promised: what open stages provide on demand, also of providers that have been removed since.
 
@@ -71,14 +70,14 @@ def compile_plan(
     """
     on_demand = _together(providers)
     around, pre, post = ordered(stage, hooks, on_demand)
-    own, computed = providers.get(stage, {}), {*on_demand, *promised} - {"stage"}  # which a side has at hand
+    own, computed = providers.get(stage, {}), {*on_demand, *promised}  # which a side has at hand
     gates = tuple(gate for hook in around + pre + post for gate, _ in hook.gates)
     sides = (
         Side(f"pre_{stage}", around + pre, computed, bool(own), gates, is_timed),
         Side(f"post_{stage}", post, computed, is_timed=is_timed),
     )
-    run_pre, run_post = (side.compiled(it) if it else None for it in sides)
-    return Plan(place or Place(), around, pre, post, own, on_demand, sides, run_pre, run_post)
+    run_pre, run_post = (side.compiled(it, cell_of) if it else None for it in sides)
+    return Plan(around, pre, post, own, on_demand, sides, run_pre, run_post)
 
 
 def ordered(stage: str, hooks: Iterable[Hook], on_demand: Mapping[str, Provider]) -> list[tuple[Hook, ...]]:
@@ -124,7 +123,7 @@ class Plans:
         place = self.place_of(stage)
         if place.plan is None:
             place.plan = compile_plan(
-                stage, self._hooks, self._providers, place, self._state.promised, self._state.times_hooks
+                stage, self._hooks, self._providers, self._state.cell, self._state.promised, self._state.times_hooks
             )
         plan: Plan = place.plan
         return plan

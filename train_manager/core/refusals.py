@@ -29,9 +29,9 @@ def where(definer: Definer) -> str:
 def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureNotFound:
     """For a name that is not alive: its stage took it along, a recursion hides it, or it never was."""
     alive = state.names()
-    nearest = near(name, {*alive, *(gone for names in state.left.values() for gone in names)})
+    nearest = near(name, {*alive, *state.gone})
     stage = state.took(name)
-    if state.is_hidden(name):
+    if state.hidden(name) is not None:
         what = "which the inner stage of a recursion hides"
         cure = "it is back when the inner stage ends; hand it down with `staged(name, {...})`"
     elif stage is not None:
@@ -72,19 +72,14 @@ def exists(state: State, name: str, definer: Definer) -> FixtureExists:
     """For a name that is alive, or always there."""
     if name in state.always_there:
         return reserved(state, name, definer)
-    owner = state.owner_of(name)
-    stage = owner.name if owner is not None else "a recursion's outer stage"
-    first: Definer | None = None
-    if name in state.promised:
-        first = state.promised[name].provider
-    elif owner is not None:
-        first = owner.definer_of(name)
+    there = state.hidden(name) or state.cells[name]
+    first: Definer = there.definer or there.owner.opened_at
     return FixtureExists(
-        f"{who(definer)} defines {name!r}, which stage {stage!r} has defined already",
+        f"{who(definer)} defines {name!r}, which stage {there.stage!r} has defined already",
         name=name,
         asked_by=who(definer),
         asked_at=where(definer),
-        defined_at="" if first is None else where(first),
+        defined_at=where(first),
         stages=state.path,
         cure=f"to change it: fixtures.modify({name!r}, value); for a value of your own: another name",
     )

@@ -1,14 +1,15 @@
 """A scope: one open stage seen as the owner of fixtures.
 
-It knows names, never values: values live in ``Alive`` alone, so that nothing can outlive its stage here.
+It knows the cells of its fixtures, which it empties as it closes, so that no value can outlive its stage here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from train_manager.core.cell import Cell, Content
 from train_manager.core.source import Site
 
 
@@ -32,7 +33,16 @@ Definer = Site | Caller
 NEW, OPEN, OPEN_WITH_MORE, CLOSED = range(4)
 """The life of a scope. Most end with their fixtures; one with more hides, promises, suspends or keeps something."""
 
-NOTHING: Mapping[str, Any] = {}  # nobody writes it; a plain dict is read faster than a read-only view of one
+
+class Hidden(NamedTuple):
+    """What the outer stage of a recursion owns, put aside until the inner one ends."""
+
+    first: Cell | None
+    contents: tuple[tuple[Cell, Content], ...]
+
+    def content_of(self, name: str) -> Content | None:
+        """What is in the cell of this name; None where it is not among them."""
+        return next((content for cell, content in self.contents if cell.name == name), None)
 
 
 class Scope:
@@ -51,17 +61,13 @@ class Scope:
         path: names of the open stages, outermost first, this one last.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "code", "instruction", "name", "owned", "parent", "phase", "suspends")
+    __slots__ = ("__dict__", "__weakref__", "code", "first", "instruction", "name", "parent", "phase", "suspends")
 
     # What few stages need stands here as a default, so that opening one does not set it.
     same_name: Scope | None = None
     """The enclosing stage of this name, in a recursion."""
-    hidden: Mapping[str, Any] = NOTHING
+    hidden: Hidden | None = None
     """What `same_name` owns, put aside until this one ends."""
-    hidden_promised: Mapping[str, Any] = NOTHING
-    """The same of what it promises."""
-    promised: tuple[str, ...] = ()
-    """Names that are computed on demand."""
     suspended: tuple[tuple[Any, Any], ...] = ()
     """Hooks and providers that go on when the stage ends, the last one first."""
 
@@ -73,19 +79,29 @@ class Scope:
     """Whether that is code that can be suspended while the stage is open."""
     phase: int
     """One of the four above."""
-    owned: Mapping[str, Definer | None]
-    """Its fixtures' names, and who defined each; None: the line that opened the stage."""
+    first: Cell | None
+    """Of its fixtures, linked by `next`, the last one first."""
     parent: Scope | None
 
-    def own(self, name: str, definer: Definer | None) -> None:
-        """Note that a fixture is its own."""
-        if not self.owned:
-            self.owned = {}
-        self.owned[name] = definer  # type: ignore[index]  # it is the dict made here, or by the stage
+    def own(self, cell: Cell, definer: Definer | None) -> None:
+        """Make a fixture its own; the value is still to come."""
+        cell.next = self.first
+        self.first = cell
+        cell.definer = definer
+        cell.stage = self.name
+        cell.owner = self
 
-    def definer_of(self, name: str) -> Definer | None:
-        """Who defined a fixture that it owns."""
-        return self.owned[name] or self.opened_at if name in self.owned else None
+    def cells(self) -> Iterator[Cell]:
+        """Those of its fixtures, the last one first."""
+        cell = self.first
+        while cell is not None:
+            yield cell
+            cell = cell.next
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """The names of its fixtures, in the order they were defined; those on demand when they have been computed."""
+        return tuple(cell.name for cell in self.cells() if cell.promise is None)[::-1]
 
     @property
     def is_open(self) -> bool:
@@ -118,13 +134,11 @@ class Place:
         plan: what runs there; None until it is decided, and again when extensions have changed.
         open: the innermost open scope of this name.
         spare: one that has ended, and that nobody holds: it serves the next time.
-        left: what the last one that closed had owned: names without values.
     """
 
-    __slots__ = ("left", "open", "plan", "spare")
+    __slots__ = ("open", "plan", "spare")
 
     def __init__(self) -> None:
         self.plan: Any = None
         self.open: Scope | None = None
         self.spare: Any = None
-        self.left: Mapping[str, Definer | None] = NOTHING

@@ -3,9 +3,9 @@
 Most hooks ask for a few fixtures that the loop defines, and return nothing. For them the call is written out in a
 function that is made for this side, with the fixtures as positional arguments. All that is more goes through the stage:
 
-    def post_train_step_batch(stage, store, alive):
+    def post_train_step_batch(stage, store):
         store.running = hook_0
-        call_0(alive['loss'], alive['step_num'])  # LossCurves.post_train_step_batch
+        call_0(cell_loss.value, cell_step_num.value)  # LossCurves.post_train_step_batch
         store.running = hook_1
         stage._call(hook_1)  # GradNorm.post_train_step_batch
         store.running = None
@@ -24,9 +24,11 @@ from types import CodeType
 from typing import Any, Protocol, cast, final
 from zlib import crc32
 
+from train_manager.core.cell import Cell
 from train_manager.core.gate import Gate
 from train_manager.core.hook import Hook
 from train_manager.core.scope import Scope
+from train_manager.core.state import Alive
 from train_manager.core.store import Store
 
 
@@ -38,7 +40,10 @@ class Runner(Protocol):
     def _call(self, hook: Hook) -> Any: ...
 
 
-Run = Callable[[Runner, Store, dict[str, Any]], None]
+CellOf = Callable[[str], Cell]
+"""The place of a fixture, by its name."""
+
+Run = Callable[[Runner, Store], None]
 """Runs a side; ``store.running`` is the hook that is being called, and stays so after an error."""
 
 
@@ -66,15 +71,15 @@ class Side:
     def __bool__(self) -> bool:
         return bool(self.hooks or self.gates) or self.promises
 
-    def looped(self) -> Run:
+    def looped(self, cell_of: CellOf) -> Run:
         """A loop over the hooks. It does what the written-out function does, at a multiple of the price."""
 
-        def run(stage: Runner, store: Store, alive: dict[str, Any]) -> None:
+        def run(stage: Runner, store: Store) -> None:
             began = perf_counter()
             if self.promises:
                 stage._promise()
             for gate in self.gates:
-                gate.opened(cast(Scope, stage), alive)
+                gate.opened(cast(Scope, stage), Alive(store))
             for hook in self.hooks:
                 store.running = hook
                 if hook.side == "around":
@@ -87,24 +92,25 @@ class Side:
 
         return run
 
-    def written_out(self) -> Run:
+    def written_out(self, cell_of: CellOf) -> Run:
         """The function of ``text``."""
         names: dict[str, Any] = {f"gate_{place}": gate for place, gate in enumerate(self.gates)}
-        names["clock"] = perf_counter
+        names |= {"clock": perf_counter, "Alive": Alive}
         for place, hook in enumerate(self.hooks):
             names |= {f"hook_{place}": hook, f"call_{place}": hook.call.function}
+            names |= {f"cell_{name}": cell_of(name) for name in hook.call.required}
         exec(_compiled(self.text(), self.name), names)
         run: Run = names.pop(self.name)  # else it would keep itself, and the extensions, alive
         return run
 
     def text(self) -> str:
         """The source of the function."""
-        lines = [f"def {self.name}(stage, store, alive):"]
+        lines = [f"def {self.name}(stage, store):"]
         if self.is_timed:
             lines.append("    began = clock()")
         if self.promises:
             lines.append("    stage._promise()")
-        lines += [f"    gate_{place}.opened(stage, alive)" for place in range(len(self.gates))]
+        lines += [f"    gate_{place}.opened(stage, Alive(store))" for place in range(len(self.gates))]
         for place, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # a class made at run time may have any name
             lines += [f"    store.running = hook_{place}", f"    {self._call(place, hook)}  # {label}"]
@@ -118,7 +124,7 @@ class Side:
             return f"stage._enter(hook_{place})"
         if hook.writes or hook.everywhere or hook.gates or not hook.call.by_position or self.on_demand & set(wants):
             return f"stage._call(hook_{place})"
-        return f"call_{place}({', '.join('stage' if name == 'stage' else f'alive[{name!r}]' for name in wants)})"
+        return f"call_{place}({', '.join('stage' if name == 'stage' else f'cell_{name}.value' for name in wants)})"
 
 
 def name_not_found(error: BaseException) -> str | None:
@@ -127,7 +133,8 @@ def name_not_found(error: BaseException) -> str | None:
     while entry is not None and entry.tb_next is not None:
         entry = entry.tb_next
     here = entry is not None and entry.tb_frame.f_code.co_filename.startswith(_FILE)
-    return error.args[0] if here and type(error) is KeyError else None
+    cell = getattr(error, "obj", None)
+    return cell.name if here and isinstance(error, AttributeError) and isinstance(cell, Cell) else None
 
 
 @lru_cache(maxsize=512)
@@ -140,5 +147,5 @@ def _compiled(text: str, name: str) -> CodeType:
 
 _FILE = "<hooks of "
 
-compiled: Callable[[Side], Run] = Side.written_out
+compiled: Callable[[Side, CellOf], Run] = Side.written_out
 """How a side becomes a function; ``Side.looped`` is the other way."""

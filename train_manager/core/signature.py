@@ -8,13 +8,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from inspect import Parameter
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, final
 
 from train_manager.core import refusals
 from train_manager.core.errors import FixtureNotFound, HookError
 from train_manager.core.source import line_of_function
 from train_manager.core.store import Store
+
+_value = attrgetter("value")
 
 
 @final
@@ -41,7 +43,7 @@ class NamedCall:
         HookError: a parameter can't be given by name (``*args``, positional-only).
     """
 
-    __slots__ = ("_values", "by_position", "defined_at", "function", "label", "optional", "required", "takes_rest")
+    __slots__ = ("_cells", "by_position", "defined_at", "function", "label", "optional", "required", "takes_rest")
 
     def __init__(self, function: Callable[..., Any], label: str = "", reads: Callable[..., Any] | None = None) -> None:
         self.function = function
@@ -54,7 +56,7 @@ class NamedCall:
         self.required = tuple(p.name for p in named if p.default is Parameter.empty)
         self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
         self.takes_rest = len(named) < len(parameters)
-        self._values: Any = itemgetter(*self.required) if len(self.required) > 1 else None
+        self._cells: Any = itemgetter(*self.required) if len(self.required) > 1 else None
         positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         self.by_position = positional and not self.optional and reads is None  # a call by position takes half the time
 
@@ -66,27 +68,23 @@ class NamedCall:
         Raises:
             FixtureNotFound: a required name is not alive; then none that it asks for has been computed.
         """
-        names, alive = self.required, store.alive
+        names, cells = self.required, store.cells
         if self.by_position:
             if not names:
                 return self.function()
-            if len(names) == 1:
-                if names[0] in alive:
-                    return self.function(alive[names[0]])
+            try:
+                values = [cells[names[0]].value] if len(names) == 1 else [*map(_value, self._cells(cells))]
+            except (KeyError, AttributeError):  # not alive, or to be computed
+                pass
             else:
-                try:
-                    values = self._values(alive)
-                except KeyError:
-                    pass
-                else:
-                    return self.function(*values)
+                return self.function(*values)
         return self.function(**self._by_name(store))
 
     def _by_name(self, store: Store) -> dict[str, Any]:
         found = self._found(store)
         found.update((name, store.value(name)) for name in self.optional if store.has(name))
         if self.takes_rest:
-            found.update((name, value) for name, value in store.alive.items() if name not in store.always_there)
+            found.update(store.computed)
         return found
 
     def _found(self, store: Store) -> dict[str, Any]:

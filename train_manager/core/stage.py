@@ -13,16 +13,15 @@ from types import MappingProxyType, TracebackType
 from typing import Any, final
 
 from train_manager.core import around, refusals, side
-from train_manager.core.errors import StageError
+from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
 from train_manager.core.plan import Plan
 from train_manager.core.provider import Provider, clean_up, promises
-from train_manager.core.scope import CLOSED, NEW, NOTHING, OPEN, OPEN_WITH_MORE, Caller, Definer, Place, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, OPEN_WITH_MORE, Caller, Place, Scope
 from train_manager.core.sharing import refuse_if_busy
-from train_manager.core.skip import SkipStage
+from train_manager.core.skip import Skip, SkipStage
 from train_manager.core.source import line_of
-from train_manager.core.state import FAILURE
 from train_manager.core.store import Store
 from train_manager.core.writes import write
 
@@ -59,7 +58,6 @@ class Stage(Scope):
         if not store.is_own() or self.suspends or store.shares:
             self._take_strand()
         self._plan = plan
-        alive = store.alive
         self.parent = store.innermost
         try:
             store.innermost = self
@@ -70,20 +68,26 @@ class Stage(Scope):
             given = self._given
             if given is not None:
                 self._given = None  # `with` keeps this object, and the values must not outlive the stage
-                owned: dict[str, Definer | None] = {}
-                promised = store.promised
-                self.owned = owned
+                cells = store.cells
                 for name in given:
-                    if name in alive or name in promised:
+                    try:
+                        cell = cells[name]
+                    except KeyError:
+                        cell = store.cell(name)
+                    if cell.owner is not None:
                         raise refusals.exists(store, name, self.opened_at)
-                    owned[name] = None
-                    alive[name] = given[name]
+                    cell.definer = None  # what `own` does
+                    cell.stage = self.name
+                    cell.next = self.first
+                    self.first = cell
+                    cell.owner = self
+                    cell.value = given[name]
         except BaseException:
             store.close_scope(self)
             raise
         try:
             if plan.run_pre is not None:
-                plan.run_pre(self, store, alive)
+                plan.run_pre(self, store)
         except BaseException as error:
             failures = Failures(self.name)
             failures.add(self._told(error))
@@ -109,7 +113,7 @@ class Stage(Scope):
                 store.require_own_strand()
             failures = None
             try:
-                plan.run_post(self, store, store.alive)
+                plan.run_post(self, store)
             except BaseException as raised:
                 rest = _after(store.running, plan.post)
                 failures = Failures(self.name)
@@ -121,23 +125,25 @@ class Stage(Scope):
         if self.phase is not OPEN:
             self._end_rest()
             return
-        place, owned = self._place, self.owned  # what `close_scope` does
-        if owned:
-            alive = store.alive
+        cell = self.first  # what `close_scope` does
+        if cell is not None:
             try:
-                for name in owned:
-                    del alive[name]
-            except KeyError:  # Ctrl-C has come between two lines of a write
+                while cell is not None:
+                    cell.owner = None
+                    del cell.value
+                    cell = cell.next
+            except AttributeError:  # Ctrl-C has come between two lines of a write
                 store.close_scope(self)
                 return
-            place.left = owned
-            self.owned = NOTHING
+            self.first = None
+        place = self._place
         place.open = None
         store.innermost = self.parent
         if getrefcount(self) > UNSEEN:
             self.phase = CLOSED
         else:  # nobody can see it any more, so that it may serve again
             self.phase = NEW
+            self.parent = None  # who would be seen by this one
             place.spare = self
 
     # ---- for users -----------------------------------------------------------------------------------------------
@@ -191,6 +197,8 @@ class Stage(Scope):
         if self.phase == CLOSED:  # an outer stage has unwound this one, and said so
             return
         self._store.require_own_strand()
+        if self._store.notes_errors and isinstance(error, Exception):
+            self._say_where(error)
         failures = Failures(self.name, error)
         while self._store.innermost is not self:
             self._unwind_inner(failures)
@@ -215,7 +223,7 @@ class Stage(Scope):
                 self._guarded(failures, caller, self._resume, caller, generator, failures.first())
         finally:
             if self.kept:
-                self.kept = {name: self._store.alive.get(name) for name in self.kept}
+                self.kept = {name: getattr(self._store.cells.get(name), "value", None) for name in self.kept}
             self._store.close_scope(self)
 
     def _guarded(self, failures: Failures, caller: Hook | Provider, do: Callable[..., None], *args: Any) -> None:
@@ -224,14 +232,14 @@ class Stage(Scope):
         store.running = caller
         try:
             if error is not None:
-                store.alive.update(zip(FAILURE, (type(error), error, error.__traceback__), strict=True))
+                store.tell_failure(type(error), error, error.__traceback__)
             do(*args)
             store.running = None
         except BaseException as raised:
             failures.add(self._told(raised))
         finally:
             if error is not None:
-                store.alive.update(dict.fromkeys(FAILURE))
+                store.tell_failure(None, None, None)
 
     def _unwind_inner(self, failures: Failures) -> None:
         """End the innermost stage by force: its block goes on, in a generator that was not finished."""
@@ -296,6 +304,12 @@ class Stage(Scope):
         error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
         return error
 
+    def _say_where(self, error: Exception) -> None:
+        """Note at which stage the body has failed, where nothing else says it; the errors of this library do."""
+        known = isinstance(error, Skip | TrainManagerError)
+        if not known and not any("at stage " in note for note in getattr(error, "__notes__", ())):
+            error.add_note(f"at stage {' > '.join(self.path)}")
+
     def _refuse_opening(self) -> None:
         if self.phase:
             what = f"stage {self.name!r} was opened a second time from one `staged(...)`"
@@ -315,7 +329,7 @@ def new_stage(name: str, place: Place, store: Store) -> Stage:
     stage.code = new_stage.__code__
     stage.suspends = False
     stage.phase = NEW
-    stage.owned = NOTHING
+    stage.first = None
     stage._place = place
     stage._store = store
     return stage

@@ -1,16 +1,17 @@
 """The state of one Extensible: which scopes are open, what is alive in them, who is being called. Nothing here changes.
 
-run                   owns epoch_num                     alive = {epoch_num, batch, loss}: one flat dict
-└─ train_step_batch   owns batch, loss   <- innermost    a scope that closes takes its names out again
+run                   owns epoch_num                    one cell for each name, found in one flat dict
+└─ train_step_batch   owns batch, loss   <- innermost   a scope that closes empties its own
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from train_manager.core import strand
-from train_manager.core.scope import Caller, Definer, Place, Scope
+from train_manager.core.cell import Cell, Content
+from train_manager.core.scope import Caller, Place, Scope
 
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None while nothing has failed."""
@@ -19,11 +20,9 @@ ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 """Names that nobody may define; an Extensible adds its own."""
 
 
-class Promised(Protocol):
+class Promise(Protocol):
     """A provided fixture of an open stage that nobody has asked for yet; calling it computes the value."""
 
-    @property
-    def scope(self) -> Scope: ...
     @property
     def provider(self) -> Caller: ...
     def __call__(self) -> Any: ...
@@ -33,8 +32,7 @@ class State:
     """What is alive, and in which scopes.
 
     Attributes:
-        alive: the values, by name; a plain dict, for all that is fast in Python is fast with it.
-        promised: what would be computed at its first look-up.
+        cells: the places of all fixtures that have been met, by name; a plain dict, for every look-up goes there.
         always_there: names that need no stage and that nobody may write.
         innermost: the innermost open scope.
         places: of every stage name that has been asked for, in that order.
@@ -44,6 +42,7 @@ class State:
         running: the hook or provider that is being called.
         requests: the providers that are being computed, the first asked for first.
         strict: hooks may write only what they declare.
+        notes_errors: an error in the body of a stage gets a note that says at which.
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         shares: another Extensible has, or had, an extension of this one.
         is_own: whether it is this thread that opened the outermost stage the last time; never where a task has.
@@ -52,16 +51,16 @@ class State:
 
     __slots__ = (
         "__weakref__",
-        "alive",
         "always_there",
+        "cells",
         "extensions",
         "hook_seconds",
         "innermost",
         "is_own",
+        "notes_errors",
         "place_of",
         "places",
         "plan_of",
-        "promised",
         "requests",
         "running",
         "shares",
@@ -71,10 +70,16 @@ class State:
     )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
 
     def __init__(self, always: Mapping[str, Any]) -> None:
-        self.alive: dict[str, Any] = {**dict.fromkeys(FAILURE), **always}
+        self.cells: dict[str, Cell] = {}
+        self.always_there = frozenset({*always, *ALWAYS_THERE})
+        for name in self.always_there:
+            self.cell(name).owner = ALWAYS
+        for name in FAILURE:
+            self.cells[name].value = None
+        for name, value in always.items():
+            self.cells[name].value = value
         # The innermost stage is looked up rather than written at each opening and each end.
-        self.promised: dict[str, Promised] = {"stage": cast(Any, lambda: self.innermost)}
-        self.always_there = frozenset({*self.alive, *ALWAYS_THERE})
+        self.cells["stage"].promise = lambda: self.innermost
         self.innermost: Scope | None = None
         self.places: dict[str, Place] = {}
         self.place_of: Callable[[str], Place] = self.places.__getitem__
@@ -84,10 +89,73 @@ class State:
         self.requests: list[str] = []
         self.strict = False
         self.shares = False
+        self.notes_errors = False
         self.times_hooks = False
         self.hook_seconds = 0.0
         self.is_own: strand.IsOwn = strand.nobody
         self.task: Callable[[], object] | None = None
+
+    # ---- names -------------------------------------------------------------------------------------------------
+
+    def cell(self, name: str) -> Cell:
+        """The place of a fixture, made if it is the first time."""
+        if name not in self.cells:
+            self.cells[name] = Cell(name)
+        return self.cells[name]
+
+    def has(self, name: object) -> bool:
+        """Whether a look-up would find it; computes nothing."""
+        cell = self.cells.get(name)  # type: ignore[call-overload]
+        return cell is not None and cell.owner is not None
+
+    def value(self, name: str) -> Any:
+        """The value of what is alive, computed if need be."""
+        cell = self.cells[name]
+        return cell.value if cell.promise is None else cell.promise()
+
+    def names(self) -> list[str]:
+        """What is alive, also what is to be computed on demand; the always-there names left out."""
+        return [cell.name for scope in self.scopes()[::-1] for cell in [*scope.cells()][::-1]]
+
+    @property
+    def computed(self) -> dict[str, Any]:
+        """The values of what is alive, what was not computed yet and the always-there names left out."""
+        return {name: self.cells[name].value for name in self.names() if self.cells[name].promise is None}
+
+    @property
+    def promised(self) -> set[str]:
+        """What is to be computed on demand."""
+        return {name for name in self.names() if self.cells[name].promise is not None}
+
+    @property
+    def gone(self) -> set[str]:
+        """What was alive once."""
+        return {name for name, cell in self.cells.items() if cell.owner is None and cell.stage is not None}
+
+    def took(self, name: str) -> str | None:
+        """The stage that took a name along as it closed; None where none has."""
+        return self.cells[name].stage if name in self.gone else None
+
+    def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
+        """Those of some values whose names will not be alive when a stage of this name opens."""
+        outer = self.scope_of(stage)  # what it owns will be hidden
+        hidden = set() if outer is None else {cell.name for cell in outer.cells()}
+        return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
+
+    # ---- scopes ------------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Names of the open stages, outermost first."""
+        return self.innermost.path if self.innermost else ()
+
+    def scopes(self) -> list[Scope]:
+        """Those that are open, the innermost first."""
+        found, scope = [], self.innermost
+        while scope is not None:
+            found.append(scope)
+            scope = scope.parent
+        return found
 
     def scope_of(self, stage: str) -> Scope | None:
         """The innermost open scope of this name."""
@@ -99,50 +167,42 @@ class State:
         """The innermost open scope of each stage name."""
         return {name: place.open for name, place in self.places.items() if place.open is not None}
 
-    @property
-    def left(self) -> dict[str, Mapping[str, Definer | None]]:
-        """For each stage that has closed, what it owned the last time."""
-        return {name: place.left for name, place in self.places.items()}
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """Names of the open stages, outermost first."""
-        return self.innermost.path if self.innermost else ()
-
-    def has(self, name: object) -> bool:
-        """Whether a look-up would find it; computes nothing."""
-        return name in self.alive or name in self.promised
-
-    def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
-        """Those of some values whose names will not be alive when a stage of this name opens."""
-        outer = self.scope_of(stage)  # what it owns will be hidden
-        hidden = {*outer.owned, *outer.promised} if outer is not None else set()
-        return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
-
-    def value(self, name: str) -> Any:
-        """The value of what is alive or promised."""
-        return self.alive[name] if name in self.alive else self.promised[name]()
-
-    def names(self) -> list[str]:
-        """What is alive or promised, the always-there names left out."""
-        return [name for name in (*self.alive, *self.promised) if name not in self.always_there]
-
-    def took(self, name: str) -> str | None:
-        """The stage that took a name along as it closed; None where none has."""
-        return next((stage for stage, place in reversed(self.places.items()) if name in place.left), None)
-
-    def is_hidden(self, name: str, owner: Scope | None = None) -> bool:
-        """Whether a recursion inside ``owner`` (None: anywhere) has put this name aside: it will be back."""
-        scope = self.innermost
-        while scope is not None and scope is not owner:
-            if name in scope.hidden or name in scope.hidden_promised:
-                return True
-            scope = scope.parent
-        return False
-
     def owner_of(self, name: str) -> Scope | None:
-        """The scope that owns a name, or has promised it; None where it is not alive."""
-        scope = self.innermost
-        while scope is not None and name not in scope.owned and name not in scope.promised:
-            scope = scope.parent
-        return scope
+        """The scope that owns a name; None where it is not alive."""
+        owner: Scope | None = self.cells[name].owner if name in self.cells else None
+        return None if owner is ALWAYS else owner
+
+    def hidden(self, name: str, owner: Scope | None = None) -> Content | None:
+        """What a recursion inside ``owner`` (None: anywhere) has put aside under this name: it will be back."""
+        for scope in self.scopes():
+            if scope is owner:
+                break
+            content = None if scope.hidden is None else scope.hidden.content_of(name)
+            if content is not None:
+                return content
+        return None
+
+
+class Alive(Mapping[str, Any]):
+    """The values that are there now, without their cells; what is to be computed on demand is left out."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self._state.cells[name].value
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, cell in self._state.cells.items() if hasattr(cell, "value"))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+ALWAYS = Scope()
+"""The owner of what is always there."""

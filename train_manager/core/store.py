@@ -11,8 +11,8 @@ from typing import Any, final
 from weakref import ref
 
 from train_manager.core import refusals, strand
-from train_manager.core.scope import CLOSED, OPEN_WITH_MORE, Caller, Definer, Scope
-from train_manager.core.state import Promised, State
+from train_manager.core.scope import CLOSED, OPEN_WITH_MORE, Caller, Definer, Hidden, Scope
+from train_manager.core.state import FAILURE, Promise, State
 
 
 @final
@@ -28,14 +28,13 @@ class Store(State):
 
         Until the last steps it can be done again: Ctrl-C may have cut it short.
         """
+        for cell in scope.cells():
+            cell.empty()
+        scope.first = None
+        if scope.hidden is not None:
+            self._unhide(scope.hidden, scope.same_name)
+            scope.hidden = None
         place = self.places[scope.name]
-        for name in scope.owned:
-            self.alive.pop(name, None)
-        place.left = scope.owned or place.left
-        if scope.promised:
-            self._break_promises(scope)
-        if scope.same_name is not None:
-            self._unhide(scope)
         if place.open is scope:
             place.open = scope.same_name
         self.innermost = scope.parent
@@ -45,22 +44,16 @@ class Store(State):
         """Hide what the outer stage of a recursion owns, until the inner one closes."""
         inner.phase = OPEN_WITH_MORE
         inner.same_name = outer
-        inner.hidden = {name: self.alive[name] for name in outer.owned}
-        inner.hidden_promised = {n: self.promised[n] for n in outer.promised if n in self.promised}
-        for name in inner.hidden:
-            del self.alive[name]
-        for name in inner.hidden_promised:
-            del self.promised[name]
+        inner.hidden = Hidden(outer.first, tuple((cell, cell.content()) for cell in outer.cells()))
+        outer.first = None
+        for cell, _ in inner.hidden.contents:
+            cell.empty()
 
-    def _unhide(self, scope: Scope) -> None:
-        self.alive.update(scope.hidden)
-        self.promised.update(scope.hidden_promised)
-        scope.hidden = scope.hidden_promised = {}
-
-    def _break_promises(self, scope: Scope) -> None:
-        for name in scope.promised:
-            self.promised.pop(name, None)
-            scope.own(name, scope.definer_of(name))  # so that an error can say where it lived
+    def _unhide(self, hidden: Hidden, outer: Scope | None) -> None:
+        assert outer is not None, "it has hidden something"
+        for cell, content in hidden.contents:
+            cell.restore(content)
+        outer.first = hidden.first
 
     # ---- values ------------------------------------------------------------------------------------------------
 
@@ -75,11 +68,11 @@ class Store(State):
             self.require_own_strand()
         if scope is None:
             raise refusals.no_stage(self, name, definer)
-        hidden = scope is not self.innermost and self.is_hidden(name, scope)
-        if hidden or name in self.alive or name in self.promised:
+        cell = self.cell(name)
+        if cell.owner is not None or (scope is not self.innermost and self.hidden(name, scope) is not None):
             raise refusals.exists(self, name, definer)
-        scope.own(name, definer)
-        self.alive[name] = value
+        scope.own(cell, definer)
+        cell.value = value
 
     def modify(self, name: str, value: Any, definer: Definer) -> None:
         """Change a live fixture; its owner stays.
@@ -94,39 +87,51 @@ class Store(State):
             raise refusals.no_stage(self, name, definer)
         if name in self.always_there:
             raise refusals.reserved(self, name, definer)
-        if name in self.alive:
-            self.alive[name] = value
-        elif name in self.promised:  # then nobody need compute it any more
-            self.fulfil(name, value, self.promised[name].scope, definer)
-        else:
+        owner = self.owner_of(name)
+        if owner is None:
             raise refusals.not_found(self, name, f"{refusals.who(definer)} modifies", refusals.where(definer))
+        if self.cells[name].promise is None:
+            self.cells[name].value = value
+        else:  # then nobody need compute it any more
+            self.fulfil(name, value, owner, definer)
 
     def provide(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Define a fixture, or renew it where the same hook has defined it before in the same open stage."""
-        if name in self.alive and scope.definer_of(name) is definer:
-            self.alive[name] = value
+        cell = self.cell(name)
+        if cell.owner is scope and cell.definer is definer:
+            cell.value = value
         else:
             self.define(name, value, scope, definer)
 
+    def tell_failure(self, *failure: Any) -> None:
+        """Say to ``@always`` hooks why the stage ends: type, error and traceback, or None three times."""
+        for name, value in zip(FAILURE, failure, strict=True):
+            self.cells[name].value = value
+
     # ---- provided fixtures ---------------------------------------------------------------------------------------
 
-    def promise(self, scope: Scope, promises: Mapping[str, Promised]) -> None:
+    def promise(self, scope: Scope, promises: Mapping[str, Promise]) -> None:
         """Let fixtures be computed on demand, as long as the scope is open.
 
         Raises:
             FixtureExists: a name is alive already.
         """
-        for name, promised in promises.items():
+        for name, promise in promises.items():
             if self.has(name):
-                raise refusals.exists(self, name, promised.provider)
-        self.promised.update(promises)
-        scope.promised = tuple(promises)
+                raise refusals.exists(self, name, promise.provider)
+        for name, promise in promises.items():
+            cell = self.cell(name)
+            scope.own(cell, promise.provider)
+            cell.promise = promise
 
     def fulfil(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Keep a promise: the value is a fixture of its scope now."""
-        self.promised.pop(name, None)  # it is gone where the provider has written it itself
-        self.alive[name] = value
-        scope.own(name, definer)
+        cell = self.cells[name]
+        if cell.owner is not scope:
+            scope.own(cell, definer)
+        cell.definer = definer
+        cell.promise = None
+        cell.value = value
 
     @contextmanager
     def asking(self, request: str, caller: Caller) -> Iterator[None]:
