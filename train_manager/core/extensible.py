@@ -180,7 +180,7 @@ class Extensible:
             FixtureNotFound: it names something that is not alive.
         """
         store = self._store
-        if not store.is_own():
+        if not store.lock._is_owned():
             store.require_own_strand()
         try:
             call = self._named_calls[function.__func__] if function.__self__ is self else NamedCall(function)  # type: ignore[attr-defined]

@@ -50,7 +50,7 @@ class Fixtures(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         store = self._store
-        if not store.is_own():
+        if not store.lock._is_owned():
             store.require_own_strand()
         try:
             return store.cells[name].value
@@ -94,7 +94,7 @@ class Fixtures(Mapping[str, Any]):
             cell = store.cells[name]
         except KeyError:
             cell = store.cell(name)
-        if scope is None or store.running is not None or cell.owner is not None or not store.is_own():
+        if scope is None or store.running is not None or cell.owner is not None or not store.lock._is_owned():
             self._define(name, value, None, frame)
         else:  # what it does, written out
             cell.definer = frame.f_code, frame.f_lasti
@@ -124,7 +124,7 @@ class Fixtures(Mapping[str, Any]):
             or store.running is not None
             or cell.owner is not None
             or inner.hidden is not None
-            or not store.is_own()
+            or not store.lock._is_owned()
         ):
             self._define(name, value, stage, frame)
         else:  # for the next stage around, written out
@@ -145,7 +145,7 @@ class Fixtures(Mapping[str, Any]):
             and cell.owner is not ALWAYS
             and cell.promise is None
             and store.running is None
-            and store.is_own()
+            and store.lock._is_owned()
         ):
             cell.value = value  # what it does, written out
         else:

@@ -5,7 +5,6 @@ It knows the cells of its fixtures, which it empties as it closes, so that no va
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
@@ -30,8 +29,11 @@ Definer = Site | Caller
 """Who defined a fixture: a line of code, or a hook or provider by its return value."""
 
 
-NEW, OPEN, OPEN_WITH_MORE, CLOSED = range(4)
-"""The life of a scope. Most end with their fixtures; one with more hides, promises, suspends or keeps something."""
+SPARE, NEW, OPEN, OPEN_WITH_MORE, CLOSED = range(5)
+"""The life of a scope. Most end with their fixtures; one with more hides, promises, suspends or keeps something.
+
+One that has ended and that nobody can see is spare, and opens again; then no other of its name is open.
+"""
 
 
 class Hidden(NamedTuple):
@@ -42,7 +44,7 @@ class Hidden(NamedTuple):
 
     def content_of(self, name: str) -> Content | None:
         """What is in the cell of this name; None where it is not among them."""
-        return next((content for cell, content in self.contents if cell.name == name), None)
+        return {cell.name: content for cell, content in self.contents}.get(name)
 
 
 class Scope:
@@ -78,7 +80,7 @@ class Scope:
     suspends: bool
     """Whether that is code that can be suspended while the stage is open."""
     phase: int
-    """One of the four above."""
+    """One of the five above."""
     first: Cell | None
     """Of its fixtures, linked by `next`, the last one first."""
     parent: Scope | None
@@ -91,12 +93,13 @@ class Scope:
         cell.stage = self.name
         cell.owner = self
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> list[Cell]:
         """Those of its fixtures, the last one first."""
-        cell = self.first
+        found, cell = [], self.first
         while cell is not None:
-            yield cell
+            found.append(cell)
             cell = cell.next
+        return found
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -132,13 +135,11 @@ class Place:
 
     Attributes:
         plan: what runs there; None until it is decided, and again when extensions have changed.
-        open: the innermost open scope of this name.
-        spare: one that has ended, and that nobody holds: it serves the next time.
+        spare: a scope that has ended, and that nobody can see: it serves the next time.
     """
 
-    __slots__ = ("open", "plan", "spare")
+    __slots__ = ("plan", "spare")
 
     def __init__(self) -> None:
         self.plan: Any = None
-        self.open: Scope | None = None
         self.spare: Any = None

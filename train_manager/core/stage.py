@@ -18,7 +18,7 @@ from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
 from train_manager.core.plan import Plan
 from train_manager.core.provider import Provider, clean_up, promises
-from train_manager.core.scope import CLOSED, NEW, OPEN, OPEN_WITH_MORE, Caller, Place, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, OPEN_WITH_MORE, SPARE, Caller, Place, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.skip import Skip, SkipStage
 from train_manager.core.source import line_of
@@ -50,21 +50,22 @@ class Stage(Scope):
 
     def __enter__(self) -> Stage:
         store, place = self._store, self._place
-        if self.phase or store.running is not None:
+        outer = None
+        if self.phase is not SPARE or store.running is not None:
             self._refuse_opening()
+            outer = store.scope_of(self.name)
         plan = place.plan
         if plan is None:
             plan = store.plan_of(self.name)
-        if not store.is_own() or self.suspends or store.shares:
+        if not store.lock._is_owned() or self.suspends or store.shares:
             self._take_strand()
         self._plan = plan
         self.parent = store.innermost
         try:
             store.innermost = self
             self.phase = OPEN
-            if place.open is not None:
-                store.put_aside(place.open, self)
-            place.open = self
+            if outer is not None:
+                store.put_aside(outer, self)
             given = self._given
             if given is not None:
                 self._given = None  # `with` keeps this object, and the values must not outlive the stage
@@ -109,7 +110,7 @@ class Stage(Scope):
             self._end_failed(error)
             return
         if plan.run_post is not None:
-            if not store.is_own():
+            if not store.lock._is_owned():
                 store.require_own_strand()
             failures = None
             try:
@@ -136,15 +137,13 @@ class Stage(Scope):
                 store.close_scope(self)
                 return
             self.first = None
-        place = self._place
-        place.open = None
         store.innermost = self.parent
         if getrefcount(self) > UNSEEN:
             self.phase = CLOSED
         else:  # nobody can see it any more, so that it may serve again
-            self.phase = NEW
+            self.phase = SPARE
             self.parent = None  # who would be seen by this one
-            place.spare = self
+            self._place.spare = self
 
     # ---- for users -----------------------------------------------------------------------------------------------
 
@@ -172,7 +171,7 @@ class Stage(Scope):
     def _take_strand(self) -> None:
         """See that nobody else has stages open, neither here nor where an extension of this one serves, too."""
         store = self._store
-        if not store.is_own() or self.suspends:
+        if not store.lock._is_owned() or self.suspends:
             store.take_strand()
         if store.shares and store.innermost is None:
             refuse_if_busy(store.extensions.values(), store)
@@ -311,7 +310,7 @@ class Stage(Scope):
             error.add_note(f"at stage {' > '.join(self.path)}")
 
     def _refuse_opening(self) -> None:
-        if self.phase:
+        if self.phase not in (NEW, SPARE):
             what = f"stage {self.name!r} was opened a second time from one `staged(...)`"
             cure = "call `self.staged(...)` anew in each `with`"
         elif self._store.running is not None:

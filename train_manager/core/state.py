@@ -45,7 +45,7 @@ class State:
         notes_errors: an error in the body of a stage gets a note that says at which.
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         shares: another Extensible has, or had, an extension of this one.
-        is_own: whether it is this thread that opened the outermost stage the last time; never where a task has.
+        lock: held by the thread that opened the outermost stage the last time; by nobody where a task has.
         task: a weak reference to that task.
     """
 
@@ -56,7 +56,7 @@ class State:
         "extensions",
         "hook_seconds",
         "innermost",
-        "is_own",
+        "lock",
         "notes_errors",
         "place_of",
         "places",
@@ -92,7 +92,7 @@ class State:
         self.notes_errors = False
         self.times_hooks = False
         self.hook_seconds = 0.0
-        self.is_own: strand.IsOwn = strand.nobody
+        self.lock: Any = strand.lock_of_nobody()
         self.task: Callable[[], object] | None = None
 
     # ---- names -------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class State:
 
     def names(self) -> list[str]:
         """What is alive, also what is to be computed on demand; the always-there names left out."""
-        return [cell.name for scope in self.scopes()[::-1] for cell in [*scope.cells()][::-1]]
+        return [cell.name for scope in self.scopes()[::-1] for cell in scope.cells()[::-1]]
 
     @property
     def computed(self) -> dict[str, Any]:
@@ -159,13 +159,15 @@ class State:
 
     def scope_of(self, stage: str) -> Scope | None:
         """The innermost open scope of this name."""
-        place = self.places.get(stage)
-        return None if place is None else place.open
+        scope = self.innermost
+        while scope is not None and scope.name != stage:
+            scope = scope.parent
+        return scope
 
     @property
     def opened(self) -> dict[str, Scope]:
         """The innermost open scope of each stage name."""
-        return {name: place.open for name, place in self.places.items() if place.open is not None}
+        return {scope.name: scope for scope in self.scopes()[::-1]}
 
     def owner_of(self, name: str) -> Scope | None:
         """The scope that owns a name; None where it is not alive."""

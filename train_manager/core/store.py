@@ -34,9 +34,6 @@ class Store(State):
         if scope.hidden is not None:
             self._unhide(scope.hidden, scope.same_name)
             scope.hidden = None
-        place = self.places[scope.name]
-        if place.open is scope:
-            place.open = scope.same_name
         self.innermost = scope.parent
         scope.phase = CLOSED
 
@@ -64,7 +61,7 @@ class Store(State):
             FixtureExists: the name is alive, or always there.
             NoStageOpen: there is no scope.
         """
-        if not self.is_own():
+        if not self.lock._is_owned():
             self.require_own_strand()
         if scope is None:
             raise refusals.no_stage(self, name, definer)
@@ -167,7 +164,7 @@ class Store(State):
         Raises:
             StageError: it is another one.
         """
-        if self.is_own() or self.innermost is None:
+        if self.lock._is_owned() or self.innermost is None:
             return  # as nearly always
         owner = None if self.task is None else self.task()
         if owner is None or owner is not strand.current_task():
@@ -185,7 +182,7 @@ class Store(State):
             if task is not None and self.task is None:  # a task inside a stage that none has opened: there may be more
                 raise refusals.other_strand(self)
             return
-        self.is_own = strand.own_thread() if task is None else strand.nobody
+        self.lock = strand.lock_of_this_thread() if task is None else strand.lock_of_nobody()
         self.task = None if task is None else ref(task)
 
     def require_declared(self, name: str, site: Definer) -> None:

@@ -1,6 +1,6 @@
 """Who is running: this thread, or the asyncio task in it. The stages of an Extensible belong to who opened the first.
 
-A thread is told by a lock that it holds: ``RLock._is_owned``, which ``threading.Condition`` is built on, answers at a
+A thread is told by a lock that it holds: ``lock._is_owned()``, which ``threading.Condition`` is built on, answers at a
 quarter of the price of ``get_ident()`` and a comparison, and every stage and every look-up asks.
 
 A task is asked for only where code that can be suspended opens a stage: a stage that a plain function opens is closed
@@ -10,7 +10,6 @@ before another task can go on.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_COROUTINE
 from threading import RLock
 from typing import Any
@@ -18,26 +17,21 @@ from typing import Any
 SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
 """Flags of the code of generators and coroutines."""
 
-IsOwn = Callable[[], bool]
-"""Whether the thread that asks is the one in question."""
 
+def lock_of_this_thread() -> Any:
+    """A lock that this thread holds, and never releases: it is thrown away as another thread comes.
 
-def own_thread() -> IsOwn:
-    """Tells this thread from all others.
-
-    >>> is_own = own_thread()
-    >>> is_own()
+    >>> lock_of_this_thread()._is_owned()
     True
     """
-    lock: Any = RLock()  # never released: it is thrown away as another thread comes
+    lock = RLock()
     lock.acquire()
-    is_own: IsOwn = lock._is_owned
-    return is_own
+    return lock
 
 
-def nobody() -> bool:
-    """In place of a thread where there is none, or where a task must be looked at."""
-    return False
+def lock_of_nobody() -> Any:
+    """In its place where there is no thread, or where a task must be looked at."""
+    return RLock()
 
 
 def current_task() -> object:
