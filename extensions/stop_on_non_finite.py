@@ -50,12 +50,12 @@ class StopOnNonFinite(Extension):
     @priority(1000)
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
         self._losses = self._losses or FiniteLosses(epoch_num + 1)
-        self._losses.append(loss, step_num)
+        self._losses.append(loss)
         self._held += 1
         if self._held >= self.check_every:
             losses = self._losses
             self._forget()
-            losses.check()
+            losses.check(step_num)
 
     def _forget(self) -> None:
         self._losses, self._held = None, 0

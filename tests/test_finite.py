@@ -10,25 +10,25 @@ from train_manager.finite import FiniteLosses
 from train_manager.held import HeldScalars
 
 
-def losses_of(*values: float, first_step: int = 1) -> FiniteLosses:
+def losses_of(*values: float) -> FiniteLosses:
     losses = FiniteLosses(epoch=2)
-    for step, value in enumerate(values, start=first_step):
-        losses.append(torch.tensor(value), step=step)
+    for value in values:
+        losses.append(torch.tensor(value))
     return losses
 
 
 def test_finite_losses_pass() -> None:
-    losses_of(1.0, 0.0, -3e38).check()
+    losses_of(1.0, 0.0, -3e38).check(last_step=3)
 
 
 def test_no_losses_pass() -> None:
-    losses_of().check()
+    losses_of().check(last_step=0)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_what_is_not_finite_is_named_as_it_was(value: str) -> None:
     with pytest.raises(NonFiniteLoss) as caught:
-        losses_of(1.0, float(value)).check()
+        losses_of(1.0, float(value)).check(last_step=2)
 
     assert str(caught.value) == (
         f"the loss was {value} in step 2, epoch 2, and not finite in 1 of 2 steps looked at together\n"
@@ -38,7 +38,7 @@ def test_what_is_not_finite_is_named_as_it_was(value: str) -> None:
 
 def test_the_first_of_several_is_named() -> None:
     with pytest.raises(NonFiniteLoss) as caught:
-        losses_of(1.0, float("inf"), float("nan"), first_step=11).check()
+        losses_of(1.0, float("inf"), float("nan")).check(last_step=13)
 
     assert (caught.value.step, caught.value.epoch) == (12, 2)
 
@@ -46,38 +46,36 @@ def test_the_first_of_several_is_named() -> None:
 def test_it_is_said_once() -> None:
     losses = losses_of(float("nan"))
     with pytest.raises(NonFiniteLoss):
-        losses.check()
+        losses.check(last_step=1)
 
-    losses.check()
+    losses.check(last_step=1)
 
 
 def test_steps_after_a_look_are_numbered_on() -> None:
     losses = losses_of(1.0, 2.0)
-    losses.check()
-    losses.append(torch.tensor(float("nan")), step=3)
+    losses.check(last_step=2)
+    losses.append(torch.tensor(float("nan")))
 
     with pytest.raises(NonFiniteLoss) as caught:
-        losses.check()
+        losses.check(last_step=3)
     assert caught.value.step == 3
 
 
 def test_steps_may_begin_anywhere_after_a_look() -> None:
     """As those of a run do which goes on from a checkpoint."""
     losses = losses_of(1.0)
-    losses.check()
-    losses.append(torch.tensor(1.0), step=7)
-    losses.append(torch.tensor(float("nan")), step=8)
+    losses.check(last_step=1)
+    losses.append(torch.tensor(1.0))
+    losses.append(torch.tensor(float("nan")))
 
     with pytest.raises(NonFiniteLoss) as caught:
-        losses.check()
+        losses.check(last_step=8)
     assert caught.value.step == 8
 
 
-def test_a_look_is_taken_when_there_are_many() -> None:
-    with pytest.raises(NonFiniteLoss) as caught:
-        losses_of(*[float("nan")] * HeldScalars.limit)
-
-    assert caught.value.step == 1
+def test_it_says_when_there_are_so_many_that_a_look_is_due() -> None:
+    losses = losses_of(*[1.0] * (HeldScalars.limit - 1))
+    assert losses.append(torch.tensor(1.0))
 
 
 def test_it_is_an_arithmetic_error_too() -> None:

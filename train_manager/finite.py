@@ -5,35 +5,29 @@ from __future__ import annotations
 import math
 from typing import final
 
-from torch import Tensor
-
 from train_manager.errors import NonFiniteLoss
 from train_manager.held import HeldScalars
 
 
 @final
-class FiniteLosses:
+class FiniteLosses(HeldScalars):
     """The losses of one epoch; they are looked at together, at the end or a thousand at a time."""
 
     def __init__(self, epoch: int) -> None:
+        super().__init__()
         self._epoch = epoch
-        self._losses = HeldScalars()
-        self._last_step = 0
 
-    def append(self, loss: Tensor, step: int) -> None:
-        """Take in the loss of a step, counted from 1; the steps follow each other."""
-        self._last_step = step
-        if self._losses.append(loss):
-            self.check()
-
-    def check(self) -> None:
+    def check(self, last_step: int) -> None:
         """Look at the losses since the last look.
+
+        Args:
+            last_step: the step, counted from 1, of the last loss; the steps follow each other.
 
         Raises:
             NonFiniteLoss: naming the first step whose loss was nan or infinite.
         """
-        losses = self._losses.take()
-        first = self._last_step - len(losses) + 1
+        losses = self.take()
+        first = last_step - len(losses) + 1
         broken = [(step, loss) for step, loss in enumerate(losses, start=first) if not math.isfinite(loss)]
         if broken:
             step, loss = broken[0]

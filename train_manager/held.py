@@ -25,7 +25,6 @@ def must_be_copied(value: Tensor) -> bool:
     return not value.is_cpu or value.is_inference() or value._version > 0 or value._is_view()
 
 
-@final
 class HeldScalars:
     """A list of scalar tensors that is read in one go, rarely.
 
@@ -66,13 +65,18 @@ class HeldScalars:
             InputError: one was changed in place after it was kept, and is lost.
         """
         held, self._held = self._held, []
-        if any(value._version for value in held if value.is_cpu and not value.is_inference()):
+        if not self._copies and any(map(_version_of, held)):
             raise InputError(
                 "a scalar that was kept to be read later, such as the loss of a step, was changed in place since",
                 name="loss",
                 cure="make a new one instead: loss = loss * 2, not loss.mul_(2)",
             )
         return torch.stack(held).tolist() if held else []
+
+
+def _version_of(value: Tensor) -> int:
+    """How often a tensor was changed in place."""
+    return 0 if value.is_inference() else value._version
 
 
 @final

@@ -262,12 +262,12 @@ class TrainManager(Forwarding):
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         with self.staged("train_step_epoch"):
-            self._losses.check()  # of batches that the user has trained on before, in a run that is held
+            self._losses.check(self.step_num)  # of batches that the user has trained on before, in a run that is held
             self._losses = FiniteLosses(epoch=self.epoch_num + 1)
             self._epoch_is_over = False
             first_step = self.step_num if self._unfinished is None else None
             is_complete = self._train_all_batches(is_last_epoch=epochs_after == 0)
-            self._losses.check()
+            self._losses.check(self.step_num)
             if is_complete:
                 self._step_lr_schedule()
                 self.epoch_num += 1
@@ -340,14 +340,14 @@ class TrainManager(Forwarding):
             else:
                 self._train_model_forward()
                 self._train_loss_forward()
-                self.fixtures["backward_loss"] = loss = self.fixtures["loss"]
+                loss = self.fixtures["loss"]
+                self.fixtures.define("backward_loss", loss)
                 if not isinstance(loss, Tensor):
                     raise require.no_tensor(loss, "loss")
                 self._train_backward()
                 self._train_optimizer_step()
             loss = self._cells["loss"].value
-            self._losses.append(loss, self.step_num + 1)
-            self._count_step(self._cells["true_batch_size"].value)
+            self._count_step(loss, self._cells["true_batch_size"].value)
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
         return cast(Tensor, loss)
 
@@ -377,7 +377,9 @@ class TrainManager(Forwarding):
                 else:
                     loss = self.call_by_name(self.train_loss_forward)
                 self._collector.losses = None
-                self.fixtures.define("loss", require.training_loss(losses.total(loss)), stage="train_step_batch")
+                if losses.added is not None or loss is None:
+                    loss = losses.total(loss)
+                self.fixtures.define("loss", require.training_loss(loss), stage="train_step_batch")
         except SkipStage as skip:
             go_on_after(skip, "train_loss_forward", self.fixtures.path)
 
@@ -399,7 +401,7 @@ class TrainManager(Forwarding):
                 self.optimizer.step()
                 self.optimizer.zero_grad(set_to_none=True)
                 self.update_num += 1
-                self.fixtures.modify("update_num", self.update_num)
+                self._cells["update_num"].value = self.update_num  # what `modify` does
         except SkipStage as skip:
             go_on_after(skip, "train_optimizer_step", self.fixtures.path)
 
@@ -558,16 +560,19 @@ class TrainManager(Forwarding):
     def _define_batch_parts(self, data_name: str) -> None:
         """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
         batch = self._cells["batch"].value
+        structure = self._structures[data_name]
         if self._shortcuts.batch and type(batch) in PAIRS and len(batch) == 2:
             inputs, targets = batch
-            if not (type(inputs) is type(targets) is Tensor and self._structures[data_name].is_pair):
-                self._structures[data_name].check({"inputs": inputs, "targets": targets}, self.step_num + 1)
-            self.fixtures["inputs"] = inputs
-            self.fixtures["targets"] = targets
-            self.fixtures["true_batch_size"] = require.batch_size(require.rows(batch))
+            if not (type(inputs) is type(targets) is Tensor and structure.is_pair):
+                structure.check({"inputs": inputs, "targets": targets}, self.step_num + 1)
+            self.fixtures.define("inputs", inputs)
+            self.fixtures.define("targets", targets)
+            rows = inputs.shape if type(inputs) is Tensor else ()
+            size = rows[0] if rows and rows[0] else require.batch_size(require.rows(batch))
+            self.fixtures.define("true_batch_size", size)
             return
         parts = require.parts(self.call_by_name(self.unpack_batch))
-        self._structures[data_name].check(parts, self.step_num + 1)
+        structure.check(parts, self.step_num + 1)
         if "inputs" in parts:
             self.fixtures["inputs"] = parts["inputs"]
         if "targets" in parts:

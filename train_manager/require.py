@@ -290,8 +290,6 @@ def folder(path: Path) -> None:
 
 def rows(batch: Any) -> int:
     """Rows of the first tensor in a batch."""
-    if type(batch) in (tuple, list) and batch and type(batch[0]) is Tensor and batch[0].dim():  # as nearly always
-        return batch[0].shape[0]
     for tensor in tensors_in(batch):
         if tensor.dim():
             return tensor.shape[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager import require
@@ -147,7 +147,7 @@ class Running(Extensible):
             self.fixtures.modify("update_num", self.update_num)
             self.fixtures.modify("samples_seen", self.samples_seen)
             yield
-            self._losses.check()
+            self._losses.check(self.step_num)
         self._report_unreached()
 
     @skippable("load_checkpoint")
@@ -190,7 +190,9 @@ class Running(Extensible):
         self.end_step = end_step
         self.fixtures.modify("end_step", end_step)
 
-    def _count_step(self, true_batch_size: Any) -> None:
+    def _count_step(self, loss: Tensor, true_batch_size: Any) -> None:
+        if self._losses.append(loss):
+            self._losses.check(self.step_num + 1)
         self._batch_is_alive = False
         self._has_gradients = False
         self.step_num += 1

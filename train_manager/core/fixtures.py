@@ -111,28 +111,27 @@ class Fixtures(Mapping[str, Any]):
             StageError: no stage of that name is open.
         """
         store, frame = self._store, sys._getframe(1)
-        inner = store.innermost
-        outer = None if inner is None else inner.parent
+        scope = store.innermost
+        if stage is not None and scope is not None:  # nearly always the next one around
+            scope = scope.parent if scope.hidden is None else None
         try:
             cell = store.cells[name]
         except KeyError:
             cell = store.cell(name)
         if (
-            inner is None
-            or outer is None
-            or outer.name != stage
+            scope is None
+            or (stage is not None and scope.name != stage)
             or store.running is not None
             or cell.owner is not None
-            or inner.hidden is not None
             or not store.lock._is_owned()
         ):
             self._define(name, value, stage, frame)
-        else:  # for the next stage around, written out
+        else:  # what it does, written out
             cell.definer = frame.f_code, frame.f_lasti
-            cell.next = outer.first
-            outer.first = cell
-            cell.stage = outer.name
-            cell.owner = outer
+            cell.next = scope.first
+            scope.first = cell
+            cell.stage = scope.name
+            cell.owner = scope
             cell.value = value
 
     def modify(self, name: str, value: Any) -> None:
