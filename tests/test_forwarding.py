@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -396,3 +397,54 @@ def test_an_objective_is_an_extension_of_this_name() -> None:
     tm = TrainManager(model=nn.Linear(2, 2), loss=objective, optimizer=SGD)
 
     assert tm["objective"] is objective
+
+
+# ---- what is replaced on the object ------------------------------------------------------------------------------
+
+
+def forward_of(tm: TrainManager) -> Callable[[Any], Tensor]:
+    return lambda inputs: tm.model(2 * inputs)
+
+
+def test_a_method_that_is_replaced_on_the_object_counts_as_one_of_a_class() -> None:
+    class Doubling(TrainManager):
+        def model_forward(self, inputs: Any) -> Any:
+            return self.model(2 * inputs)
+
+    of_class, of_object = tiny_manager(seed=0), tiny_manager(seed=0)
+    of_class.__class__ = Doubling
+    of_object.model_forward = forward_of(of_object)  # type: ignore[method-assign]
+    assert of_class.train().metrics == of_object.train().metrics
+    assert of_class.train_epochs(1).metrics != tiny_manager(seed=0, epochs=2).train().metrics
+
+
+def test_a_method_that_is_replaced_while_it_trains_is_told_to_have_come_too_late() -> None:
+    tm = tiny_manager(At("post_train_step_epoch", lambda: setattr(tm, "model_forward", forward_of(tm))))
+    with pytest.warns(UserWarning, match=r"replaced on the object while train\(\) ran: it counts from the next call"):
+        tm.train()
+
+
+@pytest.mark.parametrize("method", ["unpack_batch", "get_true_batch_size", "loss_forward", "train_loss_forward"])
+def test_each_method_of_a_step_can_be_replaced_on_the_object(method: str) -> None:
+    tm = tiny_manager(eval_data=None)
+    calls: list[str] = []
+    default = getattr(tm, method)
+
+    def replaced(**fixtures: Any) -> Any:
+        calls.append(method)
+        return default(fixtures["batch"]) if "batch" in method else default()
+
+    setattr(tm, method, replaced)
+    tm.train()
+    assert len(calls) == tm.step_num
+
+
+def test_a_loss_that_is_set_while_it_trains_is_used_from_the_next_step_on() -> None:
+    class Later(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager, loss: Tensor, step_num: int) -> None:
+            self.last = loss.item()
+            train_manager.loss = lambda prediction, targets: 0 * prediction.sum() + 7
+
+    later = Later()
+    tiny_manager(later, eval_data=None).train()
+    assert later.last == 7

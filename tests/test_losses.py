@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from train_manager import InputError
-from train_manager.losses import Losses, WeightedLosses, add_loss, report_loss
+from train_manager.losses import Collector, Losses, WeightedLosses, add_loss, report_loss
 from train_manager.testing import tiny_manager
 
 
@@ -101,6 +101,35 @@ def test_an_inner_block_collects_for_itself() -> None:
             add_loss(torch.tensor(2.0))
         add_loss(torch.tensor(4.0))
     assert (outer.total(None).item(), inner.total(None).item()) == (5.0, 2.0)
+
+
+def test_a_collector_fills_what_it_is_told_to() -> None:
+    first, second = Losses(), Losses()
+    with Collector() as collector:
+        add_loss(torch.tensor(1.0))
+        for collector.losses in (first, second):
+            add_loss(torch.tensor(2.0))
+        collector.losses = None
+        add_loss(torch.tensor(4.0))
+    assert (first.total(None).item(), second.total(None).item()) == (2.0, 2.0)
+
+
+def test_a_collector_that_was_left_fills_nothing_when_it_is_entered_again() -> None:
+    collector = Collector(losses := Losses())
+    with collector:
+        pass
+    with collector:
+        add_loss(torch.tensor(1.0))
+    assert losses == {}
+
+
+def test_a_collector_that_is_entered_inside_itself_goes_on_afterwards() -> None:
+    with Collector() as collector:
+        with collector:
+            pass
+        collector.losses = losses = Losses()
+        add_loss(torch.tensor(1.0))
+    assert losses.total(None).item() == 1.0
 
 
 def test_an_error_ends_the_collecting() -> None:

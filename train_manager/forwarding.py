@@ -10,8 +10,9 @@ from torch import Tensor
 
 from train_manager import require
 from train_manager.batches import parts_of
+from train_manager.feeding import Feeding
 from train_manager.objective import Objective, overridable
-from train_manager.running import Running
+from train_manager.structure import SameStructure
 
 
 class Shortcuts(NamedTuple):
@@ -22,7 +23,7 @@ class Shortcuts(NamedTuple):
     loss: bool
 
 
-class Forwarding(Running):
+class Forwarding(Feeding):
     """From a batch to a loss. These methods open no stages, so hooks may call them again.
 
     >>> from train_manager import TrainManager
@@ -33,21 +34,8 @@ class Forwarding(Running):
 
     objective: Objective | None
     _named_loss: tuple[Any, Any]
-    _plain_loss: Any = None  # the loss, where it is called as PyTorch's are
-
-    def _find_shortcuts(self) -> Shortcuts:
-        """Where the steps to come need no calls by name. An override counts from the next call of ``train``."""
-        return Shortcuts(
-            batch=_are_defaults(self.unpack_batch, self.get_true_batch_size),
-            model=_are_defaults(self.train_model_forward, self.model_forward) and self.objective is None,
-            loss=_are_defaults(self.train_loss_forward, self.loss_forward),
-        )
-
-    def _note_loss(self) -> None:
-        """How ``loss`` is called."""
-        by_name = require.loss_by_name(self.loss)
-        self._named_loss = self.loss, by_name
-        self._plain_loss = self.loss if by_name is None else None
+    _plain_loss: Any  # the loss where it is called as PyTorch's are, else None
+    _shortcuts: Shortcuts
 
     @overridable
     def unpack_batch(self, batch: Any) -> tuple[Any, ...] | Mapping[str, Any]:
@@ -105,6 +93,47 @@ class Forwarding(Running):
     def eval_loss_forward(self) -> Tensor | None:
         """The loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
+
+    # ---- how the loop gets there -------------------------------------------------------------------------------------
+
+    def _find_shortcuts(self) -> Shortcuts:
+        """Where the steps to come need no calls by name. An override counts from the next call of ``train``."""
+        return Shortcuts(
+            batch=_are_defaults(self.unpack_batch, self.get_true_batch_size),
+            model=_are_defaults(self.train_model_forward, self.model_forward) and self.objective is None,
+            loss=_are_defaults(self.train_loss_forward, self.loss_forward),
+        )
+
+    def _note_loss(self) -> None:
+        """How ``loss`` is called."""
+        by_name = require.loss_by_name(self.loss)
+        self._named_loss = self.loss, by_name
+        self._plain_loss = self.loss if by_name is None else None
+
+    def _define_batch_parts(self, data_name: str) -> None:
+        """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
+        batch, structure = self._cells["batch"].value, self._structures[data_name]
+        if self._shortcuts.batch and type(batch) in (tuple, list) and len(batch) == 2:
+            self._define_pair(batch, structure)
+            return
+        parts = require.parts(self.call_by_name(self.unpack_batch))
+        structure.check(parts, self.step_num + 1)
+        if "inputs" in parts:
+            self.fixtures["inputs"] = parts["inputs"]
+        if "targets" in parts:
+            self.fixtures["targets"] = parts["targets"]
+        self.fixtures["true_batch_size"] = require.batch_size(self.call_by_name(self.get_true_batch_size))
+
+    def _define_pair(self, batch: tuple[Any, Any] | list[Any], structure: SameStructure) -> None:
+        """The same for a pair, where nothing is overridden."""
+        inputs, targets = batch
+        if not (type(inputs) is type(targets) is Tensor and structure.is_pair):
+            structure.check({"inputs": inputs, "targets": targets}, self.step_num + 1)
+        self.fixtures.define("inputs", inputs)
+        self.fixtures.define("targets", targets)
+        shape = inputs.shape if type(inputs) is Tensor else None
+        size = shape[0] if shape and shape[0] else require.batch_size(require.rows(batch))
+        self.fixtures.define("true_batch_size", size)
 
 
 def _are_defaults(*methods: Callable[..., Any]) -> bool:

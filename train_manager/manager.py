@@ -1,14 +1,13 @@
 """TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
 
-What belongs to a run as a whole is in ``running.py``, what is there to be overridden in ``forwarding.py``, what an
-argument must be in ``require.py``, how data is walked in ``batches.py``. Everything else is an extension.
+What belongs to a run as a whole is in ``running.py``, which batches it takes in ``feeding.py``, what is there to be
+overridden in ``forwarding.py``, what an argument must be in ``require.py``. Everything else is an extension.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from inspect import GEN_CLOSED, getgeneratorstate
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -20,14 +19,9 @@ from torch.optim import Optimizer
 from train_manager import require
 from train_manager.batches import (
     FromSource,
-    begin_epoch,
-    length_of,
     no_batch,
     reset,
     to_device,
-    unending,
-    walk,
-    walk_steps,
 )
 from train_manager.core.errors import StageError
 from train_manager.core.extension import Extensions, named
@@ -43,11 +37,6 @@ from train_manager.randomness import preserved_random_state
 from train_manager.require import TrainsItself
 from train_manager.result import EvalResult, TrainResult
 from train_manager.skip import SkipBatch, go_on_after, skippable
-
-Batches = Iterator[tuple[Any, bool]]
-"""Of one epoch, each with whether it is the last."""
-
-PAIRS = (tuple, list)
 
 OVERRIDDEN_TOO_LATE = (
     "a method of the forward pass was replaced on the object while {}() ran: it counts from the next call "
@@ -138,16 +127,9 @@ class TrainManager(Forwarding):
         self.train_dir = require.train_dir(train_dir)
         self._collector = Collector()
         self._shortcuts = self._find_shortcuts()
-        # Where the data was left: of data that is cut into epochs, and of an epoch that was not finished.
-        self._stream: Generator[Any, None, None] | None = None
-        self._unfinished: tuple[Any, Batches] | None = None
         self._registry.add(named(extensions))
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled; a copy that was made within an epoch begins it anew."""
-        return {**super().__getstate__(), "_stream": None, "_unfinished": None}
 
     # ---- to be called ------------------------------------------------------------------------------------------
 
@@ -518,66 +500,6 @@ class TrainManager(Forwarding):
                     name="train_steps",
                     cure="does a hook skip every batch, or every epoch?",
                 )
-
-    def _epoch_length(self) -> int | None:
-        """Batches of an epoch, where that is known."""
-        return self.steps_per_epoch if self.steps_per_epoch is not None else length_of(self.train_data)
-
-    def _train_batches(self) -> Batches:
-        """One epoch's batches, from where an unfinished one was left."""
-        if self._unfinished is None or self._unfinished[0] is not self.train_data:
-            self._unfinished = self.train_data, self._new_train_batches()
-        return self._unfinished[1]
-
-    def _new_train_batches(self) -> Batches:
-        assert self.train_data is not None, "train() has checked it"
-        self.datasource_name, self._train_set_name = "train", "train_data"
-        if self.steps_per_epoch is None:
-            begin_epoch(self.train_data, self.epoch_num)
-            return walk(self.train_data, "train_data")
-        if self._stream is None or getgeneratorstate(self._stream) == GEN_CLOSED:  # perhaps by an error
-            self._stream = unending(self.train_data)
-        return walk_steps(self._stream, self.steps_per_epoch)
-
-    def _of_source(self, batch: FromSource) -> Any:
-        """The batch itself, and a note of which set it is."""
-        self.datasource_name = batch.datasource_name
-        self._train_set_name = f"train_data[{self.datasource_name!r}]"
-        return batch.batch
-
-    def _eval_batches(self, name: str, data: Iterable[Any]) -> Iterator[Any]:
-        gave_any = False
-        reset(data)
-        for batch in data:
-            gave_any = True
-            yield self._on_device(batch.batch if type(batch) is FromSource else batch)
-        if not gave_any:
-            raise no_batch(data, f"eval_data[{name!r}]", f"after epoch {self.epoch_num}")
-
-    def _on_device(self, batch: Any) -> Any:
-        return batch if self.device is None else to_device(batch, self.device)
-
-    def _define_batch_parts(self, data_name: str) -> None:
-        """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
-        batch = self._cells["batch"].value
-        structure = self._structures[data_name]
-        if self._shortcuts.batch and type(batch) in PAIRS and len(batch) == 2:
-            inputs, targets = batch
-            if not (type(inputs) is type(targets) is Tensor and structure.is_pair):
-                structure.check({"inputs": inputs, "targets": targets}, self.step_num + 1)
-            self.fixtures.define("inputs", inputs)
-            self.fixtures.define("targets", targets)
-            rows = inputs.shape if type(inputs) is Tensor else ()
-            size = rows[0] if rows and rows[0] else require.batch_size(require.rows(batch))
-            self.fixtures.define("true_batch_size", size)
-            return
-        parts = require.parts(self.call_by_name(self.unpack_batch))
-        structure.check(parts, self.step_num + 1)
-        if "inputs" in parts:
-            self.fixtures["inputs"] = parts["inputs"]
-        if "targets" in parts:
-            self.fixtures["targets"] = parts["targets"]
-        self.fixtures["true_batch_size"] = require.batch_size(self.call_by_name(self.get_true_batch_size))
 
     def _step_lr_schedule(self) -> None:
         if self.lr_schedule is not None:

@@ -30,6 +30,9 @@ class SameStructure:
 
     Args:
         name: what messages call the data.
+
+    Attributes:
+        is_pair: batches are inputs and targets, both plain tensors, so that who sees two of these need not call.
     """
 
     def __init__(self, name: str) -> None:

@@ -318,6 +318,61 @@ def test_one_stage_object_opens_once() -> None:
     assert refused.endswith("\n  call `self.staged(...)` anew in each `with`")
 
 
+def test_a_stage_that_nobody_holds_serves_the_next_time() -> None:
+    extensible = Extensible()
+    ids = []
+    for number in range(3):
+        with extensible.staged("step", {"x": number}):
+            ids.append(id(extensible.fixtures["stage"]))
+    assert len(set(ids)) == 1
+
+
+@pytest.mark.parametrize("holds", ["as", "fixture"])
+def test_a_stage_that_somebody_holds_stays_as_it_has_ended(holds: str) -> None:
+    extensible = Extensible()
+    with extensible.staged("run"):
+        if holds == "as":
+            with extensible.staged("step", {"x": 1}) as stage:
+                pass
+        else:
+            with extensible.staged("step", {"x": 1}):
+                stage = extensible.fixtures["stage"]
+        with extensible.staged("step", {"x": 2}):
+            assert extensible.fixtures["stage"] is not stage
+            assert not stage.is_open
+            assert stage.path == ("run", "step")
+
+
+def test_a_stage_that_serves_again_owns_nothing_of_the_last_time() -> None:
+    extensible = Extensible()
+    with extensible.staged("step", {"x": 1}):
+        extensible.fixtures["y"] = 2
+    with extensible.staged("step"):
+        assert extensible.fixtures["stage"].owned == ()
+        assert dict(extensible.fixtures) == {}
+
+
+def test_two_stages_that_were_asked_for_at_once_are_two() -> None:
+    extensible = Extensible()
+    with extensible.staged("step"):
+        pass
+    outer, inner = extensible.staged("step", {"x": 1}), extensible.staged("step", {"x": 2})
+    with outer:
+        with inner:
+            assert extensible.fixtures["x"] == 2
+        assert extensible.fixtures["x"] == 1
+
+
+def test_a_stage_that_was_asked_for_has_the_extensions_of_when_it_opens() -> None:
+    seen: list[int] = []
+    extensible = Extensible()
+    stage = extensible.staged("step", {"x": 1})
+    extensible.add_extension(pre_step=lambda x: seen.append(x))
+    with stage:
+        pass
+    assert seen == [1]
+
+
 def test_a_stage_with_hooks_is_not_left_by_another_thread() -> None:
     ran: list[str] = []
     extensible = Extensible([Extension.of(post_step=lambda: ran.append("post"))])
