@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from train_manager import InputError
 from train_manager.structure import SameStructure, Structures
+from train_manager.testing import tiny_manager
 
 X, Y = torch.zeros(8, 3), torch.zeros(8)
 Pair = namedtuple("Pair", "x y")
@@ -104,3 +106,33 @@ def test_sets_of_data_may_differ_from_each_other() -> None:
 
     with pytest.raises(InputError, match=r"^texts gave a batch of another structure in step 3"):
         structures["texts"].check((X, Y), 3)
+
+
+@pytest.mark.parametrize(
+    ("batch", "is_pair"),
+    [
+        ({"inputs": X, "targets": Y}, True),
+        ({"inputs": X}, False),
+        ({"inputs": X, "targets": [Y]}, False),
+        ({"targets": X, "inputs": Y}, False),
+        ((X, Y), False),
+    ],
+)
+def test_a_pair_is_inputs_and_targets_that_are_tensors(batch: Any, *, is_pair: bool) -> None:
+    same = SameStructure("train_data")
+    same.check(batch, 1)
+    assert same.is_pair == is_pair
+
+
+def test_nothing_is_a_pair_before_the_first_batch() -> None:
+    assert not SameStructure("train_data").is_pair
+
+
+@pytest.mark.parametrize("others", [[(X, [Y, Y])], [(X, [Y, Y]), (X, Y)]], ids=["at the end", "at the beginning"])
+def test_a_training_refuses_a_pair_of_tensors_beside_another_structure(others: list[Any]) -> None:
+    batches = [*others, (X, Y), (X, Y), *others]
+    tm = tiny_manager(
+        model=nn.Linear(3, 1), train_data=batches, eval_data=None, loss=lambda prediction: prediction.sum()
+    )
+    with pytest.raises(InputError, match="another structure"):
+        tm.train()

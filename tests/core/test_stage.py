@@ -4,6 +4,7 @@ import asyncio
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 from typing import Any
@@ -318,13 +319,13 @@ def test_one_stage_object_opens_once() -> None:
     assert refused.endswith("\n  call `self.staged(...)` anew in each `with`")
 
 
-def test_a_stage_that_nobody_holds_serves_the_next_time() -> None:
+def test_stages_that_nobody_holds_serve_the_next_time() -> None:
     extensible = Extensible()
-    ids = []
-    for number in range(3):
-        with extensible.staged("step", {"x": number}):
-            ids.append(id(extensible.fixtures["stage"]))
-    assert len(set(ids)) == 1
+    seen = []
+    for number in range(2):
+        with extensible.staged("outer", {"x": number}), extensible.staged("inner"):
+            seen.append([weakref.ref(scope) for scope in extensible._store.scopes()])
+    assert [stage() for stage in seen[0]] == [stage() for stage in seen[1]] != [None, None]
 
 
 @pytest.mark.parametrize("holds", ["as", "fixture"])
