@@ -43,6 +43,8 @@ weights of the bare loop: bit by bit, or within {near:g} where the same is added
 
 ![Microseconds that a step takes above the bare loop](benchmarks/loop.png)
 
+The limits above were set on a machine where the bare step takes 95 us; a slower one makes all of it dearer.
+
 Logging, checkpoints and progress bars are switched off: Lightning has `barebones=True`, transformers neither clips nor
 looks for nan. Keras trains its own layers on torch, which is a part of its figure.{notes}
 """
