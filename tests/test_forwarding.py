@@ -399,6 +399,55 @@ def test_an_objective_is_an_extension_of_this_name() -> None:
     assert tm["objective"] is objective
 
 
+# ---- inputs, targets and a prediction from elsewhere -------------------------------------------------------------
+
+
+class Parts(Extension):
+    """Computes on demand what is not in the batch."""
+
+    @fixture("train_step_batch")
+    def targets(self, batch: Tensor) -> Tensor:
+        return batch.sum(dim=1, keepdim=True)
+
+
+def test_targets_may_be_computed_on_demand() -> None:
+    options: dict[str, Any] = {"model": nn.Linear(2, 1), "loss": F.mse_loss, "eval_data": None, "epochs": 1}
+    batches = [torch.ones(4, 2)] * 30
+    tm = tiny_manager(Parts(), **options, optimizer=at_rate(0.1), train_data=batches)
+    tm.train()
+    torch.testing.assert_close(tm.model(torch.ones(1, 2)), torch.tensor([[2.0]]))
+
+
+def test_inputs_may_be_computed_on_demand() -> None:
+    class Inputs(Extension):
+        @fixture("train_step_batch")
+        def inputs(self, batch: dict[str, Tensor]) -> Tensor:
+            return batch["x"]
+
+    class OnlyTargets(TrainManager):
+        def unpack_batch(self, batch: dict[str, Tensor]) -> dict[str, Any]:
+            return {"targets": batch["y"]}
+
+    x, y = make_batches(1)[0]
+    parts: dict[str, Any] = {"loss": F.cross_entropy, "optimizer": at_rate(0.1), "model": nn.Linear(x.shape[1], 2)}
+    tm = OnlyTargets(**parts, train_data=[{"x": x, "y": y}], extensions=[Inputs()])
+    assert tm.train().steps == 1
+
+
+def test_a_hook_may_predict_in_place_of_the_model() -> None:
+    class Predicts(Extension):
+        def pre_train_model_forward(self, fixtures: Any, inputs: Tensor, train_manager: TrainManager) -> None:
+            fixtures.define("prediction", train_manager.model(inputs), stage="train_step_batch")
+            skip_stage()
+
+    assert final_loss(extensions=[Predicts()]) == final_loss()
+
+
+def test_a_forward_pass_that_is_left_out_without_a_prediction_is_told() -> None:
+    with pytest.raises(FixtureNotFound, match="reads 'prediction', which no open stage provides"):
+        tiny_manager(At("pre_train_model_forward", skip_stage), eval_data=None).train()
+
+
 # ---- what is replaced on the object ------------------------------------------------------------------------------
 
 

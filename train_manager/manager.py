@@ -337,8 +337,9 @@ class TrainManager(Forwarding):
         try:
             with self.staged("train_model_forward"):
                 self._collector.losses = self._cells["losses"].value
-                if self._shortcuts.model and self._cells["inputs"].owner is not None:
-                    prediction = self.model(self._cells["inputs"].value)
+                inputs = self._cells["inputs"]
+                if self._shortcuts.model and hasattr(inputs, "value"):  # else it is to be computed, or missing
+                    prediction = self.model(inputs.value)
                 else:
                     prediction = self.call_by_name(self.train_model_forward)
                 self._collector.losses = None
@@ -354,7 +355,7 @@ class TrainManager(Forwarding):
                 losses = self._collector.losses = self._cells["losses"].value
                 prediction, targets = self._cells["prediction"], self._cells["targets"]
                 is_plain = self._shortcuts.loss and self.loss is self._plain_loss is not None
-                if is_plain and prediction.owner and targets.owner:
+                if is_plain and hasattr(prediction, "value") and hasattr(targets, "value"):
                     loss = self.loss(prediction.value, targets.value)
                 else:
                     loss = self.call_by_name(self.train_loss_forward)
