@@ -29,7 +29,8 @@ class Store(State):
         Until the last steps it can be done again: Ctrl-C may have cut it short.
         """
         for cell in scope.cells():
-            cell.empty()
+            if cell.owner is scope or cell.owner is None:  # not where an `@always` hook has defined it anew
+                cell.empty()
         scope.first = None
         if scope.hidden is not None:
             self._unhide(scope.hidden, scope.same_name)
