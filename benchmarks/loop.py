@@ -16,7 +16,7 @@ from benchmarks import peers
 from benchmarks.measure import differences, interleaved, ratios, spread
 from benchmarks.mlp import Batch, Clocked, new_batches, new_model, sgd
 from benchmarks.section import Claim, Costs, Section, better, lines, table
-from benchmarks.stages import OURS
+from benchmarks.stages import OURS, Empty
 from benchmarks.subscribers import require_calls, subscribers
 from train_manager import Extension, TrainManager
 
@@ -27,6 +27,7 @@ Train = Callable[[nn.Sequential, Clocked, int], list[Any]]
 """Trains a model on one pass over some batches, with so many subscribers, which it returns."""
 
 RAW: Final = "bare loop"
+FLOOR: Final = "five empty `with`"
 COUNTS: Final = (0, 5)
 LIMITS: Final = {0: (8, 6), 5: (12, 7)}  # us above the bare loop: must and goal
 WARMUP: Final = 10
@@ -43,7 +44,9 @@ weights of the bare loop: bit by bit, or within {near:g} where the same is added
 
 ![Microseconds that a step takes above the bare loop](benchmarks/loop.png)
 
-The limits above were set on a machine where the bare step takes 95 us; a slower one makes all of it dearer.
+"{floor}" is the bare loop in methods, with a `with self.staged(name)` that does nothing for each stage of ours: nothing
+of this form can be cheaper. The limits above were set on a machine where the bare step takes 95 us; a slower one makes
+all of it dearer.
 
 Logging, checkpoints and progress bars are switched off: Lightning has `barebones=True`, transformers neither clips nor
 looks for nan. Keras trains its own layers on torch, which is a part of its figure.{notes}
@@ -62,6 +65,51 @@ def raw(model: nn.Sequential, batches: Clocked, count: int) -> list[Any]:
         optimizer.zero_grad()
         for hook in hooks:
             hook(loss)
+    return watching
+
+
+class Floor:
+    """The bare loop cut into methods, with an empty ``with`` where TrainManager has a stage."""
+
+    def __init__(self, model: nn.Sequential, hooks: list[Any]) -> None:
+        self.model, self.hooks, self.optimizer = model, hooks, sgd(model.parameters())
+
+    def staged(self, name: str, fixtures: dict[str, Any] | None = None) -> Empty:
+        return Empty()
+
+    def step(self, batch: Batch) -> None:
+        with self.staged("train_step_batch", {"batch": batch}):
+            prediction = self.predict(batch[0])
+            loss = self.score(prediction, batch[1])
+            self.backward(loss)
+            self.update()
+        for hook in self.hooks:
+            hook(loss)
+
+    def predict(self, inputs: Tensor) -> Any:
+        with self.staged("train_model_forward"):
+            return self.model(inputs)
+
+    def score(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        with self.staged("train_loss_forward"):
+            return F.cross_entropy(prediction, targets)
+
+    def backward(self, loss: Tensor) -> None:
+        with self.staged("train_backward"):
+            loss.backward()
+
+    def update(self) -> None:
+        with self.staged("train_optimizer_step"):
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+
+def floor(model: nn.Sequential, batches: Clocked, count: int) -> list[Any]:
+    """What no loop of this form can do without."""
+    watching = subscribers(count, after="step(self, loss)")
+    loop = Floor(model, [one.step for one in watching])
+    for batch in batches:
+        loop.step(batch)
     return watching
 
 
@@ -84,7 +132,7 @@ def section(rounds: int = 31, steps: int = 500, with_peers: bool = True) -> Sect
     batches = new_batches(steps + 2 * WARMUP)
     expected = trained(raw, Clocked(batches, WARMUP), 0)
     others, inexact, skipped = rivals(batches, expected) if with_peers else ({}, [], [])
-    trains = {RAW: raw, OURS: ours, **others}
+    trains = {RAW: raw, FLOOR: floor, OURS: ours, **others}
     cases = {(name, count): turn(train, batches, count, expected) for name, train in trains.items() for count in COUNTS}
     measured = interleaved(cases, rounds)
     base = measured[RAW, 0]
@@ -94,6 +142,7 @@ def section(rounds: int = 31, steps: int = 500, with_peers: bool = True) -> Sect
     raw_us = spread(base).times(1e6)
     text = TEXT.format(
         raw=raw_us.shown(1),
+        floor=FLOOR,
         near=NEAR,
         inexact=", ".join(inexact) or "none of these",
         table=table(heads, rows(above, over)),
@@ -173,7 +222,7 @@ def picture(above: Costs) -> Figure:
     from benchmarks.pictures import bars_of, figure
 
     made, (axes,) = figure(1, height=4.2)
-    names = [name for name in cheapest_first(above) if name != RAW]
+    names = [name for name in cheapest_first(above) if name not in (RAW, FLOOR)]
     bars_of(axes, {f"H = {count}": {name: above[name][count] for name in names} for count in COUNTS})
     axes.set_xlabel("us above the bare loop")
     return made
