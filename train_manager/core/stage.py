@@ -42,6 +42,8 @@ class _Probe:
 with _Probe():
     pass
 
+_NO_PLAN = object()
+
 UNSEEN = _Probe.count
 """References to a stage in its ``__exit__`` where nobody can see it afterwards."""
 
@@ -59,7 +61,7 @@ class Stage(Scope):
     _store: Store
     _place: Place
     _given: Mapping[str, Any] | None
-    _plan: Plan
+    _plan: Any  # a Plan, once it is open
     kept: Mapping[str, Any] = MappingProxyType({})
     """The fixtures that outlive the stage because its opener has asked for them."""
 
@@ -72,11 +74,10 @@ class Stage(Scope):
             self._refuse_opening()
             outer = store.scope_of(self.name)
         plan = place.plan
-        if plan is None:
-            plan = store.plan_of(self.name)
-        if not store.lock._is_owned() or self.suspends or store.shares:
+        if plan is not self._plan:  # what is there already is not written: comparing takes half the time
+            plan = self._plan = place.plan or store.plan_of(self.name)
+        if not store.lock._is_owned() or store.shares or self.suspends:
             self._take_strand()
-        self._plan = plan
         self.parent = store.innermost
         try:
             store.innermost = self
@@ -86,7 +87,7 @@ class Stage(Scope):
             given = self._given
             if given is not None:
                 self._given = None  # `with` keeps this object, and the values must not outlive the stage
-                cells = store.cells
+                cells, stage = store.cells, self.name
                 for name in given:
                     try:
                         cell = cells[name]
@@ -94,8 +95,10 @@ class Stage(Scope):
                         cell = store.cell(name)
                     if cell.owner is not None:
                         raise refusals.exists(store, name, self.opened_at)
-                    cell.definer = None  # what `own` does
-                    cell.stage = self.name
+                    if cell.definer is not None:  # what `own` does
+                        cell.definer = None
+                    if cell.stage is not stage:
+                        cell.stage = stage
                     cell.next = self.first
                     self.first = cell
                     cell.owner = self
@@ -344,6 +347,7 @@ def new_stage(name: str, place: Place, store: Store) -> Stage:
     stage.name = name
     stage.code = new_stage.__code__
     stage.suspends = False
+    stage._plan = _NO_PLAN
     stage.phase = NEW
     stage.first = None
     stage._place = place
