@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -109,6 +108,8 @@ class Running(Extensible):
 
         The median of the last thousand. On a GPU it is the time to hand the work over.
         """
+        import statistics  # here: with fractions and decimals it takes a while
+
         return statistics.median(self._step_seconds) if self._step_seconds else float("nan")
 
     @property

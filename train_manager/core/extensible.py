@@ -11,10 +11,8 @@ from types import FrameType
 from typing import Any, Self, TypeVar
 
 from train_manager.core.cell import Cell
-from train_manager.core.check import mistakes, unopened
 from train_manager.core.declared import Declared, Switch
 from train_manager.core.errors import CheckError, HookError, did_you_mean, near
-from train_manager.core.explain import described, extension_text, fixture_text, tree_text
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hook import Hook
@@ -25,7 +23,6 @@ from train_manager.core.source import line_of, site_of
 from train_manager.core.stage import Stage, new_stage
 from train_manager.core.store import Store
 from train_manager.core.strand import SUSPENDABLE
-from train_manager.core.tree import stage_tree
 
 R = TypeVar("R")
 
@@ -216,6 +213,9 @@ class Extensible:
         return self._check(entry, found_when="before the first stage")
 
     def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
+        from train_manager.core.check import mistakes, unopened  # here: reading source is a third of the core
+        from train_manager.core.tree import stage_tree
+
         if entry is not None and not inspect.isfunction(getattr(type(self), entry, None)):
             methods = [name for name, _ in inspect.getmembers_static(type(self), inspect.isfunction)]
             cure = did_you_mean(near(entry, methods)) or "give the method that a run is entered by"
@@ -248,6 +248,9 @@ class Extensible:
             if not isinstance(about, str):
                 raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
             return "\n".join(side.text() for side in self._registry.plans[about].sides if side)
+        from train_manager.core.explain import described, extension_text, fixture_text, tree_text
+        from train_manager.core.tree import stage_tree
+
         plan_of = self._registry.plans.__getitem__
         tree = stage_tree(type(self), plan_of)
         if format == "json":

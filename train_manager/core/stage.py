@@ -16,7 +16,6 @@ from train_manager.core import around, refusals, side
 from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
-from train_manager.core.plan import Plan
 from train_manager.core.provider import Provider, clean_up, promises
 from train_manager.core.scope import CLOSED, NEW, OPEN, OPEN_WITH_MORE, SPARE, Caller, Place, Scope
 from train_manager.core.sharing import refuse_if_busy
