@@ -1,19 +1,21 @@
-"""What the tests of the loop share: small batches, extensions made on the spot, and all weights in one tensor."""
+"""What the tests of the loop share: small batches, optimizers, losses and extensions; all weights in one tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.nn import functional as F
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader, TensorDataset
 
 from train_manager import Extension, SkipBatch, SkipStage, TrainManager
 
 Batch = tuple[Tensor, Tensor]
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 class At(Extension):
@@ -39,6 +41,10 @@ class Values(Extension):
 def weights(model: nn.Module) -> Tensor:
     """All parameters and buffers."""
     return torch.cat([value.detach().flatten().double() for value in model.state_dict().values()])
+
+
+def modes(model: nn.Module) -> list[bool]:
+    return [module.training for module in model.modules()]
 
 
 def skip_stage() -> None:
@@ -70,3 +76,15 @@ def stop_at(hook: str, at: str = "step", when: Callable[[TrainManager], bool] = 
 
 def warm_up(optimizer: Optimizer) -> LRScheduler:
     return LambdaLR(optimizer, lambda epoch: 1 / (epoch + 2))
+
+
+def sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    return SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def at_rate(rate: float) -> MakeOptimizer:
+    return lambda parameters: SGD(parameters, lr=rate)
+
+
+def loss_of(value: Callable[[Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
+    return lambda output, target: value(F.cross_entropy(output, target, reduction="none"))

@@ -1,0 +1,256 @@
+"""What a manager or a run refuses, and what it says then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.training import At, loss_of, make_batches, modes, shuffled, weights
+from train_manager import InputError, TrainManager, modifies
+from train_manager.testing import tiny_manager
+
+
+def rejected(**options: Any) -> str:
+    """What is said when a manager is made with these options."""
+    with pytest.raises(InputError) as caught:
+        tiny_manager(**options)
+    return str(caught.value)
+
+
+def refused_run(call: Callable[[TrainManager], object] = TrainManager.train, **options: Any) -> str:
+    """What a run says; nothing else may have happened: weights, stages and modes are as before."""
+    tm = tiny_manager(**options)
+    before = weights(tm.model)
+    with pytest.raises(InputError) as caught:
+        call(tm)
+
+    assert torch.equal(weights(tm.model), before)
+    assert (tm.fixtures.path, tm.step_num, tm.epoch_num) == ((), 0, 0)
+    assert modes(tm.model) == [True] * len(modes(tm.model))
+    still_good = tiny_manager()
+    tm.model, tm.optimizer, tm.train_data = still_good.model, still_good.optimizer, still_good.train_data
+    tm.eval_data, tm.loss = still_good.eval_data, still_good.loss
+    tm.train_epochs(1)
+    assert tm.epoch_num == 1
+    return str(caught.value)
+
+
+def test_no_training_data_is_refused() -> None:
+    assert refused_run(train_data=None) == "there is no train_data to train on\n  pass train_data=batches"
+
+
+def test_no_optimizer_is_refused() -> None:
+    assert refused_run(optimizer=None) == ("there is no optimizer to train with\n  pass optimizer=torch.optim.AdamW")
+
+
+def test_empty_training_data_is_refused() -> None:
+    assert refused_run(train_data=[]) == (
+        "train_data gave no batch in epoch 1\n"
+        "  it needs at least one batch; with drop_last, are there fewer examples than one batch?"
+    )
+
+
+def test_a_data_loader_that_drops_its_only_batch_is_refused() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(3, 2)), batch_size=4, drop_last=True)
+
+    assert refused_run(train_data=loader).startswith("train_data gave no batch in epoch 1\n")
+
+
+def test_a_generator_for_several_epochs_is_refused() -> None:
+    assert refused_run(train_data=iter(make_batches(3)), epochs=2) == (
+        "train_data is a list_iterator, which can be read once, but 2 passes are due\n"
+        "  give a list, a DataLoader, or an object with __iter__"
+    )
+
+
+def test_an_iterator_of_a_data_loader_for_several_epochs_is_refused() -> None:
+    assert refused_run(train_data=iter(shuffled()), epochs=2) == (
+        "train_data is a _SingleProcessDataLoaderIter, which can be read once, but 2 passes are due\n"
+        "  give a list, a DataLoader, or an object with __iter__"
+    )
+
+
+def test_a_generator_for_one_epoch_is_trained_on() -> None:
+    tm = tiny_manager(train_data=iter(make_batches(3)))
+    tm.train()
+
+    assert tm.step_num == 3
+
+
+def test_no_evaluation_data_is_refused_by_eval_only() -> None:
+    tiny_manager(eval_data=None).train()
+
+    assert refused_run(TrainManager.eval, eval_data=None) == (
+        'there is no eval_data to evaluate\n  pass eval_data={"valid": batches}'
+    )
+
+
+def test_evaluation_data_that_is_used_up_is_refused() -> None:
+    used_up = iter(make_batches(1))
+    next(used_up)
+
+    assert refused_run(TrainManager.eval, eval_data={"valid": used_up}) == (
+        "eval_data['valid'] gave no batch after epoch 0\n"
+        "  a list_iterator can be read once; give a list, a DataLoader, or a class with __iter__"
+    )
+
+
+def test_evaluation_data_that_can_be_read_once_is_refused_by_train() -> None:
+    assert refused_run(eval_data={"valid": iter(make_batches(1))}) == (
+        "eval_data['valid'] is a list_iterator, which can be read once, but 2 passes are due\n"
+        "  give a list, a DataLoader, or an object with __iter__"
+    )
+
+
+def test_an_empty_evaluation_set_is_refused() -> None:
+    assert refused_run(eval_data={"valid": make_batches(1), "test": []}) == (
+        "eval_data['test'] gave no batch after epoch 0\n"
+        "  it needs at least one batch; with drop_last, are there fewer examples than one batch?"
+    )
+
+
+def test_no_loss_is_refused() -> None:
+    assert refused_run(loss=None) == (
+        "there is no loss: none was returned, and the model has added none\n"
+        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "or call add_loss(value) in the model's forward"
+    )
+
+
+def test_a_model_that_returns_nothing_is_refused() -> None:
+    class Forgetful(nn.Linear):
+        def forward(self, input: Tensor) -> None:  # type: ignore[override]
+            super().forward(input)
+
+    assert refused_run(model=Forgetful(2, 2)) == (
+        "Forgetful returned a NoneType without a tensor in it\n  does its forward() end with `return`?"
+    )
+
+
+@pytest.mark.parametrize("eval_data", [None, make_batches(1)])
+def test_a_loss_per_example_is_refused(eval_data: Any) -> None:
+    assert refused_run(loss=loss_of(lambda losses: losses), eval_data=eval_data, train_data=make_batches(1)) == (
+        "the loss has the shape (4,), not that of one number\n  reduce it: loss.mean()"
+    )
+
+
+def test_a_loss_that_is_a_plain_number_is_refused() -> None:
+    assert refused_run(loss=loss_of(lambda losses: losses.mean().item())) == (
+        "the loss is a float, not a tensor\n  return the tensor itself"
+    )
+
+
+def test_a_loss_without_gradient_is_refused() -> None:
+    assert refused_run(loss=loss_of(lambda losses: losses.mean().detach())) == (
+        "the loss does not require grad, so nothing can be learnt from it\n"
+        "  is it computed under no_grad or from detached tensors, or are all parameters frozen?"
+    )
+
+
+def test_a_model_all_of_whose_parameters_are_frozen_is_refused() -> None:
+    assert refused_run(model=nn.Linear(2, 2).requires_grad_(False)).startswith("the loss does not require grad")
+
+
+@pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), ("3", "'3'"), (True, "True"), (1.5, "1.5")])
+def test_epochs_that_are_no_number_of_epochs_are_refused(value: Any, shown: str) -> None:
+    assert rejected(epochs=value) == f"epochs is {shown}\n  give a whole number, 0 or more"
+
+
+def test_epochs_may_be_numpys() -> None:
+    tm = tiny_manager(epochs=np.int64(2))
+    tm.train()
+
+    assert (tm.epoch_num, type(tm.epochs)) == (2, int)
+
+
+def test_a_seed_that_is_no_whole_number_is_refused() -> None:
+    assert rejected(seed=1.5) == "seed is 1.5\n  give a whole number, 0 or more"
+
+
+def test_no_steps_per_epoch_are_refused() -> None:
+    assert rejected(steps_per_epoch=0) == "steps_per_epoch is 0\n  give a whole number, 1 or more"
+
+
+def test_a_number_of_epochs_to_add_is_refused_if_negative() -> None:
+    assert refused_run(lambda tm: tm.train_epochs(-1)) == "n is -1\n  give a whole number, 0 or more"
+
+
+def test_an_optimizer_of_another_model_is_refused() -> None:
+    assert rejected(optimizer=SGD(nn.Linear(1, 1).parameters(), lr=0.1)) == (
+        "the optimizer (SGD) holds no parameter of the model, so nothing would be trained\n"
+        "  make it of this model's parameters, or give the class: optimizer=torch.optim.AdamW"
+    )
+
+
+@pytest.mark.parametrize("name", ["train_data", "eval_data"])
+def test_a_dataset_instead_of_a_loader_is_refused(name: str) -> None:
+    shown = "eval_data['eval']" if name == "eval_data" else name
+
+    assert rejected(**{name: TensorDataset(torch.zeros(4, 2))}) == (
+        f"{shown} is a TensorDataset of single examples\n"
+        "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
+    )
+
+
+def test_a_tensor_instead_of_batches_is_refused() -> None:
+    assert rejected(train_data=torch.zeros(4, 2)) == (
+        "train_data is a tensor\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+    )
+
+
+def test_a_dict_instead_of_batches_is_refused() -> None:
+    assert rejected(train_data={"train": make_batches(1)}) == (
+        "train_data is a dict, whose keys would be the batches\n  give the iterable of batches itself"
+    )
+
+
+def test_a_model_class_is_refused() -> None:
+    assert rejected(model=nn.Linear) == "model is a type, not a torch.nn.Module\n  give an instance: model=Net()"
+
+
+def test_a_loss_class_is_refused() -> None:
+    assert rejected(loss=nn.CrossEntropyLoss) == (
+        "loss is the class CrossEntropyLoss\n  give a function or an instance: loss=nn.CrossEntropyLoss()"
+    )
+
+
+def test_a_schedule_that_wants_a_metric_is_refused() -> None:
+    assert rejected(lr_schedule=ReduceLROnPlateau) == (
+        "lr_schedule made a ReduceLROnPlateau, which is stepped with a metric, not per epoch\n"
+        "  step it in a hook: `def post_eval(self, eval_results)`"
+    )
+
+
+def test_a_schedule_without_an_optimizer_is_refused() -> None:
+    text = rejected(lr_schedule=lambda optimizer: StepLR(optimizer, 1), optimizer=None)
+
+    assert text == "lr_schedule needs an optimizer, and there is none"
+
+
+def test_a_batch_without_tensors_is_refused() -> None:
+    assert refused_run(train_data=[("text", "label")]) == (
+        "a batch (tuple) holds no tensor whose rows could be counted\n  override get_true_batch_size(self, batch)"
+    )
+
+
+def test_a_batch_without_targets_is_refused_where_the_loss_wants_some() -> None:
+    assert refused_run(train_data=[x for x, _ in make_batches(2)], eval_data=None) == (
+        "the loss wants targets, and a batch (Tensor) has none: it is no pair\n"
+        "  override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)"
+    )
+
+
+@pytest.mark.parametrize("name", ["loss", "backward_loss"])
+def test_a_loss_that_a_hook_made_a_number_is_refused_before_backward(name: str) -> None:
+    stage = "post_train_loss_forward" if name == "loss" else "pre_train_backward"
+    with pytest.raises(InputError) as error:
+        tiny_manager(At(stage, modifies(name)(lambda: 0.5))).train()
+    assert str(error.value) == f"{name} is a float, not a tensor: the hook that modified it must return a tensor"

@@ -1,0 +1,92 @@
+"""What hooks see of a training step and can change in it, and that their mistakes are told before the first step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training import At, Values, at_rate, weights
+from train_manager import CheckError, SkipStage
+from train_manager.testing import Recorder, tiny_manager
+
+
+def test_the_backward_loss_is_the_loss_until_a_hook_changes_it() -> None:
+    def halve(fixtures: Any) -> None:
+        fixtures.modify("backward_loss", fixtures["backward_loss"] / 2)
+
+    losses = Values("post_train_step_batch", "loss", "backward_loss")
+    tiny_manager(At("pre_train_backward", halve), losses).train()
+
+    assert all(torch.equal(loss / 2, backward_loss) for loss, backward_loss in losses.seen)
+
+
+def test_what_a_hook_makes_of_the_backward_loss_is_what_is_learnt_from() -> None:
+    def double(fixtures: Any) -> None:
+        fixtures.modify("backward_loss", 2 * fixtures["backward_loss"])
+
+    doubled, twice_the_rate = tiny_manager(At("pre_train_backward", double)), tiny_manager(optimizer=at_rate(1.0))
+    doubled.train()
+    twice_the_rate.train()
+
+    assert torch.equal(weights(doubled.model), weights(twice_the_rate.model))
+
+
+def test_what_a_hook_makes_of_the_batch_is_what_is_trained_on() -> None:
+    def only_first(fixtures: Any) -> None:
+        inputs, targets = fixtures["batch"]
+        fixtures.modify("batch", (inputs[:1], targets[:1]))
+
+    seen = Values("post_train_step_batch", "inputs", "targets", "prediction", "true_batch_size")
+    tiny_manager(At("pre_train_step_batch", only_first), seen).train()
+
+    assert [(len(x), len(y), len(p), size) for x, y, p, size in seen.seen] == [(1, 1, 1, 1)] * 3
+
+
+def test_what_a_hook_makes_of_the_inputs_is_what_the_model_gets() -> None:
+    def zero(fixtures: Any) -> None:
+        fixtures.modify("inputs", torch.zeros_like(fixtures["inputs"]))
+
+    predictions = Values("post_train_step_batch", "prediction")
+    tiny_manager(At("pre_train_model_forward", zero), predictions).train()
+
+    assert all((prediction == prediction[0]).all() for prediction in predictions.seen)
+
+
+def test_a_hook_that_fills_in_the_prediction_may_skip_the_model() -> None:
+    def constant(fixtures: Any, inputs: Tensor) -> None:
+        logits = torch.zeros(len(inputs), 2, requires_grad=True)
+        fixtures.define("prediction", logits, stage="train_step_batch")
+        raise SkipStage
+
+    losses = Values("post_train_step_batch", "loss")
+    tiny_manager(At("pre_train_model_forward", constant), losses).train()
+
+    assert [loss.item() for loss in losses.seen] == [pytest.approx(0.6931472)] * 3
+
+
+def test_all_mistakes_in_hooks_are_told_before_the_first_step() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(
+        recorder, At("post_train_step_bacth", lambda: None), At("post_train_step_batch", lambda epoch_nun: None)
+    )
+    with pytest.raises(CheckError, match=r"^2 mistakes") as caught:
+        tm.train()
+
+    assert recorder.stages == []
+    assert [mistake.nearest[0] for mistake in caught.value.mistakes] == ["train_step_batch", "epoch_num"]
+
+
+def test_nothing_in_the_loop_is_hidden_from_the_check() -> None:
+    """What it cannot read it lets pass, so there must be nothing."""
+    assert tiny_manager().check() == []
+
+
+def test_the_manager_is_a_fixture_by_two_names() -> None:
+    seen: list[tuple[object, object]] = []
+    tm = tiny_manager(At("pre_run", lambda extensible, train_manager: seen.append((extensible, train_manager))))
+    tm.eval()
+
+    assert seen == [(tm, tm)]

@@ -1,0 +1,160 @@
+"""Nothing is left behind: no value of a step, no open data, and no half a run after an error."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training import At, Batch, make_batches, stop_at, warm_up, weights
+from train_manager import Extension
+from train_manager.testing import Recorder, tiny_manager
+
+
+def fail() -> None:
+    raise ValueError("in a hook")
+
+
+def test_an_error_leaves_a_manager_that_trains_as_a_new_one() -> None:
+    class FailOnce(Extension):
+        has_failed = False
+
+        def post_train_backward(self) -> None:
+            if not self.has_failed:
+                self.has_failed = True
+                raise ValueError("in a hook")
+
+    failed, fresh = tiny_manager(FailOnce()), tiny_manager()
+    with pytest.raises(ValueError, match="in a hook"):
+        failed.train()
+    failed.train()
+    fresh.train()
+
+    assert torch.equal(weights(failed.model), weights(fresh.model))
+
+
+def test_an_interruption_stays_one_and_leaves_the_manager_usable() -> None:
+    class Interrupt(Extension):
+        is_on = True
+
+        def post_train_backward(self) -> None:
+            if self.is_on:
+                raise KeyboardInterrupt
+
+    interrupt = Interrupt()
+    tm = tiny_manager(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tm.train()
+    interrupt.is_on = False
+    tm.train()
+
+    assert tm.epoch_num == 1
+
+
+class Living(Extension):
+    """Which of a step's values are alive at a later hook."""
+
+    def __init__(self, hook: str) -> None:
+        self.values: dict[str, weakref.ref[Tensor]] = {}
+        self.alive: list[set[str]] = []
+        setattr(self, hook, self.look)
+
+    def post_train_step_batch(self, inputs: Tensor, prediction: Tensor, loss: Tensor, backward_loss: Tensor) -> None:
+        step = {"inputs": inputs, "prediction": prediction, "loss": loss, "backward_loss": backward_loss}
+        self.values = {name: weakref.ref(value) for name, value in step.items()}
+
+    def look(self) -> None:
+        self.alive.append({name for name, value in self.values.items() if value() is not None})
+
+
+class Fresh:
+    """Makes each batch when its turn comes, and keeps none."""
+
+    def __init__(self, length: int | None = None) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[Batch]:
+        return ((x.clone(), y.clone()) for x, y in make_batches(4))
+
+
+class FreshSized(Fresh):
+    def __len__(self) -> int:
+        return 4
+
+
+@pytest.mark.parametrize("hook", ["pre_train_step_batch", "pre_train_model_forward", "pre_eval"])
+@pytest.mark.parametrize("data", [Fresh(), FreshSized()])
+def test_no_value_of_a_step_is_alive_in_the_next_step_or_evaluation(hook: str, data: Iterable[Batch]) -> None:
+    living = Living(hook)
+    tiny_manager(living, train_data=data, epochs=2).train()
+
+    assert set().union(*living.alive) == set()
+
+
+@pytest.mark.parametrize("data", [Fresh(), FreshSized()])
+def test_no_value_of_a_step_is_alive_at_the_end_of_an_epoch(data: Iterable[Batch]) -> None:
+    """Not even the last batch, unlike after a ``for`` loop."""
+    living = Living("post_train_step_epoch")
+    tiny_manager(living, train_data=data).train()
+
+    assert living.alive == [set()]
+
+
+def test_no_value_of_a_step_is_alive_after_the_run() -> None:
+    living = Living("post_train")
+    tiny_manager(living, train_data=Fresh()).train()
+    living.look()
+
+    assert living.alive[-1] == set()
+
+
+def test_a_manager_that_is_dropped_is_collected() -> None:
+    tm = tiny_manager(Recorder())
+    tm.train()
+    gone = weakref.ref(tm)
+    del tm
+    gc.collect()
+
+    assert gone() is None
+
+
+def test_the_data_is_closed_when_a_run_stops() -> None:
+    closed: list[bool] = []
+
+    class Closing:
+        def __iter__(self) -> Iterator[Batch]:
+            try:
+                yield from make_batches(3)
+            finally:
+                closed.append(True)
+
+    tiny_manager(stop_at("post_train_step_batch"), train_data=Closing()).train()
+
+    assert closed == [True]
+
+
+def test_the_data_is_closed_when_a_step_fails_also_while_the_error_is_kept() -> None:
+    closed: list[bool] = []
+
+    class Closing:
+        def __iter__(self) -> Iterator[Batch]:
+            try:
+                yield from make_batches(3)
+            finally:
+                closed.append(True)
+
+    with pytest.raises(ValueError, match="in a hook") as kept:
+        tiny_manager(At("post_train_step_batch", fail), train_data=Closing()).train()
+
+    assert closed == [True], kept
+
+
+def test_training_warns_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tiny_manager(lr_schedule=warm_up, epochs=2).train()
