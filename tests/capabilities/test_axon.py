@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from torch.nn import functional as F
 from torch.optim import SGD, AdamW
 from torch.utils.data import TensorDataset
 
+from tests.training import weights
 from train_manager import (
     CheckError,
     Extensible,
@@ -501,6 +504,78 @@ def test_a25_a_handler_halts_the_loop() -> None:
 
     assert (result.epochs, result.steps, result.stopped) == (1, 4, "halted")
     assert result.stopped_by == "Halt.post_train_step_batch at run > train > train_step_epoch > train_step_batch"
+
+
+class GetsBetterOnce(Extension):
+    """Results of evaluations: 3, 2, 2, 2, ..."""
+
+    @modifies("eval_result")
+    def post_eval_step_epoch(self, epoch_num: int) -> dict[str, float]:
+        return {"loss": 3.0 if epoch_num == 0 else 2.0}
+
+
+def test_a25_a_validation_runs_after_each_epoch_and_its_metrics_are_those_of_the_training() -> None:
+    stages = Recorder()
+    result = tiny_manager(stages, Metrics(accuracy=lambda prediction, targets: prediction.argmax(1) == targets)).train()
+
+    after_epochs = [after for before, after in pairwise(stages.stages) if before == "train_optimizer_step"]
+    assert after_epochs.count("eval") == result.epochs
+    assert set(result.metrics["valid"]) == {"loss", "accuracy"}
+
+
+def test_a25_a_monitor_acts_when_a_metric_is_better_than_ever() -> None:
+    class Monitor(Extension):
+        def __init__(self) -> None:
+            self.best, self.acted_in = math.inf, list[int]()
+
+        def post_eval(self, eval_results: Mapping[str, Mapping[str, float]], epoch_num: int) -> None:
+            if eval_results["valid"]["loss"] < self.best:
+                self.best = eval_results["valid"]["loss"]
+                self.acted_in.append(epoch_num)
+
+    monitor = Monitor()
+    tiny_manager(GetsBetterOnce(), monitor, epochs=4).train()
+
+    assert monitor.acted_in == [0, 1]
+
+
+def test_a25_early_stop_ends_the_loop_when_a_metric_is_no_better_for_so_long() -> None:
+    result = tiny_manager(GetsBetterOnce(), EarlyStopping("valid/loss", patience=2), epochs=10).train()
+
+    assert (result.epochs, result.stopped) == (3, "EarlyStopping: 'valid/loss' was no better than 2 in 2 evaluations")
+
+
+def test_a25_a_loop_goes_on_from_the_state_in_which_another_was_left() -> None:
+    whole, first = tiny_manager(seed=0, epochs=4), tiny_manager(seed=0, epochs=2)
+    whole.train()
+    first.train()
+    from_state = pickle.loads(pickle.dumps(first))
+    from_state.epochs = 4
+    result = from_state.train()
+
+    assert (result.epochs, from_state.epoch_num, from_state.step_num) == (2, 4, whole.step_num)
+    assert torch.equal(weights(from_state.model), weights(whole.model))
+
+
+def test_a25_a_debug_trace_shows_each_event_with_where_it_happened() -> None:
+    class Trace(Extension):
+        def __init__(self) -> None:
+            self.lines: list[str] = []
+
+        def pre_stage(self, stage: Any) -> None:
+            self.lines.append("  " * stage.depth + stage.name)
+
+    trace = Trace()
+    tiny_manager(trace, eval_data=None, epochs=1).train()
+
+    assert trace.lines[:6] == [
+        "  run",
+        "    load_checkpoint",
+        "    train",
+        "      train_step_epoch",
+        "        train_step_batch",
+        "          train_model_forward",
+    ]
 
 
 class Loop(Extensible):
