@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from train_manager import require
 from train_manager.core.extension import Extension
 from train_manager.errors import InputError
 from train_manager.submodules import Chosen, choices, chosen
@@ -67,7 +68,7 @@ class Constrain(Extension):
         self._constrained: dict[str, nn.Parameter] | None = None
 
     def pre_run(self, train_manager: TrainManager) -> None:
-        self._constrained = self.parameters_of(train_manager.model)
+        self._constrained = self.parameters_of(require.module(train_manager.model, "Constrain"))
         for other in train_manager.extensions.values():
             if isinstance(other, Constrain) and other is not self:
                 self._refuse_common(other, train_manager.model)

@@ -69,7 +69,8 @@ class FreezeModules(Extension):
     def _hold(self, train_manager: TrainManager) -> Iterator[None]:
         is_first = not self._frozen and not self._counting
         if is_first:
-            chosen_ones = chosen(train_manager.model, self.modules, "FreezeModules")
+            model = require.module(train_manager.model, "FreezeModules")
+            chosen_ones = chosen(model, self.modules, "FreezeModules")
             if not self._is_over(train_manager.epoch_num):
                 self._freeze(chosen_ones.values())
         try:

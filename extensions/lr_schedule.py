@@ -71,6 +71,7 @@ class LRSchedule(Extension):
         if metric is not None and per is not None:
             what = f"LRSchedule was given both per={per!r} and metric={metric!r}"
             raise InputError(what, name="per", asked_by="LRSchedule", cure="leave out one of them")
+        require.made_of_optimizer(make, "LRSchedule", "LRSchedule({})")
         self.make = make
         self.metric = None if metric is None else metric_name(metric, "LRSchedule")
         self.per = "metric" if metric is not None else require.one_of(per or "epoch", "per", ("epoch", "step"))

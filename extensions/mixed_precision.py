@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.amp import GradScaler
 
+from train_manager import require
 from train_manager.core.extension import Extension
 from train_manager.core.marks import fixture, modifies
 from train_manager.core.skip import SkipStage
@@ -68,7 +69,7 @@ class MixedPrecision(Extension):
         self._loaded: dict[str, Any] | None = None  # a state that came before the scaler
 
     def pre_run(self, train_manager: TrainManager) -> None:
-        first = next(train_manager.model.parameters(), None)
+        first = next(require.module(train_manager.model, "MixedPrecision").parameters(), None)
         self._device_type = self.device_type or ("cpu" if first is None else first.device.type)
         if self.scaler is None and self.dtype is torch.float16:
             self.scaler = GradScaler(self._device_type)

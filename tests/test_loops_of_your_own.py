@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from tests.training import At, Batch, skip_batch, skip_stage
 from train_manager import Endless, Extension, InputError, NonFiniteLoss, StageError, TrainManager
-from train_manager.extensions import Accumulate
+from train_manager.constraints import max_norm
+from train_manager.extensions import Accumulate, ClipGradients, Constrain, FreezeModules, MixedPrecision
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -567,6 +568,25 @@ def test_a_training_step_that_returns_no_loss_is_refused() -> None:
     assert str(caught.value).splitlines() == [
         "the loss is a NoneType, not a tensor",
         "  return the tensor itself",
+    ]
+
+
+def test_hooks_inside_its_step_are_told_to_be_idle() -> None:
+    words = r"^Half trains itself, so these hooks never run: ClipGradients.pre_train_optimizer_step \(the stages inside"
+    with pytest.warns(UserWarning, match=words):
+        self_made(Half(), ClipGradients(1.0)).train()
+
+
+@pytest.mark.parametrize("extension", [MixedPrecision(), FreezeModules("0"), Constrain(max_norm, "0")], ids=repr)
+@pytest.mark.filterwarnings("ignore:Half trains itself")
+def test_an_extension_that_works_on_modules_refuses_it(extension: Extension) -> None:
+    name = type(extension).__name__
+    with pytest.raises(InputError) as caught:
+        self_made(Half(), extension).train()
+
+    assert str(caught.value).splitlines()[:2] == [
+        f"{name} works on a torch.nn.Module, and the model is a Half, which trains itself",
+        "  leave it out, and do in train_step(batch) what it would do",
     ]
 
 

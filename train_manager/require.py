@@ -73,6 +73,36 @@ def model(value: nn.Module | TrainsItself, device: torch.device | None) -> Any:
     return value if device is None else value.to(device)
 
 
+def module(value: Any, asked_by: str) -> nn.Module:
+    """The model, for an extension that works on its modules."""
+    if not isinstance(value, nn.Module):
+        raise InputError(
+            f"{asked_by} works on a torch.nn.Module, and the model is a {type(value).__name__}, which trains itself",
+            name="model",
+            asked_by=asked_by,
+            cure="leave it out, and do in train_step(batch) what it would do",
+        )
+    return value
+
+
+def made_of_optimizer(value: Callable[[Optimizer], Any], asked_by: str, form: str) -> None:
+    """What makes a scheduler wants nothing but the optimizer; ``form`` is how it is given: ``lr_schedule={}``."""
+    try:
+        parameters = [*inspect.signature(value).parameters.values()][1:]
+    except ValueError:  # written in C, without a signature
+        return
+    more = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if more:
+        called = getattr(value, "__name__", type(value).__name__)
+        given = ", ".join(f"{name}=..." for name in more)
+        raise InputError(
+            f"{asked_by} was given {called}, which wants more than the optimizer: {', '.join(more)}",
+            name=more[0],
+            asked_by=asked_by,
+            cure="say it: " + form.format(f"lambda optimizer: {called}(optimizer, {given})"),
+        )
+
+
 def optimizer(
     value: Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer] | None,
     model: nn.Module,
@@ -138,6 +168,7 @@ def lr_schedule(value: Callable[[Optimizer], Any] | None, optimizer: Optimizer |
             name="lr_schedule",
             cure="lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)",
         )
+    made_of_optimizer(value, "lr_schedule", "lr_schedule={}")
     schedule = value(optimizer)
     if not hasattr(schedule, "step"):
         raise InputError(

@@ -25,6 +25,16 @@ from train_manager.result import EvalResult
 from train_manager.skip import skippable
 from train_manager.structure import Structures
 
+INSIDE_A_STEP = frozenset(
+    {
+        "train_model_forward",
+        "train_loss_forward",
+        "train_backward",
+        "train_optimizer_step",
+        "eval_model_forward",
+        "eval_loss_forward",
+    }
+)
 READ_IN_EACH_STEP = ("batch", "losses", "inputs", "targets", "prediction", "backward_loss", "true_batch_size")
 
 
@@ -161,6 +171,8 @@ class Running(Extensible):
         self._trains_itself = not isinstance(self.model, nn.Module)
         if entry not in self._checked:
             self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
+        if self._trains_itself:
+            self._warn_of_idle_hooks()
         require.train_dir_where_needed(self._registry.hooks, self.train_dir is not None)
         if self.train_dir is not None:
             require.folder(self.train_dir)
@@ -224,6 +236,13 @@ class Running(Extensible):
                 f"{hook.label} ({hook.whose}) never ran: no stage {hook.stage!r} has opened ({hook.call.defined_at})",
                 stacklevel=2,
             )
+
+    def _warn_of_idle_hooks(self) -> None:
+        """Those of the stages inside a step, which do not open where the model does the whole step."""
+        idle = [hook.label for hook in self._registry.hooks if hook.stage in INSIDE_A_STEP]
+        if idle:
+            what = f"{type(self.model).__name__} trains itself, so these hooks never run: {', '.join(idle)}"
+            warnings.warn(f"{what} (the stages inside a batch do not open)", stacklevel=2)
 
     def _always_there(self) -> dict[str, Any]:
         return {**super()._always_there(), "train_manager": self}

@@ -358,3 +358,17 @@ def test_a_rate_that_is_a_tensor_is_given_as_a_copy() -> None:
     tiny_manager(rates, LRSchedule(halving, per="step"), optimizer=lambda p: SGD(p, lr=rate, foreach=False)).train()
     assert all(isinstance(one, Tensor) for one in rates.seen)
     assert [float(one) for one in rates.seen] == [0.5, 0.25, 0.125]
+
+
+def test_a_scheduler_that_wants_more_than_the_optimizer_is_refused_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        LRSchedule(ExponentialLR)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "LRSchedule was given ExponentialLR, which wants more than the optimizer: gamma\n"
+        "  say it: LRSchedule(lambda optimizer: ExponentialLR(optimizer, gamma=...))"
+    )
+
+
+def test_the_lr_schedule_of_a_manager_is_refused_in_the_same_words() -> None:
+    with pytest.raises(InputError, match=r"say it: lr_schedule=lambda optimizer: StepLR\(optimizer, step_size=...\)"):
+        tiny_manager(lr_schedule=StepLR)
