@@ -50,12 +50,13 @@ class StopOnNonFinite(Extension):
     @priority(1000)
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
         self._losses = self._losses or FiniteLosses(epoch_num + 1)
+        self._losses.last_step = step_num
         self._losses.append(loss)
         self._held += 1
         if self._held >= self.check_every:
             losses = self._losses
             self._forget()
-            losses.check(step_num)
+            losses.check()
 
     def _forget(self) -> None:
         self._losses, self._held = None, 0

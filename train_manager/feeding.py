@@ -40,9 +40,14 @@ class Feeding(Running):
         """Batches of an epoch, where that is known."""
         return self.steps_per_epoch if self.steps_per_epoch is not None else length_of(self.train_data)
 
+    @property
+    def _is_within_epoch(self) -> bool:
+        """Whether a pass over this data was begun, and left."""
+        return self._unfinished is not None and self._unfinished[0] is self.train_data
+
     def _train_batches(self) -> Batches:
         """One epoch's batches, from where an unfinished one was left."""
-        if self._unfinished is None or self._unfinished[0] is not self.train_data:
+        if self._unfinished is None or not self._is_within_epoch:
             self._unfinished = self.train_data, self._new_train_batches()
         return self._unfinished[1]
 

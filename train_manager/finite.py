@@ -11,23 +11,26 @@ from train_manager.held import HeldScalars
 
 @final
 class FiniteLosses(HeldScalars):
-    """The losses of one epoch; they are looked at together, at the end or a thousand at a time."""
+    """The losses of one epoch; they are looked at together, at the end or a thousand at a time.
+
+    Attributes:
+        last_step: the step, counted from 1, of the last loss, as who appends it says; the steps follow each other.
+    """
+
+    last_step = 0
 
     def __init__(self, epoch: int) -> None:
         super().__init__()
         self._epoch = epoch
 
-    def check(self, last_step: int) -> None:
+    def check(self) -> None:
         """Look at the losses since the last look.
-
-        Args:
-            last_step: the step, counted from 1, of the last loss; the steps follow each other.
 
         Raises:
             NonFiniteLoss: naming the first step whose loss was nan or infinite.
         """
         losses = self.take()
-        first = last_step - len(losses) + 1
+        first = self.last_step - len(losses) + 1
         broken = [(step, loss) for step, loss in enumerate(losses, start=first) if not math.isfinite(loss)]
         if broken:
             step, loss = broken[0]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MethodType
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -99,9 +98,9 @@ class Forwarding(Feeding):
     def _find_shortcuts(self) -> Shortcuts:
         """Where the steps to come need no calls by name. An override counts from the next call of ``train``."""
         return Shortcuts(
-            batch=_are_defaults(self.unpack_batch, self.get_true_batch_size),
-            model=_are_defaults(self.train_model_forward, self.model_forward) and self.objective is None,
-            loss=_are_defaults(self.train_loss_forward, self.loss_forward),
+            batch=self._has_defaults(_DEFAULTS, "unpack_batch", "get_true_batch_size"),
+            model=self._has_defaults(_DEFAULTS, "train_model_forward", "model_forward") and self.objective is None,
+            loss=self._has_defaults(_DEFAULTS, "train_loss_forward", "loss_forward"),
         )
 
     def _note_loss(self) -> None:
@@ -136,9 +135,4 @@ class Forwarding(Feeding):
         self.fixtures.define("true_batch_size", size)
 
 
-def _are_defaults(*methods: Callable[..., Any]) -> bool:
-    """Whether bound methods are those of ``Forwarding``, neither overridden in a class nor replaced on the object."""
-    return all(
-        isinstance(method, MethodType) and method.__func__ is vars(Forwarding).get(method.__name__)
-        for method in methods
-    )
+_DEFAULTS = dict(vars(Forwarding))

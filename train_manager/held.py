@@ -55,7 +55,7 @@ class HeldScalars:
         held = self._held
         if not held:
             self._copies = must_be_copied(value)
-        held.append(value.detach().clone() if self._copies else value.detach())
+        held.append(value.detach().clone() if self._copies or _version_of(value) else value.detach())
         return len(held) >= self.limit
 
     def take(self) -> list[float]:

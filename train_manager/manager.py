@@ -126,10 +126,13 @@ class TrainManager(Forwarding):
         self.seed = None if seed is None else require.count(seed, "seed", at_least=0)
         self.train_dir = require.train_dir(train_dir)
         self._collector = Collector()
-        self._shortcuts = self._find_shortcuts()
         self._registry.add(named(extensions))
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied or pickled; a copy collects losses of its own."""
+        return {**super().__getstate__(), "_collector": Collector()}
 
     # ---- to be called ------------------------------------------------------------------------------------------
 
@@ -207,6 +210,7 @@ class TrainManager(Forwarding):
         self._refuse_while("eval", "train_step_batch", "eval")
         if not self.eval_data:
             raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
+        self._shortcuts = self._find_shortcuts()
         return self._eval_in_run() or {}
 
     def eval_on_batch(self, batch: Any) -> EvalResult:
@@ -218,6 +222,7 @@ class TrainManager(Forwarding):
         ['loss']
         """
         self._refuse_while("eval_on_batch", "train_step_batch", "eval")
+        self._shortcuts = self._find_shortcuts()
         return (self._eval_on_batch_in_run(batch) or {}).get("batch", {})
 
     # ---- the loop, from the outside in -----------------------------------------------------------------------------
@@ -244,12 +249,12 @@ class TrainManager(Forwarding):
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         with self.staged("train_step_epoch"):
-            self._losses.check(self.step_num)  # of batches that the user has trained on before, in a run that is held
+            self._losses.check()  # of batches that the user has trained on before, in a run that is held
             self._losses = FiniteLosses(epoch=self.epoch_num + 1)
             self._epoch_is_over = False
             first_step = self.step_num if self._unfinished is None else None
             is_complete = self._train_all_batches(is_last_epoch=epochs_after == 0)
-            self._losses.check(self.step_num)
+            self._losses.check()
             if is_complete:
                 self._step_lr_schedule()
                 self.epoch_num += 1
@@ -262,7 +267,7 @@ class TrainManager(Forwarding):
 
     def _train_all_batches(self, is_last_epoch: bool) -> bool:
         """Train on one epoch's batches; False where the call ends before the last."""
-        pauses, is_empty = False, self._unfinished is None
+        pauses, is_empty = False, not self._is_within_epoch
         try:
             for batch, last_batch in self._train_batches():
                 is_empty = False
@@ -312,6 +317,7 @@ class TrainManager(Forwarding):
             return None
         finally:
             self._batch_is_alive = False
+            self._collector.losses = None  # where the forward pass was left half-way
 
     def _train_step_batch(self, batch: Any, last_batch: bool) -> Tensor:
         with self.staged("train_step_batch", {"batch": batch, "last_batch": last_batch, "losses": Losses()}):
@@ -439,16 +445,20 @@ class TrainManager(Forwarding):
     def _eval_model_forward(self) -> None:
         with self.staged("eval_model_forward"):
             self._collector.losses = self._cells["losses"].value
-            prediction = self.call_by_name(self.eval_model_forward)
-            self._collector.losses = None
+            try:
+                prediction = self.call_by_name(self.eval_model_forward)
+            finally:
+                self._collector.losses = None
             self.fixtures.define("prediction", require.prediction(prediction, self.model), stage="eval_step_batch")
 
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
         with self.staged("eval_loss_forward"):
             losses = self._collector.losses = self._cells["losses"].value
-            loss = self.call_by_name(self.eval_loss_forward)
-            self._collector.losses = None
+            try:
+                loss = self.call_by_name(self.eval_loss_forward)
+            finally:
+                self._collector.losses = None
             self.fixtures.define("loss", require.scalar_loss(losses.total(loss)), stage="eval_step_batch")
 
     # ---- parts of the loop that are no stages ------------------------------------------------------------------------

@@ -35,11 +35,13 @@ INSIDE_A_STEP = frozenset(
         "eval_loss_forward",
     }
 )
-READ_IN_EACH_STEP = ("batch", "losses", "inputs", "targets", "prediction", "backward_loss", "true_batch_size")
 
 
 class Running(Extensible):
     """What belongs to a run as a whole. TrainManager, which derives from it, says what its attributes are."""
+
+    _times_hooks = _notes_errors = True
+    _known_fixtures = ("batch", "losses", "inputs", "targets", "prediction", "backward_loss", "true_batch_size")
 
     device: torch.device | None
     model: Any
@@ -76,9 +78,6 @@ class Running(Extensible):
         self._structures = Structures()  # of the run's batches
         self._step_seconds: deque[float] = deque(maxlen=1001)
         super().__init__()
-        for name in READ_IN_EACH_STEP:
-            self._store.cell(name)  # made, so that it need not be looked for
-        self._store.times_hooks = self._store.notes_errors = True
 
     # ---- to be called ------------------------------------------------------------------------------------------
 
@@ -158,7 +157,7 @@ class Running(Extensible):
             self.fixtures.modify("update_num", self.update_num)
             self.fixtures.modify("samples_seen", self.samples_seen)
             yield
-            self._losses.check(self.step_num)
+            self._losses.check()
         self._report_unreached()
 
     @skippable("load_checkpoint")
@@ -204,8 +203,10 @@ class Running(Extensible):
         self.fixtures.modify("end_step", end_step)
 
     def _count_step(self, loss: Tensor, true_batch_size: Any) -> None:
-        if self._losses.append(loss):
-            self._losses.check(self.step_num + 1)
+        losses = self._losses
+        losses.last_step = self.step_num + 1
+        if losses.append(loss):
+            losses.check()
         self._batch_is_alive = False
         self._has_gradients = False
         self.step_num += 1

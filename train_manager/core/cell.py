@@ -35,9 +35,10 @@ class Cell:
         stage: the name of its owner, or of its last one.
         promise: computes the value; None where it is there, or the fixture dead.
         next: another cell of the same owner, one that is older.
+        is_pinned: somebody keeps it, so that the name must not get another one.
     """
 
-    __slots__ = ("definer", "name", "next", "owner", "promise", "stage", "value")
+    __slots__ = ("definer", "is_pinned", "name", "next", "owner", "promise", "stage", "value")
 
     value: Any
 
@@ -48,6 +49,7 @@ class Cell:
         self.stage: str | None = None
         self.promise: Any = None
         self.next: Cell | None = None
+        self.is_pinned = False
 
     def empty(self) -> None:
         """The fixture dies."""

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from sys import _getframe
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any, Self, TypeVar
 
 from train_manager.core.cell import Cell
@@ -18,6 +18,7 @@ from train_manager.core.fixtures import Fixtures
 from train_manager.core.hook import Hook
 from train_manager.core.outside import load
 from train_manager.core.registry import Registry
+from train_manager.core.scope import SPARE, TAKEN
 from train_manager.core.signature import NamedCall
 from train_manager.core.source import line_of, site_of
 from train_manager.core.stage import Stage, new_stage
@@ -80,6 +81,11 @@ class Extensible:
     strict: Any = Switch(False)
     fixtures: Fixtures
 
+    # What a class of its own loop may ask for; as attributes of the class, they hold for copies, too.
+    _times_hooks = _notes_errors = False
+    _known_fixtures: tuple[str, ...] = ()
+    """Their cells are there from the beginning, so that the loop need not look whether they are."""
+
     _store: Store
     _cells: dict[str, Cell]
     """For loops whose own code is known to be at the right place: ``self._cells["x"].value``, without any check."""
@@ -106,6 +112,9 @@ class Extensible:
         self._store = Store(self._always_there())
         self._cells = self._store.cells
         self._store.strict = cls.strict
+        self._store.times_hooks, self._store.notes_errors = cls._times_hooks, cls._notes_errors
+        for name in cls._known_fixtures:
+            self._store.pinned(name)
         self.fixtures = self._cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
@@ -155,10 +164,11 @@ class Extensible:
             place = store.places[name]
         except (KeyError, TypeError):  # a name that is no string may not be hashable
             place = store.place_of(name)
-        stage: Stage = place.spare
-        if stage is None:
+        stage: Stage = place.stage
+        if stage is None or stage.phase is not SPARE:
             stage = new_stage(name, place, store)
-        place.spare = None
+        else:
+            stage.phase = TAKEN
         frame = _getframe(1)
         code = frame.f_code
         if code is not stage.code:
@@ -301,6 +311,14 @@ class Extensible:
 
     def __contains__(self, name: object) -> bool:
         return name in self._registry.extensions
+
+    def _has_defaults(self, defaults: Mapping[str, Any], *names: str) -> bool:
+        """Whether methods are what a base class had, neither overridden in a class nor replaced on the object."""
+        found = [getattr(self, name) for name in names]
+        return all(
+            isinstance(method, MethodType) and method.__self__ is self and method.__func__ is defaults[name]
+            for name, method in zip(names, found, strict=True)
+        )
 
     def _always_there(self) -> dict[str, Any]:
         """Fixtures that need no stage; a subclass may add its own name for itself."""

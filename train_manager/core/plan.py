@@ -117,13 +117,14 @@ class Plans:
             ordered(stage, hooks, on_demand)
         self._hooks, self._providers = hooks, chosen_providers
         for place in self._state.places.values():
-            place.plan = None
+            place.plan = place.stage = None
+        self._state.forget_definers()  # hooks that are gone may be among them
 
     def __getitem__(self, stage: str) -> Plan:
         place = self.place_of(stage)
         if place.plan is None:
             place.plan = compile_plan(
-                stage, self._hooks, self._providers, self._state.cell, self._state.promised, self._state.times_hooks
+                stage, self._hooks, self._providers, self._state.pinned, self._state.promised, self._state.times_hooks
             )
         plan: Plan = place.plan
         return plan

@@ -29,10 +29,10 @@ Definer = Site | Caller
 """Who defined a fixture: a line of code, or a hook or provider by its return value."""
 
 
-SPARE, NEW, OPEN, OPEN_WITH_MORE, CLOSED = range(5)
+SPARE, TAKEN, NEW, OPEN, OPEN_WITH_MORE, CLOSED = range(6)
 """The life of a scope. Most end with their fixtures; one with more hides, promises, suspends or keeps something.
 
-One that has ended and that nobody can see is spare, and opens again; then no other of its name is open.
+One that has ended and that nobody can see is spare, and is taken to open again; then no other of its name is open.
 """
 
 
@@ -63,14 +63,25 @@ class Scope:
         path: names of the open stages, outermost first, this one last.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "code", "first", "instruction", "name", "parent", "phase", "suspends")
+    # Nothing else can be kept here, and no weak reference: the object may serve for the next stage of its name.
+    __slots__ = (
+        "code",
+        "first",
+        "hidden",
+        "instruction",
+        "name",
+        "parent",
+        "phase",
+        "same_name",
+        "suspended",
+        "suspends",
+    )
 
-    # What few stages need stands here as a default, so that opening one does not set it.
-    same_name: Scope | None = None
+    same_name: Scope | None
     """The enclosing stage of this name, in a recursion."""
-    hidden: Hidden | None = None
+    hidden: Hidden | None
     """What `same_name` owns, put aside until this one ends."""
-    suspended: tuple[tuple[Any, Any], ...] = ()
+    suspended: tuple[tuple[Any, Any], ...]
     """Hooks and providers that go on when the stage ends, the last one first."""
 
     name: str
@@ -80,7 +91,7 @@ class Scope:
     suspends: bool
     """Whether that is code that can be suspended while the stage is open."""
     phase: int
-    """One of the five above."""
+    """One of the six above."""
     first: Cell | None
     """Of its fixtures, linked by `next`, the last one first."""
     parent: Scope | None
@@ -135,11 +146,11 @@ class Place:
 
     Attributes:
         plan: what runs there; None until it is decided, and again when extensions have changed.
-        spare: a scope that has ended, and that nobody can see: it serves the next time.
+        stage: the one that serves again and again, as long as nobody else can see it at its end.
     """
 
-    __slots__ = ("plan", "spare")
+    __slots__ = ("plan", "stage")
 
     def __init__(self) -> None:
         self.plan: Any = None
-        self.spare: Any = None
+        self.stage: Any = None

@@ -17,11 +17,12 @@ from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.failures import Failures
 from train_manager.core.hook import Hook
 from train_manager.core.provider import Provider, clean_up, promises
-from train_manager.core.scope import CLOSED, NEW, OPEN, OPEN_WITH_MORE, SPARE, Caller, Place, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, OPEN_WITH_MORE, SPARE, TAKEN, Caller, Place, Scope
 from train_manager.core.sharing import refuse_if_busy
 from train_manager.core.skip import Skip, SkipStage
 from train_manager.core.source import line_of
 from train_manager.core.store import Store
+from train_manager.core.strand import AWAITING
 from train_manager.core.writes import write
 
 
@@ -42,9 +43,10 @@ with _Probe():
     pass
 
 _NO_PLAN = object()
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-UNSEEN = _Probe.count
-"""References to a stage in its ``__exit__`` where nobody can see it afterwards."""
+UNSEEN = min(_Probe.count, 3) + 1  # a debugger that looks on has one more
+"""References to a stage in its ``__exit__`` where nobody but its place can see it afterwards."""
 
 
 @final
@@ -55,13 +57,13 @@ class Stage(Scope):
     collected, and costs six times as much.
     """
 
-    __slots__ = ("_given", "_place", "_plan", "_store")
+    __slots__ = ("_given", "_place", "_plan", "_store", "kept")
 
     _store: Store
     _place: Place
     _given: Mapping[str, Any] | None
     _plan: Any  # a Plan, once it is open
-    kept: Mapping[str, Any] = MappingProxyType({})
+    kept: Mapping[str, Any]
     """The fixtures that outlive the stage because its opener has asked for them."""
 
     # ---- the path of every stage, written out: a call would cost more than what it does --------------------------
@@ -69,7 +71,7 @@ class Stage(Scope):
     def __enter__(self) -> Stage:
         store, place = self._store, self._place
         outer = None
-        if self.phase is not SPARE or store.running is not None:
+        if self.phase is not TAKEN or store.running is not None:
             self._refuse_opening()
             outer = store.scope_of(self.name)
         plan = place.plan
@@ -145,24 +147,24 @@ class Stage(Scope):
         if self.phase is not OPEN:
             self._end_rest()
             return
-        cell = self.first  # what `close_scope` does
-        if cell is not None:
-            try:
-                while cell is not None:
-                    cell.owner = None
-                    del cell.value
-                    cell = cell.next
-            except AttributeError:  # Ctrl-C has come between two lines of a write
-                store.close_scope(self)
-                return
-            self.first = None
+        try:
+            while self.first is not None:  # what `close_scope` does
+                cell = self.first
+                self.first = cell.next  # before the value goes, which may have a finalizer that writes fixtures
+                cell.owner = None
+                del cell.value
+        except AttributeError:  # Ctrl-C has come between two lines of a write
+            store.close_scope(self)
+            return
         store.innermost = self.parent
-        if getrefcount(self) > UNSEEN:
-            self.phase = CLOSED
-        else:  # nobody can see it any more, so that it may serve again
+        place = self._place
+        if place.stage is self and place.plan is plan and getrefcount(self) <= UNSEEN:
             self.phase = SPARE
             self.parent = None  # who would be seen by this one
-            self._place.spare = self
+        else:
+            self.phase = CLOSED
+            if place.stage is self:
+                place.stage = None
 
     # ---- for users -----------------------------------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class Stage(Scope):
         """See that nobody else has stages open, neither here nor where an extension of this one serves, too."""
         store = self._store
         if not store.lock._is_owned() or self.suspends:
-            store.take_strand()
+            store.take_strand(awaits=bool(self.code.co_flags & AWAITING))
         if store.shares and store.innermost is None:
             refuse_if_busy(store.extensions.values(), store)
 
@@ -329,7 +331,7 @@ class Stage(Scope):
             error.add_note(f"at stage {' > '.join(self.path)}")
 
     def _refuse_opening(self) -> None:
-        if self.phase not in (NEW, SPARE):
+        if self.phase not in (NEW, TAKEN):
             what = f"stage {self.name!r} was opened a second time from one `staged(...)`"
             cure = "call `self.staged(...)` anew in each `with`"
         elif self._store.running is not None:
@@ -341,14 +343,18 @@ class Stage(Scope):
 
 
 def new_stage(name: str, place: Place, store: Store) -> Stage:
-    """One to be opened; where it was asked for is still to be set."""
-    stage = Stage()
+    """One to be opened, where none is spare; where it was asked for is still to be set."""
+    if place.stage is not None and place.stage.phase is TAKEN:  # it may open inside this one
+        place.stage.phase = NEW
+    stage = place.stage = Stage()
     stage.name = name
     stage.code = new_stage.__code__
     stage.suspends = False
     stage._plan = _NO_PLAN
     stage.phase = NEW
-    stage.first = None
+    stage.first = stage.same_name = stage.hidden = None
+    stage.suspended = ()
+    stage.kept = _NOTHING
     stage._place = place
     stage._store = store
     return stage

@@ -16,6 +16,9 @@ from train_manager.core.scope import Caller, Place, Scope
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None while nothing has failed."""
 
+MOST_DEAD = 1000
+"""As many names of dead fixtures may be kept for the words of an error."""
+
 ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 """Names that nobody may define; an Extensible adds its own."""
 
@@ -33,6 +36,7 @@ class State:
 
     Attributes:
         cells: the places of all fixtures that have been met, by name; a plain dict, for every look-up goes there.
+        most_cells: as many as this, and those that nobody needs are forgotten.
         always_there: names that need no stage and that nobody may write.
         innermost: the innermost open scope.
         places: of every stage name that has been asked for, in that order.
@@ -57,6 +61,7 @@ class State:
         "hook_seconds",
         "innermost",
         "lock",
+        "most_cells",
         "notes_errors",
         "place_of",
         "places",
@@ -71,6 +76,7 @@ class State:
 
     def __init__(self, always: Mapping[str, Any]) -> None:
         self.cells: dict[str, Cell] = {}
+        self.most_cells = MOST_DEAD
         self.always_there = frozenset({*always, *ALWAYS_THERE})
         for name in self.always_there:
             self.cell(name).owner = ALWAYS
@@ -100,8 +106,31 @@ class State:
     def cell(self, name: str) -> Cell:
         """The place of a fixture, made if it is the first time."""
         if name not in self.cells:
+            if len(self.cells) >= self.most_cells:
+                self._forget_the_dead()
             self.cells[name] = Cell(name)
         return self.cells[name]
+
+    def pinned(self, name: str) -> Cell:
+        """The same, for somebody who keeps it."""
+        cell = self.cell(name)
+        cell.is_pinned = True
+        return cell
+
+    def forget_definers(self) -> None:
+        """Let go of who has defined what is dead."""
+        for cell in self.cells.values():
+            if cell.owner is None:
+                cell.definer = None
+
+    def _forget_the_dead(self) -> None:
+        """Let go of names that were made at run time, which may be ever new ones."""
+        hidden = {cell.name for scope in self.scopes() if scope.hidden for cell, _ in scope.hidden.contents}
+        dead = [name for name, cell in self.cells.items() if cell.owner is None and not cell.is_pinned]
+        for name in dead:
+            if name not in hidden:
+                del self.cells[name]
+        self.most_cells = MOST_DEAD + 2 * len(self.cells)
 
     def has(self, name: object) -> bool:
         """Whether a look-up would find it; computes nothing."""

@@ -28,13 +28,21 @@ class Store(State):
 
         Until the last steps it can be done again: Ctrl-C may have cut it short.
         """
-        for cell in scope.cells():
+        while scope.first is not None:
+            cell = scope.first
+            scope.first = cell.next  # before the value goes, which may have a finalizer that writes fixtures
             if cell.owner is scope or cell.owner is None:  # not where an `@always` hook has defined it anew
-                cell.empty()
-        scope.first = None
+                cell.owner = cell.promise = None  # written out: Ctrl-C comes at calls
+                try:  # noqa: SIM105
+                    del cell.value
+                except AttributeError:  # it was not computed, or is gone already
+                    pass
         if scope.hidden is not None:
             self._unhide(scope.hidden, scope.same_name)
             scope.hidden = None
+        place = self.places[scope.name]
+        if place.stage is scope:
+            place.stage = None
         self.innermost = scope.parent
         scope.phase = CLOSED
 
@@ -171,8 +179,11 @@ class Store(State):
         if owner is None or owner is not strand.current_task():
             raise refusals.other_strand(self)
 
-    def take_strand(self) -> None:
+    def take_strand(self, *, awaits: bool) -> None:
         """The outermost stage belongs to whoever opens it; the others must be opened by the same.
+
+        Args:
+            awaits: a coroutine opens it.
 
         Raises:
             StageError: another thread or task has opened the outermost stage.
@@ -180,7 +191,7 @@ class Store(State):
         task = strand.current_task()
         if self.innermost is not None:
             self.require_own_strand()
-            if task is not None and self.task is None:  # a task inside a stage that none has opened: there may be more
+            if awaits and task is not None and self.task is None:  # inside a plain function's stage: others may be, too
                 raise refusals.other_strand(self)
             return
         self.lock = strand.lock_of_this_thread() if task is None else strand.lock_of_nobody()

@@ -3,8 +3,8 @@
 A thread is told by a lock that it holds: ``lock._is_owned()``, which ``threading.Condition`` is built on, answers at a
 quarter of the price of ``get_ident()`` and a comparison, and every stage and every look-up asks.
 
-A task is asked for only where code that can be suspended opens a stage: a stage that a plain function opens is closed
-before another task can go on.
+A task is asked for only where code that can be suspended asks for a stage: one that a plain function asks for and opens
+is closed before another task can go on.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_
 from threading import RLock
 from typing import Any
 
-SUSPENDABLE = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
-"""Flags of the code of generators and coroutines."""
+AWAITING = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
+"""Flags of the code of coroutines."""
+
+SUSPENDABLE = CO_GENERATOR | AWAITING
+"""And of generators."""
 
 
 def lock_of_this_thread() -> Any:
