@@ -497,3 +497,27 @@ def test_a_loss_that_is_set_while_it_trains_is_used_from_the_next_step_on() -> N
     later = Later()
     tiny_manager(later, eval_data=None).train()
     assert later.last == 7
+
+
+def sevens(batch: Batch) -> tuple[Tensor, Tensor]:
+    return batch[0], 7 + 0 * batch[1]
+
+
+@pytest.mark.parametrize("of_class", [True, False])
+def test_what_is_replaced_between_a_training_and_an_evaluation_is_evaluated_with(of_class: bool) -> None:
+    class Own(TrainManager):
+        pass
+
+    tm = tiny_manager(loss=lambda prediction, targets: targets.float().mean())
+    tm.__class__ = Own
+    (Own if of_class else tm).unpack_batch = staticmethod(sevens) if of_class else sevens  # type: ignore[method-assign]
+    assert tm.eval()["valid"]["loss"] == 7
+    assert tm.eval_on_batch(make_batches(1)[0]) == {"loss": 7}
+
+
+def test_the_method_of_another_manager_is_no_default() -> None:
+    teacher, tm = tiny_manager(seed=0), tiny_manager(seed=1, eval_data=None)
+    tm.model_forward = teacher.model_forward  # type: ignore[method-assign]
+    teacher.model.requires_grad_(False)
+    with pytest.raises(InputError, match="the loss does not require grad"):  # as it is the teacher's
+        tm.train()

@@ -154,3 +154,11 @@ def test_a_scalar_in_memory_that_is_written_again_and_again_is_copied() -> None:
     for number in (1.0, 2.0, 3.0):
         losses.append(memory.fill_(number))
     assert losses.take() == [1.0, 2.0, 3.0]
+
+
+def test_a_scalar_that_was_made_in_place_is_kept_though_the_first_one_was_not() -> None:
+    losses, other = HeldScalars(), torch.zeros(())
+    other += 2
+    losses.append(torch.tensor(1.0))
+    losses.append(other)
+    assert losses.take() == [1.0, 2.0]

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.training import At, Batch, Values, make_batches
+from train_manager import InputError
 from train_manager.testing import tiny_manager
 
 
@@ -115,3 +116,11 @@ def test_no_batch_is_made_ahead_of_its_turn_where_the_length_is_known() -> None:
     tiny_manager(At("post_train_step_batch", lambda: made.append(data.made)), train_data=data).train()
 
     assert made == [1, 2, 3, 4]
+
+
+def test_data_that_is_empty_is_told_also_where_other_data_was_left_half_way() -> None:
+    tm = tiny_manager(eval_data=None)
+    tm.train_steps(2)
+    tm.train_data = []
+    with pytest.raises(InputError, match="train_data gave no batch in epoch 1"):
+        tm.train_epochs(1)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.training import At, Batch, make_batches, stop_at, warm_up, weights
-from train_manager import Extension
+from tests.training import At, Batch, make_batches, skip_batch, stop_at, warm_up, weights
+from train_manager import Extension, TrainManager
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -158,3 +161,51 @@ def test_training_warns_of_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tiny_manager(lr_schedule=warm_up, epochs=2).train()
+
+
+# ---- copies ------------------------------------------------------------------------------------------------------
+
+
+def copied(tm: TrainManager, how: str) -> TrainManager:
+    made: TrainManager = copy.deepcopy(tm) if how == "deepcopy" else pickle.loads(pickle.dumps(tm))
+    return made
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+def test_a_copy_trains_on_batches_without_targets(how: str) -> None:
+    tm = tiny_manager(train_data=[torch.ones(4, 2)] * 2, eval_data=None, loss=_penalty)
+    assert copied(tm, how).train().steps == 2
+
+
+def _penalty(prediction: torch.Tensor) -> torch.Tensor:
+    return prediction.square().mean()
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+def test_an_error_in_a_copy_says_at_which_stage(how: str) -> None:
+    tm = copied(tiny_manager(train_data=[(torch.ones(4, 3), torch.ones(4))], eval_data=None), how)
+    with pytest.raises(RuntimeError) as caught:
+        tm.train()
+    assert caught.value.__notes__ == [
+        "at stage run > train > train_step_epoch > train_step_batch > train_model_forward"
+    ]
+
+
+def test_a_manager_is_copied_in_a_hook_of_its_own() -> None:
+    copies: list[TrainManager] = []
+
+    class Copies(Extension):
+        def post_train_step_epoch(self, train_manager: TrainManager) -> None:
+            copies.append(copy.deepcopy(train_manager))
+
+    tiny_manager(Copies(), epochs=1).train()
+    assert copies[0].train_epochs(1).steps == 3
+
+
+def test_a_forward_pass_that_is_left_half_way_collects_no_losses_afterwards() -> None:
+    left: list[Any] = []
+    tm = tiny_manager(eval_data=None, epochs=1)
+    tm.model.register_forward_pre_hook(lambda *_: skip_batch())
+    tm.add_extension(pre_train_step_batch=lambda train_manager: left.append(train_manager._collector.losses))
+    tm.train()
+    assert left == [None] * 3

@@ -80,3 +80,11 @@ def test_a_read_on_the_host_would_be_seen() -> None:
         tm.train()
 
     assert ("run", "train", "train_step_epoch", "train_step_batch") in reads.stages
+
+
+def test_the_step_is_named_as_it_was_counted_then() -> None:
+    tm = tiny_manager()
+    with pytest.raises(NonFiniteLoss, match="nan in step 2, epoch 1"), tm.run():
+        tm.train_on_batch(make_batches(1)[0])
+        tm.train_on_batch((torch.full((4, 2), float("nan")), torch.zeros(4, dtype=torch.long)))
+        tm.step_num = 100

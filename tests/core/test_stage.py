@@ -4,13 +4,14 @@ import asyncio
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, FixtureExists, StageError, always
+from train_manager import Extensible, Extension, FixtureExists, StageError, always, provides
 
 At = Callable[[str], str]
 
@@ -374,6 +375,62 @@ def test_a_stage_that_was_asked_for_has_the_extensions_of_when_it_opens() -> Non
     with stage:
         pass
     assert seen == [1]
+
+
+def test_a_stage_that_was_taken_early_hides_what_a_stage_around_it_owns_that_was_taken_later() -> None:
+    extensible = Extensible()
+    with extensible.staged("step"):
+        pass
+    early = extensible.staged("step", {"x": 1})
+    with extensible.staged("step", {"x": 2}):
+        with early:
+            assert extensible.fixtures["x"] == 1
+        assert extensible.fixtures["x"] == 2
+
+
+def test_nothing_can_be_kept_at_a_stage_for_the_next_of_its_name_would_find_it() -> None:
+    with Extensible().staged("step") as stage:
+        with pytest.raises(AttributeError):
+            stage.note = 1  # type: ignore[attr-defined]
+        with pytest.raises(TypeError):
+            weakref.ref(stage)
+
+
+def test_an_extension_that_was_removed_is_not_kept_by_the_stages_it_had_hooks_in() -> None:
+    class Watching(Extension):
+        @provides("seen")
+        def post_step(self) -> int:
+            return 1
+
+    extensible = Extensible([Watching()])
+    with extensible.staged("step"):
+        pass
+    removed = weakref.ref(extensible.remove_extension("watching"))
+    gc.collect()
+    assert removed() is None
+
+
+class Logging:
+    """A value that opens a stage, or writes a fixture, as it goes."""
+
+    def __init__(self, extensible: Extensible, *, opens: bool) -> None:
+        self.extensible, self.opens = extensible, opens
+
+    def __del__(self) -> None:
+        if self.opens:
+            with self.extensible.staged("log", {"value": 1}):
+                pass
+        else:
+            self.extensible.fixtures["value"] = 1
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_value_that_uses_fixtures_as_it_goes_leaves_nothing_alive(opens: bool) -> None:
+    extensible = Extensible()
+    for _ in range(2):
+        with extensible.staged("run", {"other": 1}):
+            extensible.fixtures["value"] = Logging(extensible, opens=opens)
+        assert dict(extensible.fixtures) == {}
 
 
 def test_a_stage_with_hooks_is_not_left_by_another_thread() -> None:

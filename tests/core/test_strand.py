@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -76,6 +77,29 @@ def test_tasks_that_are_started_inside_a_stage_of_plain_code_open_none_that_they
 
 def test_a_plain_function_opens_a_stage_also_in_a_task_that_was_started_inside_one() -> None:
     assert Waiter().work_in_a_task() == 1
+
+
+class Numbers(Extensible):
+    """A plain function around a generator with a stage of its own."""
+
+    def all(self) -> list[int]:
+        with self.staged("all"):
+            return list(self.each())
+
+    def each(self) -> Iterator[int]:
+        with self.staged("each"):
+            yield 1
+
+
+@pytest.mark.parametrize("was_used", [False, True])
+def test_a_generator_inside_a_plain_functions_stage_opens_its_own_in_a_task_too(was_used: bool) -> None:
+    async def main() -> list[int]:
+        return numbers.all()
+
+    numbers = Numbers()
+    if was_used:
+        numbers.all()
+    assert asyncio.run(main()) == [1]
 
 
 def test_asyncio_is_not_imported_to_find_that_no_task_runs() -> None:
