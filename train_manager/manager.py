@@ -334,10 +334,10 @@ class TrainManager(Forwarding):
                     raise require.no_tensor(loss, "loss")
                 self._train_backward()
                 self._train_optimizer_step()
-            loss = self._cells["loss"].value
-            self._count_step(loss, self._cells["true_batch_size"].value)
+            trained: Tensor = self._cells["loss"].value  # as the last hook has left it
+            self._count_step(trained, self._cells["true_batch_size"].value)
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
-        return cast(Tensor, loss)
+        return trained
 
     def _train_model_forward(self) -> None:
         try:
