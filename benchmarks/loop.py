@@ -44,9 +44,9 @@ weights of the bare loop: bit by bit, or within {near:g} where the same is added
 
 ![Microseconds that a step takes above the bare loop](benchmarks/loop.png)
 
-"{floor}" is the bare loop in methods, with a `with self.staged(name)` that does nothing for each stage of ours: nothing
-of this form can be cheaper. The limits above were set on a machine where the bare step takes 95 us; a slower one makes
-all of it dearer.
+"{floor}" is the bare loop in methods, with a `with self.staged(name)` that does nothing for each stage
+of ours: nothing of this form can be cheaper. The limits above were set on a machine where the bare step takes 95 us; a
+slower one makes all of it dearer.
 
 Logging, checkpoints and progress bars are switched off: Lightning has `barebones=True`, transformers neither clips nor
 looks for nan. Keras trains its own layers on torch, which is a part of its figure.{notes}

@@ -148,17 +148,18 @@ class Stage(Scope):
             self._end_rest()
             return
         try:
-            while self.first is not None:  # what `close_scope` does
-                cell = self.first
+            cell = self.first  # what `close_scope` does
+            while cell is not None:
                 self.first = cell.next  # before the value goes, which may have a finalizer that writes fixtures
                 cell.owner = None
                 del cell.value
+                cell = self.first
         except AttributeError:  # Ctrl-C has come between two lines of a write
             store.close_scope(self)
             return
         store.innermost = self.parent
         place = self._place
-        if place.stage is self and place.plan is plan and getrefcount(self) <= UNSEEN:
+        if place.stage is self and getrefcount(self) <= UNSEEN:  # and extensions have not changed
             self.phase = SPARE
             self.parent = None  # who would be seen by this one
         else:
