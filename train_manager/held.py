@@ -55,7 +55,11 @@ class HeldScalars:
         held = self._held
         if not held:
             self._copies = must_be_copied(value)
-        held.append(value.detach().clone() if self._copies or _version_of(value) else value.detach())
+        try:
+            copies = self._copies or value._version
+        except RuntimeError:  # a tensor of inference has none
+            copies = True
+        held.append(value.detach().clone() if copies else value.detach())
         return len(held) >= self.limit
 
     def take(self) -> list[float]:
