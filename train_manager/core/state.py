@@ -1,5 +1,6 @@
 """The state of one Extensible: which scopes are open, what is alive in them, who is being called. Stages and fixtures
 change in ``store.py``.
+
 run                   owns epoch_num                    one cell for each name, found in one flat dict
 └─ train_step_batch   owns batch, loss   <- innermost   a scope that closes empties its own
 """
