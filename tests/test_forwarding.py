@@ -469,7 +469,8 @@ def test_a_method_that_is_replaced_on_the_object_counts_as_one_of_a_class() -> N
 
 def test_a_method_that_is_replaced_while_it_trains_is_told_to_have_come_too_late() -> None:
     tm = tiny_manager(At("post_train_step_epoch", lambda: setattr(tm, "model_forward", forward_of(tm))))
-    with pytest.warns(UserWarning, match=r"replaced on the object while train\(\) ran: it counts from the next call"):
+    words = r"a method that each step calls was replaced while train\(\) ran: it counts from the next call"
+    with pytest.warns(UserWarning, match=words):
         tm.train()
 
 

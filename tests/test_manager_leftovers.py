@@ -126,35 +126,31 @@ def test_a_manager_that_is_dropped_is_collected() -> None:
     assert gone() is None
 
 
+class Closing:
+    """Three batches, and whether the pass over them was closed."""
+
+    is_closed = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        try:
+            yield from make_batches(3)
+        finally:
+            self.is_closed = True
+
+
 def test_the_data_is_closed_when_a_run_stops() -> None:
-    closed: list[bool] = []
+    data = Closing()
+    tiny_manager(stop_at("post_train_step_batch"), train_data=data).train()
 
-    class Closing:
-        def __iter__(self) -> Iterator[Batch]:
-            try:
-                yield from make_batches(3)
-            finally:
-                closed.append(True)
-
-    tiny_manager(stop_at("post_train_step_batch"), train_data=Closing()).train()
-
-    assert closed == [True]
+    assert data.is_closed
 
 
 def test_the_data_is_closed_when_a_step_fails_also_while_the_error_is_kept() -> None:
-    closed: list[bool] = []
-
-    class Closing:
-        def __iter__(self) -> Iterator[Batch]:
-            try:
-                yield from make_batches(3)
-            finally:
-                closed.append(True)
-
+    data = Closing()
     with pytest.raises(ValueError, match="in a hook") as kept:
-        tiny_manager(At("post_train_step_batch", fail), train_data=Closing()).train()
+        tiny_manager(At("post_train_step_batch", fail), train_data=data).train()
 
-    assert closed == [True], kept
+    assert data.is_closed, kept
 
 
 def test_training_warns_of_nothing() -> None:

@@ -25,7 +25,6 @@ from train_manager.batches import (
 )
 from train_manager.core.errors import StageError
 from train_manager.core.extension import Extensions, named
-from train_manager.core.skip import SkipStage
 from train_manager.errors import InputError
 from train_manager.finite import FiniteLosses
 from train_manager.forwarding import Forwarding
@@ -36,10 +35,10 @@ from train_manager.progress import new_call
 from train_manager.randomness import preserved_random_state
 from train_manager.require import TrainsItself
 from train_manager.result import EvalResult, TrainResult
-from train_manager.skip import SkipBatch, go_on_after, skippable
+from train_manager.skip import SkipBatch, skippable
 
 OVERRIDDEN_TOO_LATE = (
-    "a method of the forward pass was replaced on the object while {}() ran: it counts from the next call "
+    "a method that each step calls was replaced while {}() ran: it counts from the next call "
     "(override it in a class, or before the training)"
 )
 
@@ -190,9 +189,8 @@ class TrainManager(Forwarding):
         Returns:
             The loss, without its graph and still on its device; None where a hook has skipped the batch.
         """
-        self._refuse_while("train_on_batch", "train", "eval", "train_step_batch")
+        self._begin_entry("train_on_batch", "train", "eval", "train_step_batch")
         require.ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
-        self._shortcuts = self._find_shortcuts()
         loss = self._train_on_batch_in_run(batch, last_batch)
         return None if loss is None else loss.detach()
 
@@ -207,10 +205,9 @@ class TrainManager(Forwarding):
             StageError: a batch is alive; in a hook, call ``eval_soon``.
             InputError: there is no ``eval_data``, or a set is empty.
         """
-        self._refuse_while("eval", "train_step_batch", "eval")
+        self._begin_entry("eval", "train_step_batch", "eval")
         if not self.eval_data:
             raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
-        self._shortcuts = self._find_shortcuts()
         return self._eval_in_run() or {}
 
     def eval_on_batch(self, batch: Any) -> EvalResult:
@@ -221,8 +218,7 @@ class TrainManager(Forwarding):
         >>> list(tm.eval_on_batch(tm.train_data[0]))
         ['loss']
         """
-        self._refuse_while("eval_on_batch", "train_step_batch", "eval")
-        self._shortcuts = self._find_shortcuts()
+        self._begin_entry("eval_on_batch", "train_step_batch", "eval")
         return (self._eval_on_batch_in_run(batch) or {}).get("batch", {})
 
     # ---- the loop, from the outside in -----------------------------------------------------------------------------
@@ -312,13 +308,11 @@ class TrainManager(Forwarding):
                 self._zero_grad()
                 self._has_gradients = False
             return None
-        except SkipStage as skip:
-            go_on_after(skip, "train_step_batch", self.fixtures.path)
-            return None
         finally:
             self._batch_is_alive = False
             self._collector.losses = None  # where the forward pass was left half-way
 
+    @skippable("train_step_batch")
     def _train_step_batch(self, batch: Any, last_batch: bool) -> Tensor:
         with self.staged("train_step_batch", {"batch": batch, "last_batch": last_batch, "losses": Losses()}):
             began, in_hooks = perf_counter(), self._store.hook_seconds
@@ -339,60 +333,52 @@ class TrainManager(Forwarding):
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
         return trained
 
+    @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
-        try:
-            with self.staged("train_model_forward"):
-                self._collector.losses = self._cells["losses"].value
-                inputs = self._cells["inputs"]
-                if self._shortcuts.model and hasattr(inputs, "value"):  # else it is to be computed, or missing
-                    prediction = self.model(inputs.value)
-                else:
-                    prediction = self.call_by_name(self.train_model_forward)
-                self._collector.losses = None
-                if not isinstance(prediction, Tensor):
-                    require.prediction(prediction, self.model)
-                self.fixtures.define("prediction", prediction, stage="train_step_batch")
-        except SkipStage as skip:
-            go_on_after(skip, "train_model_forward", self.fixtures.path)
+        with self.staged("train_model_forward"):
+            self._collector.losses = self._cells["losses"].value
+            inputs = self._cells["inputs"]
+            if self._shortcuts.model and hasattr(inputs, "value"):  # else it is to be computed, or missing
+                prediction = self.model(inputs.value)
+            else:
+                prediction = self.call_by_name(self.train_model_forward)
+            self._collector.losses = None
+            if not isinstance(prediction, Tensor):
+                require.prediction(prediction, self.model)
+            self.fixtures.define("prediction", prediction, stage="train_step_batch")
 
+    @skippable("train_loss_forward")
     def _train_loss_forward(self) -> None:
-        try:
-            with self.staged("train_loss_forward"):
-                losses = self._collector.losses = self._cells["losses"].value
-                prediction, targets = self._cells["prediction"], self._cells["targets"]
-                is_plain = self._shortcuts.loss and self.loss is self._plain_loss is not None
-                if is_plain and hasattr(prediction, "value") and hasattr(targets, "value"):
-                    loss = self.loss(prediction.value, targets.value)
-                else:
-                    loss = self.call_by_name(self.train_loss_forward)
-                self._collector.losses = None
-                if losses.added is not None or loss is None:
-                    loss = losses.total(loss)
-                self.fixtures.define("loss", require.training_loss(loss), stage="train_step_batch")
-        except SkipStage as skip:
-            go_on_after(skip, "train_loss_forward", self.fixtures.path)
+        with self.staged("train_loss_forward"):
+            losses = self._collector.losses = self._cells["losses"].value
+            prediction, targets = self._cells["prediction"], self._cells["targets"]
+            is_plain = self._shortcuts.loss and self.loss is self._plain_loss is not None
+            if is_plain and hasattr(prediction, "value") and hasattr(targets, "value"):
+                loss = self.loss(prediction.value, targets.value)
+            else:
+                loss = self.call_by_name(self.train_loss_forward)
+            self._collector.losses = None
+            if losses.added is not None or loss is None:
+                loss = losses.total(loss)
+            self.fixtures.define("loss", require.training_loss(loss), stage="train_step_batch")
 
+    @skippable("train_backward")
     def _train_backward(self) -> None:
-        try:
-            with self.staged("train_backward"):
-                backward_loss = self._cells["backward_loss"].value
-                if not isinstance(backward_loss, Tensor):
-                    raise require.no_tensor(backward_loss, "backward_loss")
-                self._has_gradients = True
-                backward_loss.backward()
-        except SkipStage as skip:
-            go_on_after(skip, "train_backward", self.fixtures.path)
+        with self.staged("train_backward"):
+            backward_loss = self._cells["backward_loss"].value
+            if not isinstance(backward_loss, Tensor):
+                raise require.no_tensor(backward_loss, "backward_loss")
+            self._has_gradients = True
+            backward_loss.backward()
 
+    @skippable("train_optimizer_step")
     def _train_optimizer_step(self) -> None:
-        try:
-            with self.staged("train_optimizer_step"):
-                assert self.optimizer is not None, "train() has checked it"
-                self.optimizer.step()
-                self.optimizer.zero_grad(set_to_none=True)
-                self.update_num += 1
-                self._cells["update_num"].value = self.update_num  # what `modify` does
-        except SkipStage as skip:
-            go_on_after(skip, "train_optimizer_step", self.fixtures.path)
+        with self.staged("train_optimizer_step"):
+            assert self.optimizer is not None, "train() has checked it"
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.update_num += 1
+            self._cells["update_num"].value = self.update_num  # what `modify` does
 
     @skippable("run")
     def _eval_in_run(self) -> dict[str, EvalResult] | None:
@@ -470,7 +456,6 @@ class TrainManager(Forwarding):
         self._require_ready(entry, epochs)
         began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
         self._results = {}
-        self._shortcuts = self._find_shortcuts()
         self._train_in_own_run(entry, epochs, steps, evaluates)
         if self._shortcuts != self._find_shortcuts():
             warnings.warn(OVERRIDDEN_TOO_LATE.format(entry), stacklevel=3)
@@ -483,6 +468,11 @@ class TrainManager(Forwarding):
             updates=self.update_num - before[2],
             seconds=perf_counter() - began,
         )
+
+    def _begin_entry(self, method: str, *not_inside: str) -> None:
+        """A call from outside begins, with the methods that are overridden by now."""
+        self._refuse_while(method, *not_inside)
+        self._shortcuts = self._find_shortcuts()
 
     def _begin_call(self, epochs: int | None, steps: int | None) -> None:
         """A call of ``train`` or its kin begins; say where it will end, if that is known."""
@@ -517,7 +507,7 @@ class TrainManager(Forwarding):
             self.lr_schedule.step()
 
     def _require_ready(self, entry: str, epochs: int | None) -> None:
-        self._refuse_while(entry, "train", "eval")
+        self._begin_entry(entry, "train", "eval")
         if self._stop_at is not None and "run" in self.fixtures.path:
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
         require.optimizer_of(self._modules(), self.optimizer)

@@ -43,15 +43,10 @@ def skippable(
             try:
                 return method(self, *args, **kwargs)
             except SkipStage as skip:
-                go_on_after(skip, stage, self.fixtures.path)
-                return None
+                if skip.path == (*self.fixtures.path, stage):
+                    return None
+                raise
 
         return call
 
     return decorate
-
-
-def go_on_after(skip: SkipStage, stage: str, inside: tuple[str, ...]) -> None:
-    """Where this stage was skipped, do nothing; the wish to skip any other one goes on."""
-    if skip.path != (*inside, stage):
-        raise skip

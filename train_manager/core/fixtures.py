@@ -97,11 +97,7 @@ class Fixtures(Mapping[str, Any]):
         if scope is None or store.running is not None or cell.owner is not None or not store.lock._is_owned():
             self._define(name, value, None, frame)
         else:  # what it does, written out
-            cell.definer = frame.f_code, frame.f_lasti
-            cell.next = scope.first
-            scope.first = cell
-            cell.stage = scope.name
-            cell.owner = scope
+            scope.own(cell, (frame.f_code, frame.f_lasti))
             cell.value = value
 
     def define(self, name: str, value: Any, stage: str | None = None) -> None:
@@ -127,11 +123,7 @@ class Fixtures(Mapping[str, Any]):
         ):
             self._define(name, value, stage, frame)
         else:  # what it does, written out
-            cell.definer = frame.f_code, frame.f_lasti
-            cell.next = scope.first
-            scope.first = cell
-            cell.stage = scope.name
-            cell.owner = scope
+            scope.own(cell, (frame.f_code, frame.f_lasti))
             cell.value = value
 
     def modify(self, name: str, value: Any) -> None:
