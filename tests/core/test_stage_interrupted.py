@@ -1,0 +1,78 @@
+"""Ctrl-C, wherever it comes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator
+from types import FrameType
+from typing import Any
+
+from train_manager import Extensible, Extension, always
+
+At = Callable[[str], str]
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt where a signal can arrive: at a call inside the library, and as a loop goes round."""
+
+    def __init__(self, at_place: int) -> None:
+        self.left = at_place
+        self.lines: dict[FrameType, int] = {}  # where each frame was last
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Interrupter | None:
+        if "/train_manager/core/" not in frame.f_code.co_filename.replace("\\", "/"):
+            return None
+        goes_round = event == "line" and frame.f_lineno < self.lines.get(frame, 0)
+        self.lines[frame] = frame.f_lineno
+        if event == "call" or goes_round:
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+class Watching(Extension):
+    def pre_step(self, x: int) -> None: ...
+
+    def around_step(self) -> Generator[None]:
+        yield
+
+    @always
+    def post_step(self, exc_type: object) -> None: ...
+
+
+def interruptions() -> Iterator[tuple[Extensible, BaseException]]:
+    """Interrupt a recursion inside an outer stage at every place inside the library, one after the other."""
+    at_place = 1
+    while True:
+        extensible = Extensible([Watching()])
+        previous = sys.gettrace()
+        with extensible.staged("run", {"kept": 0}):
+            interrupter = Interrupter(at_place)
+            try:
+                with extensible.staged("around"):
+                    sys.settrace(interrupter)
+                    with extensible.staged("step", {"x": 1}):
+                        extensible.fixtures["y"] = 2
+                        with extensible.staged("step", {"x": 1}):
+                            extensible.fixtures["y"] = 2
+                    sys.settrace(None)
+            except KeyboardInterrupt as interrupt:
+                yield extensible, interrupt
+            finally:
+                sys.settrace(previous)
+            if interrupter.left > 0:
+                return
+        at_place += 1
+
+
+def test_ctrl_c_anywhere_in_the_library_leaves_the_fixtures_as_they_were() -> None:
+    count = 0
+    for extensible, _ in interruptions():
+        assert dict(extensible.fixtures) == {"kept": 0}
+        assert extensible.fixtures["stage"].path == ("run",)
+        with extensible.staged("step", {"x": 1}):
+            pass
+        count += 1
+    assert count > 100

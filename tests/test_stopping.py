@@ -1,0 +1,122 @@
+"""Runs that are ended before their time, by whom and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.training import At, stop_at, warm_up
+from train_manager import (
+    InputError,
+    StageError,
+    TrainManager,
+)
+from train_manager.testing import Recorder, tiny_manager
+
+
+@pytest.mark.parametrize("hook", ["pre_train_step_batch", "post_train_backward", "post_train_step_batch"])
+def test_stop_ends_the_run_after_this_step(hook: str) -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at(hook), recorder, epochs=2)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, tm.stop_reason) == (1, 0, "enough")
+    assert recorder.hooks[-3:] == ["post_train_step_epoch", "post_train", "post_run"]
+
+
+def in_the_last_step(tm: TrainManager) -> bool:
+    return tm.step_num == 3
+
+
+@pytest.mark.parametrize("hook", ["post_train_step_batch", "post_train_step_epoch"])
+def test_an_epoch_that_a_stop_ended_with_its_last_batch_counts_and_is_evaluated(hook: str) -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at(hook, when=in_the_last_step), recorder, lr_schedule=warm_up, epochs=3)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, tm.lr_schedule.last_epoch) == (3, 1, 1)
+    assert recorder.hooks[-3:] == ["post_eval", "post_train", "post_run"]
+    assert recorder.stages.count("eval") == 2
+
+
+def test_an_epoch_that_a_stop_cut_short_is_not_evaluated() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 2), recorder)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, recorder.stages.count("eval")) == (2, 0, 1)
+
+
+def test_training_again_in_a_run_that_was_stopped_warns() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch"))
+    with tm.run():
+        tm.train()
+        with pytest.warns(UserWarning, match=r"this run was stopped \(enough\), so nothing more is trained") as caught:
+            tm.train()
+
+    assert tm.step_num == 1
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("hook", ["pre_train_step_epoch", "pre_train_step_batch", "post_train_step_epoch"])
+def test_stop_at_an_epoch_ends_the_run_after_this_epoch(hook: str) -> None:
+    recorder = Recorder()
+    tm = tiny_manager(stop_at(hook, at="epoch"), recorder, epochs=3)
+    tm.train()
+
+    assert (tm.step_num, tm.epoch_num, recorder.stages.count("eval")) == (3, 1, 2)
+
+
+@pytest.mark.parametrize("hook", ["pre_run", "pre_load_checkpoint", "pre_train", "pre_eval", "post_eval"])
+@pytest.mark.parametrize("at", ["step", "epoch"])
+def test_stop_before_the_first_step_trains_nothing(hook: str, at: str) -> None:
+    tm = tiny_manager(stop_at(hook, at=at), epochs=2)
+    tm.train()
+
+    assert (tm.step_num, tm.stop_reason) == (0, "enough")
+
+
+def test_stop_in_an_evaluation_between_two_steps_trains_no_further_step() -> None:
+    tm = tiny_manager(
+        At("post_train_step_batch", lambda train_manager: train_manager.eval_soon()),
+        stop_at("post_eval", when=lambda tm: tm.step_num == 1),
+    )
+    tm.train()
+
+    assert tm.step_num == 1
+
+
+def test_stop_in_the_last_evaluation_of_an_epoch_ends_the_run() -> None:
+    tm = tiny_manager(stop_at("post_eval", when=lambda tm: tm.epoch_num == 2), epochs=5)
+    tm.train()
+
+    assert tm.epoch_num == 2
+
+
+def test_stop_at_a_step_goes_before_stop_at_an_epoch() -> None:
+    tm = tiny_manager(stop_at("pre_train_step_batch"), stop_at("post_train_step_batch", at="epoch"))
+    tm.train()
+
+    assert tm.step_num == 1
+
+
+def test_a_stopped_manager_can_train_again() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 1))
+    tm.train()
+    tm.train()
+
+    assert (tm.epoch_num, tm.step_num, tm.stop_reason) == (1, 4, None)
+
+
+def test_stop_is_refused_where_no_run_is_open() -> None:
+    with pytest.raises(StageError) as caught:
+        tiny_manager().stop("enough")
+
+    assert str(caught.value) == "stop() was called, but no run is open\n  open stages  none"
+
+
+def test_stop_at_something_else_is_refused() -> None:
+    tm = tiny_manager()
+    with tm.run(), pytest.raises(InputError) as caught:
+        tm.stop("enough", at="batch")
+
+    assert str(caught.value) == "at is 'batch'\n  give one of 'step', 'epoch'"
