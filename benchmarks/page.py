@@ -14,7 +14,7 @@ from typing import Final
 from benchmarks import peers
 from benchmarks.measure import ROOT
 from benchmarks.section import Section, table
-from train_manager.plots import rendered
+from train_manager.reporting.loss_figure import rendered
 
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
 

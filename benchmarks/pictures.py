@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.measure import Spread
 from benchmarks.stages import BY_HAND, FLOOR, OURS
-from train_manager.plots import COLOURS, MARKERS, STYLE, require_matplotlib
+from train_manager.reporting.loss_figure import COLOURS, MARKERS, STYLE, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,46 +13,46 @@ from typing import TYPE_CHECKING, Any
 from train_manager.core.extension import Extension
 
 if TYPE_CHECKING:
-    from train_manager.extensions.accumulate import Accumulate
-    from train_manager.extensions.avg import Avg
-    from train_manager.extensions.clip_gradients import ClipGradients
-    from train_manager.extensions.constrain import Constrain
-    from train_manager.extensions.cutmix import CutMix
-    from train_manager.extensions.deterministic import Deterministic
-    from train_manager.extensions.early_stopping import EarlyStopping
-    from train_manager.extensions.ema import EMA
-    from train_manager.extensions.eval_totals import EvalTotals
-    from train_manager.extensions.freeze_modules import FreezeModules
-    from train_manager.extensions.loss_curves import LossCurves
-    from train_manager.extensions.lr_schedule import LRSchedule
-    from train_manager.extensions.metrics import Metrics
-    from train_manager.extensions.mixed_precision import MixedPrecision
-    from train_manager.extensions.mixup import Mixup
-    from train_manager.extensions.progress_bar import ProgressBar
-    from train_manager.extensions.sam import SAM
-    from train_manager.extensions.stop_on_non_finite import StopOnNonFinite
-    from train_manager.extensions.warm_up import WarmUp
+    from train_manager.extensions.augmentation.cutmix import CutMix
+    from train_manager.extensions.augmentation.mixup import Mixup
+    from train_manager.extensions.debugging.stop_on_non_finite import StopOnNonFinite
+    from train_manager.extensions.evaluation.early_stopping import EarlyStopping
+    from train_manager.extensions.evaluation.eval_totals import EvalTotals
+    from train_manager.extensions.evaluation.metrics import Metrics
+    from train_manager.extensions.logging.avg import Avg
+    from train_manager.extensions.logging.progress_bar import ProgressBar
+    from train_manager.extensions.optimization.accumulate import Accumulate
+    from train_manager.extensions.optimization.clip_gradients import ClipGradients
+    from train_manager.extensions.optimization.constrain import Constrain
+    from train_manager.extensions.optimization.ema import EMA
+    from train_manager.extensions.optimization.freeze_modules import FreezeModules
+    from train_manager.extensions.optimization.lr_schedule import LRSchedule
+    from train_manager.extensions.optimization.mixed_precision import MixedPrecision
+    from train_manager.extensions.optimization.sam import SAM
+    from train_manager.extensions.optimization.warm_up import WarmUp
+    from train_manager.extensions.reproducibility.deterministic import Deterministic
+    from train_manager.extensions.visualization.loss_curves import LossCurves
 else:
     _LAZY = {
-        "Accumulate": "train_manager.extensions.accumulate",
-        "Avg": "train_manager.extensions.avg",
-        "ClipGradients": "train_manager.extensions.clip_gradients",
-        "Constrain": "train_manager.extensions.constrain",
-        "CutMix": "train_manager.extensions.cutmix",
-        "Deterministic": "train_manager.extensions.deterministic",
-        "EarlyStopping": "train_manager.extensions.early_stopping",
-        "EMA": "train_manager.extensions.ema",
-        "EvalTotals": "train_manager.extensions.eval_totals",
-        "FreezeModules": "train_manager.extensions.freeze_modules",
-        "LossCurves": "train_manager.extensions.loss_curves",
-        "LRSchedule": "train_manager.extensions.lr_schedule",
-        "Metrics": "train_manager.extensions.metrics",
-        "MixedPrecision": "train_manager.extensions.mixed_precision",
-        "Mixup": "train_manager.extensions.mixup",
-        "ProgressBar": "train_manager.extensions.progress_bar",
-        "SAM": "train_manager.extensions.sam",
-        "StopOnNonFinite": "train_manager.extensions.stop_on_non_finite",
-        "WarmUp": "train_manager.extensions.warm_up",
+        "Accumulate": "train_manager.extensions.optimization.accumulate",
+        "Avg": "train_manager.extensions.logging.avg",
+        "ClipGradients": "train_manager.extensions.optimization.clip_gradients",
+        "Constrain": "train_manager.extensions.optimization.constrain",
+        "CutMix": "train_manager.extensions.augmentation.cutmix",
+        "Deterministic": "train_manager.extensions.reproducibility.deterministic",
+        "EarlyStopping": "train_manager.extensions.evaluation.early_stopping",
+        "EMA": "train_manager.extensions.optimization.ema",
+        "EvalTotals": "train_manager.extensions.evaluation.eval_totals",
+        "FreezeModules": "train_manager.extensions.optimization.freeze_modules",
+        "LossCurves": "train_manager.extensions.visualization.loss_curves",
+        "LRSchedule": "train_manager.extensions.optimization.lr_schedule",
+        "Metrics": "train_manager.extensions.evaluation.metrics",
+        "MixedPrecision": "train_manager.extensions.optimization.mixed_precision",
+        "Mixup": "train_manager.extensions.augmentation.mixup",
+        "ProgressBar": "train_manager.extensions.logging.progress_bar",
+        "SAM": "train_manager.extensions.optimization.sam",
+        "StopOnNonFinite": "train_manager.extensions.debugging.stop_on_non_finite",
+        "WarmUp": "train_manager.extensions.optimization.warm_up",
     }
 
     def __getattr__(name: str) -> Any:
@@ -77,8 +77,8 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     Args:
         files: with those that write into ``train_dir``.
     """
-    from train_manager.extensions.loss_curves import LossCurves
-    from train_manager.extensions.progress_bar import ProgressBar
+    from train_manager.extensions.logging.progress_bar import ProgressBar
+    from train_manager.extensions.visualization.loss_curves import LossCurves
 
     makers: dict[str, Callable[[], Extension]] = {"progress_bar": ProgressBar}
     if files:

@@ -23,8 +23,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 import train_manager.extensions as shipped
 from tests.host_reads import HostReads
 from train_manager import Extension, TrainManager, always, priority, scheduled, schedules
-from train_manager.constraints import max_norm
 from train_manager.core.methods import method_names
+from train_manager.model.constraints import max_norm
 from train_manager.testing import tiny_manager
 
 

@@ -28,7 +28,6 @@ from typing import Any
 
 import pytest
 
-import train_manager.errors
 from train_manager.core import errors
 
 ROOT = Path(__file__).parents[1]
@@ -137,6 +136,5 @@ def test_every_seeded_mistake_is_found_before_the_first_step(monkeypatch: pytest
 
 
 def _error_classes() -> list[type]:
-    modules = errors, train_manager.errors
-    found = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
-    return [cls for cls in dict.fromkeys(found) if issubclass(cls, errors.TrainManagerError)]
+    found = [value for value in vars(errors).values() if inspect.isclass(value)]
+    return [cls for cls in found if issubclass(cls, errors.TrainManagerError)]

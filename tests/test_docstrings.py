@@ -10,11 +10,10 @@ ROOT = Path(__file__).parent.parent
 
 
 def modules() -> list[str]:
-    files = [
-        *(path.relative_to(ROOT) for path in (ROOT / "train_manager").glob("*.py")),
-        *(path.relative_to(ROOT) for path in (ROOT / "train_manager" / "core").glob("*.py")),
+    files = {  # a glob does not follow the link train_manager/extensions in all versions of Python
+        *(path.relative_to(ROOT) for path in (ROOT / "train_manager").rglob("*.py")),
         *(Path("train_manager") / path.relative_to(ROOT) for path in (ROOT / "extensions").rglob("*.py")),
-    ]
+    }
     return sorted(".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files)
 
 

@@ -120,7 +120,7 @@ except ImportError:
 def test_every_package_folder_is_built() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    packages = {name.strip() for name in setup["options"]["packages"].split(",")}
+    packages = set(setup["options"]["packages"].split())
     folders = {init.parent.relative_to(ROOT) for init in (ROOT / "train_manager").rglob("__init__.py")}
     mapped = (init.parent.relative_to(ROOT) for init in (ROOT / "extensions").rglob("__init__.py"))
     folders |= {Path("train_manager") / folder for folder in mapped}

@@ -104,6 +104,6 @@ def test_the_tree_of_the_readme_is_that_of_explain() -> None:
 
 def test_the_manager_opens_no_stage_that_is_not_on_the_map() -> None:
     folder = Path(__file__).parents[1] / "train_manager"
-    source = "".join((folder / file).read_text(encoding="utf-8") for file in ("running.py", "manager.py"))
+    source = "".join((folder / file).read_text(encoding="utf-8") for file in ("loop/run_state.py", "manager.py"))
 
     assert set(re.findall(r'self\.staged\("(\w+)"', source)) == {path[-1] for path in parsed(MAP)}

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tests.training import At, make_batches
 from train_manager import Extension, InputError, TrainManager
-from train_manager.constraints import max_norm
 from train_manager.extensions import ClipGradients, Constrain, FreezeModules, MixedPrecision
+from train_manager.model.constraints import max_norm
 from train_manager.testing import Recorder
 
 

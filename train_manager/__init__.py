@@ -1,7 +1,23 @@
 """Train Manager: training code whose plots, logs and checks stay outside of it.
 
 The core (stages, fixtures, hooks, extensions) is here at once and needs the standard library only. What needs
-torch is imported when it is first asked for.
+torch is imported when it is first asked for. Its rooms; each imports only those above it:
+
+    core        stages, fixtures and hooks
+    checker     mistakes in hooks, found by reading source
+    schedules   when a hook runs
+    validation  what numbers and words must be
+    records     what a training leaves on disk
+    data        where the batches come from
+    metrics     how numbers are measured and kept
+    model       the parts of a model, and what trains them
+    reporting   how numbers are shown
+    loop        what TrainManager is made of
+    stages      the map of the loop
+    manager     TrainManager, the loop itself
+    testing     a toy problem for tests of your own
+    extensions  everything that is not the algorithm
+    demo        what `make demo` runs
 """
 
 from __future__ import annotations
@@ -10,6 +26,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from train_manager._version import __version__
+from train_manager.core.decorators import always, fixture, modifies, priority, provides
 from train_manager.core.errors import (
     CheckError,
     ExtensionNotFound,
@@ -24,36 +41,35 @@ from train_manager.core.errors import (
 from train_manager.core.extensible import Extensible, staged
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.marks import always, fixture, modifies, priority, provides
-from train_manager.core.skip import Skip, SkipStage
+from train_manager.core.outcome import Skip, SkipStage
 from train_manager.schedules import at_most, every, exponentially, once, periodically, scheduled, when
 
 if TYPE_CHECKING:
-    from train_manager.endless import Endless
-    from train_manager.errors import InputError, NonFiniteLoss
-    from train_manager.in_memory import InMemory
-    from train_manager.interleaved import Interleaved
-    from train_manager.losses import WeightedLosses, add_loss, report_loss
+    from train_manager.core.errors import InputError, NonFiniteLoss
+    from train_manager.data.endless import Endless
+    from train_manager.data.in_memory import InMemory
+    from train_manager.data.interleaved import Interleaved
+    from train_manager.data.rows import Rows
+    from train_manager.loop.losses import WeightedLosses, add_loss, report_loss
+    from train_manager.loop.objectives import Objective
+    from train_manager.loop.results import TrainResult
+    from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
-    from train_manager.objective import Objective
-    from train_manager.result import TrainResult
-    from train_manager.rows import Rows
-    from train_manager.skip import SkipBatch
 else:
     _LAZY = {
-        "Endless": "train_manager.endless",
-        "InMemory": "train_manager.in_memory",
-        "InputError": "train_manager.errors",
-        "Interleaved": "train_manager.interleaved",
-        "NonFiniteLoss": "train_manager.errors",
-        "Rows": "train_manager.rows",
-        "SkipBatch": "train_manager.skip",
+        "Endless": "train_manager.data.endless",
+        "InMemory": "train_manager.data.in_memory",
+        "InputError": "train_manager.core.errors",
+        "Interleaved": "train_manager.data.interleaved",
+        "NonFiniteLoss": "train_manager.core.errors",
+        "Rows": "train_manager.data.rows",
+        "SkipBatch": "train_manager.loop.skip",
         "TrainManager": "train_manager.manager",
-        "Objective": "train_manager.objective",
-        "WeightedLosses": "train_manager.losses",
-        "add_loss": "train_manager.losses",
-        "report_loss": "train_manager.losses",
-        "TrainResult": "train_manager.result",
+        "Objective": "train_manager.loop.objectives",
+        "WeightedLosses": "train_manager.loop.losses",
+        "add_loss": "train_manager.loop.losses",
+        "report_loss": "train_manager.loop.losses",
+        "TrainResult": "train_manager.loop.results",
     }
 
     def __getattr__(name: str) -> Any:

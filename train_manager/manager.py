@@ -1,7 +1,7 @@
 """TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
 
-What belongs to a run as a whole is in ``running.py``, which batches it takes in ``feeding.py``, what is there to be
-overridden in ``forwarding.py``, what an argument must be in ``require.py``. Everything else is an extension.
+What a subclass overrides is in ``loop/algorithm.py``, what an argument must be in ``loop/arguments.py``. Everything
+else is an extension.
 """
 
 from __future__ import annotations
@@ -16,26 +16,39 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager import require
-from train_manager.batches import (
+from train_manager.core.errors import InputError, StageError
+from train_manager.core.extension import Extensions, named
+from train_manager.data.iteration import (
     FromSource,
     no_batch,
     reset,
     to_device,
 )
-from train_manager.core.errors import StageError
-from train_manager.core.extension import Extensions, named
-from train_manager.errors import InputError
-from train_manager.finite import FiniteLosses
-from train_manager.forwarding import Forwarding
-from train_manager.held import WeightedMean
-from train_manager.losses import Collector, Losses
-from train_manager.objective import Objective
-from train_manager.progress import new_call
-from train_manager.randomness import preserved_random_state
-from train_manager.require import TrainsItself
-from train_manager.result import EvalResult, TrainResult
-from train_manager.skip import SkipBatch, skippable
+from train_manager.loop.algorithm import Forwarding
+from train_manager.loop.arguments import (
+    TrainsItself,
+    require_end_of_epochs,
+    require_eval_data,
+    require_eval_step,
+    require_loss,
+    require_lr_schedule,
+    require_model,
+    require_optimizer,
+    require_optimizer_of,
+    require_ready_to_train,
+    require_train_data,
+    require_train_dir,
+)
+from train_manager.loop.losses import Collector, Losses
+from train_manager.loop.objectives import Objective
+from train_manager.loop.outputs import not_a_tensor, require_prediction, require_scalar_loss, require_training_loss
+from train_manager.loop.randomness import preserved_random_state
+from train_manager.loop.results import EvalResult, TrainResult
+from train_manager.loop.skip import SkipBatch, skippable
+from train_manager.metrics.averages import WeightedMean
+from train_manager.metrics.deferred import FiniteLosses
+from train_manager.schedules.rules import new_call
+from train_manager.validation import require_count
 
 OVERRIDDEN_TOO_LATE = (
     "a method that each step calls was replaced while {}() ran: it counts from the next call "
@@ -110,20 +123,20 @@ class TrainManager(Forwarding):
     ) -> None:
         super().__init__()
         self.device = None if device is None else torch.device(device)
-        self.model = require.model(model, self.device)
+        self.model = require_model(model, self.device)
         self.objective = loss if isinstance(loss, Objective) else None
-        self.loss = require.loss_function(loss.loss if isinstance(loss, Objective) else loss, self.device)
+        self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
         self._note_loss()
-        self.optimizer = require.optimizer(optimizer, self.model, self.loss)
-        self.lr_schedule = require.lr_schedule(lr_schedule, self.optimizer)
-        self.train_data = require.train_data(train_data)
-        self.eval_data = require.eval_data(eval_data)
-        self.epochs = require.count(epochs, "epochs", at_least=0)
+        self.optimizer = require_optimizer(optimizer, self.model, self.loss)
+        self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
+        self.train_data = require_train_data(train_data)
+        self.eval_data = require_eval_data(eval_data)
+        self.epochs = require_count(epochs, "epochs", at_least=0)
         self.steps_per_epoch = (
-            None if steps_per_epoch is None else require.count(steps_per_epoch, "steps_per_epoch", at_least=1)
+            None if steps_per_epoch is None else require_count(steps_per_epoch, "steps_per_epoch", at_least=1)
         )
-        self.seed = None if seed is None else require.count(seed, "seed", at_least=0)
-        self.train_dir = require.train_dir(train_dir)
+        self.seed = None if seed is None else require_count(seed, "seed", at_least=0)
+        self.train_dir = require_train_dir(train_dir)
         self._collector = Collector()
         self._registry.add(named(extensions))
         if self.objective is not None:
@@ -150,11 +163,11 @@ class TrainManager(Forwarding):
 
     def train_epochs(self, n: int) -> TrainResult:
         """Train ``n`` epochs more, whatever ``epochs`` says; one that was left unfinished is the first of them."""
-        return self._train_in_run("train_epochs", epochs=require.count(n, "n", at_least=0))
+        return self._train_in_run("train_epochs", epochs=require_count(n, "n", at_least=0))
 
     def train_steps(self, n: int) -> TrainResult:
         """Train on ``n`` batches more, from where the last call left the data; epochs end and begin on the way."""
-        return self._train_in_run("train_steps", steps=require.count(n, "n", at_least=0))
+        return self._train_in_run("train_steps", steps=require_count(n, "n", at_least=0))
 
     def train_epoch(self) -> TrainResult:
         """Train one epoch and evaluate nothing, in a loop of your own.
@@ -190,7 +203,7 @@ class TrainManager(Forwarding):
             The loss, without its graph and still on its device; None where a hook has skipped the batch.
         """
         self._begin_entry("train_on_batch", "train", "eval", "train_step_batch")
-        require.ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
+        require_ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
         loss = self._train_on_batch_in_run(batch, last_batch)
         return None if loss is None else loss.detach()
 
@@ -318,14 +331,14 @@ class TrainManager(Forwarding):
             began, in_hooks = perf_counter(), self._store.hook_seconds
             self._define_batch_parts(self._train_set_name)
             if self._trains_itself:
-                self.fixtures["loss"] = require.scalar_loss(self.model.train_step(self.fixtures["batch"]))
+                self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
             else:
                 self._train_model_forward()
                 self._train_loss_forward()
                 loss = self.fixtures["loss"]
                 self.fixtures.define("backward_loss", loss)
                 if not isinstance(loss, Tensor):
-                    raise require.no_tensor(loss, "loss")
+                    raise not_a_tensor(loss, "loss")
                 self._train_backward()
                 self._train_optimizer_step()
             trained: Tensor = self._cells["loss"].value  # as the last hook has left it
@@ -344,7 +357,7 @@ class TrainManager(Forwarding):
                 prediction = self.call_by_name(self.train_model_forward)
             self._collector.losses = None
             if not isinstance(prediction, Tensor):
-                require.prediction(prediction, self.model)
+                require_prediction(prediction, self.model)
             self.fixtures.define("prediction", prediction, stage="train_step_batch")
 
     @skippable("train_loss_forward")
@@ -360,14 +373,14 @@ class TrainManager(Forwarding):
             self._collector.losses = None
             if losses.added is not None or loss is None:
                 loss = losses.total(loss)
-            self.fixtures.define("loss", require.training_loss(loss), stage="train_step_batch")
+            self.fixtures.define("loss", require_training_loss(loss), stage="train_step_batch")
 
     @skippable("train_backward")
     def _train_backward(self) -> None:
         with self.staged("train_backward"):
             backward_loss = self._cells["backward_loss"].value
             if not isinstance(backward_loss, Tensor):
-                raise require.no_tensor(backward_loss, "backward_loss")
+                raise not_a_tensor(backward_loss, "backward_loss")
             self._has_gradients = True
             backward_loss.backward()
 
@@ -421,7 +434,7 @@ class TrainManager(Forwarding):
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
             self._define_batch_parts(data_name)
             if self._trains_itself:
-                self.fixtures["loss"] = require.scalar_loss(require.eval_step(self.model)(self.fixtures["batch"]))
+                self.fixtures["loss"] = require_scalar_loss(require_eval_step(self.model)(self.fixtures["batch"]))
             else:
                 self._eval_model_forward()
                 self._eval_loss_forward()
@@ -435,7 +448,7 @@ class TrainManager(Forwarding):
                 prediction = self.call_by_name(self.eval_model_forward)
             finally:
                 self._collector.losses = None
-            self.fixtures.define("prediction", require.prediction(prediction, self.model), stage="eval_step_batch")
+            self.fixtures.define("prediction", require_prediction(prediction, self.model), stage="eval_step_batch")
 
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
@@ -445,7 +458,7 @@ class TrainManager(Forwarding):
                 loss = self.call_by_name(self.eval_loss_forward)
             finally:
                 self._collector.losses = None
-            self.fixtures.define("loss", require.scalar_loss(losses.total(loss)), stage="eval_step_batch")
+            self.fixtures.define("loss", require_scalar_loss(losses.total(loss)), stage="eval_step_batch")
 
     # ---- parts of the loop that are no stages ------------------------------------------------------------------------
 
@@ -510,8 +523,8 @@ class TrainManager(Forwarding):
         self._begin_entry(entry, "train", "eval")
         if self._stop_at is not None and "run" in self.fixtures.path:
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
-        require.optimizer_of(self._modules(), self.optimizer)
+        require_optimizer_of(self._modules(), self.optimizer)
         if epochs is not None:
-            require.end_of_epochs(self.train_data, self.steps_per_epoch)
+            require_end_of_epochs(self.train_data, self.steps_per_epoch)
         passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
-        require.ready_to_train(self.model, self.optimizer, self.train_data, passes, self.eval_data, (epochs or 0) + 1)
+        require_ready_to_train(self.model, self.optimizer, self.train_data, passes, self.eval_data, (epochs or 0) + 1)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from train_manager import Extension, TrainManager
 from train_manager.extensions import EMA, FreezeModules, Metrics
-from train_manager.losses import WeightedLosses, add_loss
+from train_manager.loop.losses import WeightedLosses, add_loss
 from train_manager.testing import tiny_manager
 
 

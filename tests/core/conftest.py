@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from train_manager.core import side
-
-
-@pytest.fixture
-def at(request: pytest.FixtureRequest) -> Callable[[str], str]:
-    """``file:line`` of the line of the test's own file that ends with ``# <marker>``, as messages show it."""
-    path = Path(request.path)
-    shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
-    lines = path.read_text(encoding="utf-8").splitlines()
-
-    def line_of_marker(marker: str) -> str:
-        (number,) = (number for number, line in enumerate(lines, 1) if line.endswith(f"# {marker}"))
-        return f"{shown}:{number}"
-
-    return line_of_marker
+from train_manager.core import dispatch
 
 
 @pytest.fixture(autouse=True, scope="module", params=["written_out", "looped"])
 def way_of_running_hooks(request: pytest.FixtureRequest) -> Iterator[None]:
     """All tests of the core run twice: with generated functions, and with the loop that they stand for."""
-    side.compiled, before = getattr(side.Side, request.param), side.compiled
+    dispatch.compiled, before = getattr(dispatch.Side, request.param), dispatch.compiled
     yield
-    side.compiled = before
+    dispatch.compiled = before

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from train_manager import Extensible, Extension
-from train_manager.core import side
+from train_manager.core import dispatch
 
 
 class Subscriber(Extension):
@@ -57,7 +57,7 @@ def calls_of(function: Any, *args: Any) -> tuple[int, int]:
 def test_a_stage_takes_four_python_calls_and_six_c_calls_beside_its_hooks_at_most(subscribers: int) -> None:
     stepper = Stepper([Subscriber() for _ in range(subscribers)])
     python, c = calls_of(stepper.step, 1)
-    if side.compiled is side.Side.written_out:
+    if dispatch.compiled is dispatch.Side.written_out:
         assert (python, c) == (3 + 2 * (subscribers > 0) + 2 * subscribers, 3 + (subscribers > 0))
         assert python + c <= 4 + 6 + 2 * subscribers
     else:

@@ -4,7 +4,7 @@ import pytest
 
 from train_manager import Extensible, Extension, StageError
 from train_manager import priority as hook_priority
-from train_manager.core.hook import read_hooks
+from train_manager.core.hooks import read_hooks
 from train_manager.core.plan import Plans, compile_plan
 from train_manager.core.state import State
 

@@ -8,7 +8,9 @@ TrainManagerError
 ├── HookError          (TypeError)      a hook, or an extension, that can never be called
 ├── OrderError         (ValueError)     nothing orders two hooks, or fixtures wait for each other in a circle
 ├── CheckError         (ValueError)     mistakes found before the first stage, all at once
-└── ExtensionNotFound  (KeyError)       no extension has this name
+├── ExtensionNotFound  (KeyError)       no extension has this name
+├── InputError         (ValueError)     an argument, the data, or what the model or the loss returned cannot be used
+└── NonFiniteLoss      (ArithmeticError)   the loss was nan or infinite
 
 Every error holds its data as attributes and renders them as lines: what happened and to whom, where it was
 asked (file:line), which stages are open, what is alive, and the cure.
@@ -141,6 +143,24 @@ def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN_NAMES]) + (f", ... ({more} more)" if more > 0 else "")
 
 
+class InputError(TrainManagerError, ValueError):
+    """An argument, the data, or what the model or the loss returned, cannot be trained with."""
+
+
+class NonFiniteLoss(TrainManagerError, ArithmeticError):
+    """The training loss was nan or infinite.
+
+    Attributes:
+        epoch: epoch in which it was first so, counted from 1.
+        step: step in which it was first so, counted from 1 over the whole training.
+    """
+
+    def __init__(self, what: str, *, epoch: int = 0, step: int = 0, cure: str = "") -> None:
+        super().__init__(what, cure=cure)
+        self.epoch = epoch
+        self.step = step
+
+
 for _error in (
     TrainManagerError,
     FixtureNotFound,
@@ -151,5 +171,7 @@ for _error in (
     OrderError,
     CheckError,
     ExtensionNotFound,
+    InputError,
+    NonFiniteLoss,
 ):
     _error.__module__ = "train_manager"  # the door that users import from, and read in a traceback

@@ -10,20 +10,17 @@ from sys import _getframe
 from types import FrameType, MethodType
 from typing import Any, Self, TypeVar
 
-from train_manager.core.cell import Cell
-from train_manager.core.declared import Declared, Switch
+from train_manager.core.affinity import SUSPENDABLE
 from train_manager.core.errors import CheckError, HookError, did_you_mean, near
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.hook import Hook
-from train_manager.core.outside import load
-from train_manager.core.registry import Registry
-from train_manager.core.scope import SPARE, TAKEN
+from train_manager.core.hooks import Hook
+from train_manager.core.locations import line_of, site_of
+from train_manager.core.registry import Declared, Registry, Switch, load
+from train_manager.core.scope import SPARE, TAKEN, Cell
 from train_manager.core.signature import NamedCall
-from train_manager.core.source import line_of, site_of
 from train_manager.core.stage import Stage, new_stage
 from train_manager.core.store import Store
-from train_manager.core.strand import SUSPENDABLE
 
 R = TypeVar("R")
 
@@ -223,8 +220,8 @@ class Extensible:
         return self._check(entry, found_when="before the first stage")
 
     def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
-        from train_manager.core.check import mistakes, unopened  # here: reading source is a third of the core
-        from train_manager.core.tree import stage_tree
+        from train_manager.checker.mistakes import mistakes, unopened  # here: reading source is a third of the core
+        from train_manager.checker.tree import stage_tree
 
         if entry is not None and not inspect.isfunction(getattr(type(self), entry, None)):
             methods = [name for name, _ in inspect.getmembers_static(type(self), inspect.isfunction)]
@@ -258,8 +255,8 @@ class Extensible:
             if not isinstance(about, str):
                 raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
             return "\n".join(side.text() for side in self._registry.plans[about].sides if side)
-        from train_manager.core.explain import described, extension_text, fixture_text, tree_text
-        from train_manager.core.tree import stage_tree
+        from train_manager.checker.explain import described, extension_text, fixture_text, tree_text
+        from train_manager.checker.tree import stage_tree
 
         plan_of = self._registry.plans.__getitem__
         tree = stage_tree(type(self), plan_of)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from train_manager.core.errors import HookError
-from train_manager.core.gate import load_states, states_of
+from train_manager.core.schedule import load_states, states_of
 
 
 class Extension:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, final
 
-from train_manager.core import refusals
-from train_manager.core.source import site_of
+from train_manager.core import messages
+from train_manager.core.locations import site_of
 from train_manager.core.state import ALWAYS
 from train_manager.core.store import Store
 
@@ -59,7 +59,7 @@ class Fixtures(Mapping[str, Any]):
         if store.has(name):
             return store.value(name)
         site = site_of(sys._getframe(1))
-        raise refusals.not_found(store, name, f"{refusals.who(site)} reads", refusals.where(site))
+        raise messages.not_found(store, name, f"{messages.who(site)} reads", messages.where(site))
 
     def get(self, name: str, default: Any = None) -> Any:
         """The fixture's value, or ``default`` where it is not alive."""
@@ -147,7 +147,7 @@ class Fixtures(Mapping[str, Any]):
         frame = sys._getframe(1)
         for name in values:
             if name in self._store.always_there:
-                raise refusals.reserved(self._store, name, site_of(frame))
+                raise messages.reserved(self._store, name, site_of(frame))
             self._store.require_declared(name, site_of(frame))
         for name, value in values.items():
             if name in self:
@@ -167,7 +167,7 @@ class Fixtures(Mapping[str, Any]):
             store.require_declared(name, site)
         scope = store.innermost if stage is None else store.scope_of(stage)
         if stage is not None and scope is None:
-            raise refusals.not_open(store, stage, site)
+            raise messages.not_open(store, stage, site)
         store.define(name, value, scope, site)
 
     def _modify(self, name: str, value: Any, frame: FrameType) -> None:

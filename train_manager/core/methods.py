@@ -9,7 +9,7 @@ from functools import partial, partialmethod
 from typing import Any, NoReturn
 
 from train_manager.core.errors import HookError
-from train_manager.core.source import line_of_function
+from train_manager.core.locations import line_of_function
 
 
 def method_names(holder: object) -> Iterator[str]:

@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 from typing import NoReturn, final
 
 from train_manager.core.errors import OrderError
-from train_manager.core.hook import Hook
-from train_manager.core.provider import Provider
+from train_manager.core.hooks import Hook
+from train_manager.core.providers import Provider
 
 
 @final

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from train_manager.core import side
-from train_manager.core.cell import Cell
+from train_manager.core import dispatch
+from train_manager.core.dispatch import CellOf, Run, Side
 from train_manager.core.errors import StageError
-from train_manager.core.hook import EVERY_STAGE, Hook
+from train_manager.core.hooks import EVERY_STAGE, Hook
 from train_manager.core.order import in_order, refuse_two_providers
-from train_manager.core.provider import Provider, chosen
-from train_manager.core.scope import Place
-from train_manager.core.side import CellOf, Run, Side
+from train_manager.core.providers import Provider, chosen
+from train_manager.core.scope import Cell, Place
 from train_manager.core.state import State
 
 
@@ -76,7 +75,7 @@ def compile_plan(
         Side(f"pre_{stage}", around + pre, computed, bool(own), gates, is_timed),
         Side(f"post_{stage}", post, computed, is_timed=is_timed),
     )
-    run_pre, run_post = (side.compiled(it, cell_of) if it else None for it in sides)
+    run_pre, run_post = (dispatch.compiled(it, cell_of) if it else None for it in sides)
     return Plan(around, pre, post, own, on_demand, sides, run_pre, run_post)
 
 

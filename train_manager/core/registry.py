@@ -2,16 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import final
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NoReturn, final
 
-from train_manager.core.errors import ExtensionNotFound, HookError, did_you_mean, near
-from train_manager.core.extension import Extension
-from train_manager.core.hook import Hook, read_hooks, refuse_foreign_names
+from train_manager.core.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
+from train_manager.core.extension import Extension, Extensions, checked
+from train_manager.core.hooks import Hook, read_hooks, refuse_foreign_names
 from train_manager.core.plan import Plans
-from train_manager.core.provider import Provider, read_providers
-from train_manager.core.sharing import release, serve
+from train_manager.core.providers import Provider, read_providers
 from train_manager.core.store import Store
+
+GROUP: Final = "train_manager.extensions"
+
+
+def load(name: str) -> Extension:
+    """Make the extension that an installed package offers under this name.
+
+    A package offers one in its metadata, here in a ``pyproject.toml``::
+
+        [project.entry-points."train_manager.extensions"]
+        grad_noise = "grad_noise:GradNoise"
+
+    Raises:
+        ExtensionNotFound: no installed package offers it.
+        HookError: what it offers is no extension.
+    """
+    from importlib.metadata import entry_points  # 20 ms, and few need it
+
+    offered = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in offered:
+        nearest = near(name, offered)
+        there = ", ".join(sorted(offered)) or "none"
+        raise ExtensionNotFound(
+            f"no installed package offers an extension {name!r}",
+            name=name,
+            nearest=nearest,
+            cure=did_you_mean(nearest) or f"offered are: {there}",
+        )
+    found = offered[name].load()
+    return checked(found() if callable(found) else found)
+
+
+_served: dict[int, weakref.WeakSet[Store]] = {}  # by id: an extension need not be hashable
+
+
+def serve(extension: Extension, store: Store) -> None:
+    """Note that an extension was added to the Extensible of this store."""
+    if id(extension) not in _served:
+        _served[id(extension)] = weakref.WeakSet()
+        weakref.finalize(extension, _served.pop, id(extension), None)
+    serves = _served[id(extension)]
+    serves.add(store)
+    if len(serves) > 1:  # the check costs time at each outermost stage, and most need none
+        for other in serves:
+            other.shares = True
+
+
+def release(extension: Extension, store: Store) -> None:
+    """Note that it was removed."""
+    _served.get(id(extension), weakref.WeakSet()).discard(store)
+
+
+def is_serving(extension: Extension) -> bool:
+    """Whether some Extensible has it."""
+    return bool(_served.get(id(extension)))
+
+
+def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
+    """Refuse that one object serves two Extensibles at the same time.
+
+    Raises:
+        StageError: another Extensible that uses one of them has a stage open.
+    """
+    for extension in extensions:
+        others = [other for other in _served.get(id(extension), ()) if other is not store]
+        busy = next((other for other in others if other.innermost is not None), None)
+        if busy is not None and not extension.shared:
+            kind = type(extension).__name__
+            raise StageError(
+                f"this {kind} serves another extensible, which has stage {' > '.join(busy.path)} open",
+                name=kind,
+                cure=f"give each one a {kind} of its own, or say `shared = True` in its class if it keeps no state",
+            )
+
+
+@final
+class Declared:
+    """Keeps what a class declares apart from what its objects have, and an assignment from being lost."""
+
+    def __init__(self, extensions: Extensions) -> None:
+        self._extensions = extensions
+
+    def __get__(self, holder: Any, owner: type) -> Any:
+        return self._extensions if holder is None else MappingProxyType(holder._registry.extensions)
+
+    def __set__(self, holder: Any, value: Any) -> NoReturn:
+        raise HookError(
+            f"{type(holder).__name__}.extensions was assigned, which adds no hook",
+            name="extensions",
+            cure="declare them on the class, pass them to the constructor, or call add_extension(...)",
+        )
+
+
+@final
+class Switch:
+    """``strict``: what the class says, until it is set on the object."""
+
+    def __init__(self, value: bool) -> None:
+        self._value = value
+
+    def __get__(self, holder: Any, owner: type) -> bool:
+        return self._value if holder is None else bool(holder._store.strict)
+
+    def __set__(self, holder: Any, value: bool) -> None:
+        holder._store.strict = value
+        holder._checked = {}  # what was found without it
+
 
 Found = tuple[list[Hook], list[Provider]]
 """The hooks and providers of one object."""

@@ -12,18 +12,17 @@ from sys import getrefcount
 from types import MappingProxyType, TracebackType
 from typing import Any, final
 
-from train_manager.core import around, refusals, side
+from train_manager.core import callers, dispatch, messages
+from train_manager.core.affinity import AWAITING
+from train_manager.core.callers import write
 from train_manager.core.errors import StageError, TrainManagerError
-from train_manager.core.failures import Failures
-from train_manager.core.hook import Hook
-from train_manager.core.provider import Provider, clean_up, promises
+from train_manager.core.hooks import Hook
+from train_manager.core.locations import line_of
+from train_manager.core.outcome import Failures, Skip, SkipStage
+from train_manager.core.providers import Provider, clean_up, promises
+from train_manager.core.registry import refuse_if_busy
 from train_manager.core.scope import CLOSED, NEW, OPEN, OPEN_WITH_MORE, SPARE, TAKEN, Caller, Place, Scope
-from train_manager.core.sharing import refuse_if_busy
-from train_manager.core.skip import Skip, SkipStage
-from train_manager.core.source import line_of
 from train_manager.core.store import Store
-from train_manager.core.strand import AWAITING
-from train_manager.core.writes import write
 
 
 class _Probe:
@@ -95,7 +94,7 @@ class Stage(Scope):
                     except KeyError:
                         cell = store.cell(name)
                     if cell.owner is not None:
-                        raise refusals.exists(store, name, self.opened_at)
+                        raise messages.exists(store, name, self.opened_at)
                     if cell.definer is not None:  # what `own` does
                         cell.definer = None
                     if cell.stage is not stage:
@@ -207,7 +206,7 @@ class Stage(Scope):
         """Run an around-hook to its yield."""
         generator = self._call(hook)
         if generator is not None:  # None: it is not due, or is for every stage and asks for what is not alive here
-            around.enter(hook, generator)
+            callers.enter(hook, generator)
             self.suspended = (*self.suspended, (hook, generator))
             self.phase = OPEN_WITH_MORE
 
@@ -306,7 +305,7 @@ class Stage(Scope):
         """Let a hook or a provider do what stands after its yield."""
         if isinstance(suspended, Hook):
             try:
-                around.leave(suspended, generator, error)
+                callers.leave(suspended, generator, error)
             finally:
                 _finished(suspended)
         else:
@@ -318,7 +317,7 @@ class Stage(Scope):
         caller, store.running = store.running, None
         if caller is None:
             return error
-        absent = side.name_not_found(error)
+        absent = dispatch.name_not_found(error)
         if absent is not None:
             error = caller.call.not_found(store, absent)
         kind = "hook" if isinstance(caller, Hook) else "fixture"

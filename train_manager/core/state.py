@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from train_manager.core import strand
-from train_manager.core.cell import Cell, Content
-from train_manager.core.scope import Caller, Place, Scope
+from train_manager.core import affinity
+from train_manager.core.scope import Caller, Cell, Content, Place, Scope
 
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None while nothing has failed."""
@@ -99,7 +98,7 @@ class State:
         self.notes_errors = False
         self.times_hooks = False
         self.hook_seconds = 0.0
-        self.lock: Any = strand.lock_of_nobody()
+        self.lock: Any = affinity.lock_of_nobody()
         self.task: Callable[[], object] | None = None
 
     # ---- names -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, final
 from weakref import ref
 
-from train_manager.core import refusals, strand
+from train_manager.core import affinity, messages
 from train_manager.core.scope import CLOSED, OPEN_WITH_MORE, Caller, Definer, Hidden, Scope
 from train_manager.core.state import FAILURE, Promise, State
 
@@ -73,10 +73,10 @@ class Store(State):
         if not self.lock._is_owned():
             self.require_own_strand()
         if scope is None:
-            raise refusals.no_stage(self, name, definer)
+            raise messages.no_stage(self, name, definer)
         cell = self.cell(name)
         if cell.owner is not None or (scope is not self.innermost and self.hidden(name, scope) is not None):
-            raise refusals.exists(self, name, definer)
+            raise messages.exists(self, name, definer)
         scope.own(cell, definer)
         cell.value = value
 
@@ -90,12 +90,12 @@ class Store(State):
         """
         self.require_own_strand()
         if self.innermost is None:
-            raise refusals.no_stage(self, name, definer)
+            raise messages.no_stage(self, name, definer)
         if name in self.always_there:
-            raise refusals.reserved(self, name, definer)
+            raise messages.reserved(self, name, definer)
         owner = self.owner_of(name)
         if owner is None:
-            raise refusals.not_found(self, name, f"{refusals.who(definer)} modifies", refusals.where(definer))
+            raise messages.not_found(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
         if self.cells[name].promise is None:
             self.cells[name].value = value
         else:  # then nobody need compute it any more
@@ -124,7 +124,7 @@ class Store(State):
         """
         for name, promise in promises.items():
             if self.has(name):
-                raise refusals.exists(self, name, promise.provider)
+                raise messages.exists(self, name, promise.provider)
         for name, promise in promises.items():
             cell = self.cell(name)
             scope.own(cell, promise.provider)
@@ -163,7 +163,7 @@ class Store(State):
         """
         owner = self.owner_of(name)
         if owner is not None and owner.depth > scope.depth:
-            raise refusals.shorter_lived(self, name, owner, scope, caller)
+            raise messages.shorter_lived(self, name, owner, scope, caller)
 
     # ---- who may touch it ------------------------------------------------------------------------------------------
 
@@ -176,8 +176,8 @@ class Store(State):
         if self.lock._is_owned() or self.innermost is None:
             return  # as nearly always
         owner = None if self.task is None else self.task()
-        if owner is None or owner is not strand.current_task():
-            raise refusals.other_strand(self)
+        if owner is None or owner is not affinity.current_task():
+            raise messages.other_strand(self)
 
     def take_strand(self, *, awaits: bool) -> None:
         """The outermost stage belongs to whoever opens it; the others must be opened by the same.
@@ -188,13 +188,13 @@ class Store(State):
         Raises:
             StageError: another thread or task has opened the outermost stage.
         """
-        task = strand.current_task()
+        task = affinity.current_task()
         if self.innermost is not None:
             self.require_own_strand()
             if awaits and task is not None and self.task is None:  # inside a plain function's stage: others may be, too
-                raise refusals.other_strand(self)
+                raise messages.other_strand(self)
             return
-        self.lock = strand.lock_of_this_thread() if task is None else strand.lock_of_nobody()
+        self.lock = affinity.lock_of_this_thread() if task is None else affinity.lock_of_nobody()
         self.task = None if task is None else ref(task)
 
     def require_declared(self, name: str, site: Definer) -> None:
@@ -204,4 +204,4 @@ class Store(State):
             HookError: naming the hook and the decorator it lacks.
         """
         if self.strict and self.running is not None and name not in self.running.written:
-            raise refusals.undeclared(self, name, self.running, site)
+            raise messages.undeclared(self, name, self.running, site)

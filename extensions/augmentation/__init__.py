@@ -1,0 +1,1 @@
+"""Batches that are changed before they are trained on."""

@@ -1,0 +1,64 @@
+"""CutMix: training on images with a box of another image in them (Yun et al. 2019, arXiv:1905.04899)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from train_manager.core.decorators import modifies
+from train_manager.core.errors import InputError
+from train_manager.data.mixing import MixesExamples, blend, draw_box, mixable, soft_targets
+
+
+class CutMix(MixesExamples):
+    """Replaces a box in each training image by that of another image of its batch, and blends their targets by area.
+
+    Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> from train_manager.testing import tiny_manager
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    >>> batches = [(torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1]))]
+    >>> result = tiny_manager(CutMix(num_classes=2), model=net, train_data=batches, eval_data=None).train()
+
+    The loss must read the fixture ``targets``, not ``batch``, which stays as it was. Evaluation is not touched.
+
+    *Runs at:* ``train_model_forward``.
+
+    *Asks for:* ``inputs`` of the shape (batch, ..., height, width), and ``targets``.
+
+    *Leaves behind:* both, mixed, for the rest of the batch. Its random state is its own.
+
+    Args:
+        alpha: the shares are drawn from Beta(alpha, alpha); with 1 all sizes of boxes are equally likely.
+        num_classes: how many classes there are; needed where targets are class numbers.
+        probability: how likely a batch is mixed at all.
+        seed: of its own random state.
+
+    Raises:
+        InputError: an argument is of no use, or a batch cannot be mixed.
+    """
+
+    def __init__(
+        self, alpha: float = 1.0, *, num_classes: int | None = None, probability: float = 1.0, seed: int = 0
+    ) -> None:
+        super().__init__(alpha, num_classes, probability, seed)
+
+    @modifies("inputs", "targets")
+    def pre_train_model_forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        mixable(inputs, targets, min_dim=3)
+        if not self.draws.is_due():
+            return inputs, targets
+        height, width = inputs.shape[-2:]
+        top, bottom, left, right = draw_box(height, width, self.draws.share(), self.draws.source)
+        partners = self.draws.partners(len(inputs), inputs.device)
+        pasted = inputs.clone()
+        pasted[..., top:bottom, left:right] = inputs[partners, ..., top:bottom, left:right]
+        share = 1 - (bottom - top) * (right - left) / (height * width)  # of what the borders have left of the box
+        soft = soft_targets(targets, self.num_classes, inputs.dtype)
+        if soft.dim() > 2:
+            raise InputError(
+                f"targets have the shape {tuple(targets.shape)}, and only those of whole images can be blended by area",
+                name="targets",
+            )
+        return pasted, blend(soft, soft[partners], share)

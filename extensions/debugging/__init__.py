@@ -1,0 +1,1 @@
+"""What finds mistakes in a training."""

@@ -1,0 +1,62 @@
+"""An end to a training whose loss is nan or infinite, before the epoch ends."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from train_manager.core.decorators import priority
+from train_manager.core.extension import Extension
+from train_manager.metrics.deferred import FiniteLosses
+from train_manager.validation import require_count
+
+
+class StopOnNonFinite(Extension):
+    """Ends the training with ``NonFiniteLoss`` soon after the first loss that is nan or infinite.
+
+    The loop does so itself, at the end of the epoch. This one looks every ``check_every`` steps, for epochs that take
+    hours. A look waits for the device, once for all the losses since the last.
+
+    >>> from train_manager import NonFiniteLoss
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(StopOnNonFinite(check_every=2), loss=lambda output, targets: output.sum() / 0)
+    >>> try:
+    ...     tm.train()
+    ... except NonFiniteLoss as error:
+    ...     print(error.step, tm.step_num)
+    1 2
+
+    *Runs at:* the start of ``train_step_epoch`` and the end of ``train_step_batch``, there after the hooks of others:
+    they have seen the step.
+
+    *Asks for:* ``loss``, ``step_num`` and ``epoch_num``.
+
+    *Leaves behind:* nothing.
+
+    Args:
+        check_every: look after so many steps.
+
+    Raises:
+        InputError: ``check_every`` is no positive whole number.
+    """
+
+    def __init__(self, check_every: int = 100) -> None:
+        self.check_every = require_count(check_every, "check_every", at_least=1)
+        self._losses: FiniteLosses | None = None  # those since the last look
+        self._held = 0
+
+    def pre_train_step_epoch(self) -> None:
+        self._forget()  # the loop has looked at them, or an error has ended their epoch
+
+    @priority(1000)
+    def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
+        self._losses = self._losses or FiniteLosses(epoch_num + 1)
+        self._losses.last_step = step_num
+        self._losses.append(loss)
+        self._held += 1
+        if self._held >= self.check_every:
+            losses = self._losses
+            self._forget()
+            losses.check()
+
+    def _forget(self) -> None:
+        self._losses, self._held = None, 0

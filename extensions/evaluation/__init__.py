@@ -1,0 +1,1 @@
+"""What is measured in evaluation, and what follows from it."""

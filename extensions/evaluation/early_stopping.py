@@ -1,0 +1,79 @@
+"""Stopping when a number of the evaluation gets no better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from train_manager.core.extension import Extension
+from train_manager.metrics.monitor import Patience, metric_name, metric_value, mode_of, require_set
+from train_manager.validation import require_count, require_number
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+class EarlyStopping(Extension):
+    """Stops the training when a metric was no better than its best for so many evaluations in a row.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(EarlyStopping("valid/loss", patience=2, min_delta=0.1), epochs=50)
+    >>> result = tm.train()
+    >>> tm.epoch_num, tm.stop_reason
+    (2, "EarlyStopping: 'valid/loss' was no better than 0.6979 in 2 evaluations")
+
+    Every evaluation counts, also the one before the first epoch; but not one that is a run of its own, and not one
+    from which a hook has left out this set. nan is never better. After a stop, training can go on: it stops again at
+    the next evaluation that is no better.
+
+    *Runs at:* the start of ``train`` and the end of ``eval``.
+
+    *Asks for:* ``eval_results`` and ``standalone_eval``.
+
+    *Leaves behind:* the ``stop_reason`` of the manager; its attribute ``patience``.
+
+    Args:
+        metric: the set and the metric, as ``"valid/loss"``.
+        patience: stop after so many evaluations in a row that were no better.
+        mode: "min" where less is better, "max" where more is; left out, the name tells, where it can.
+        min_delta: better means better by more than this.
+
+    Attributes:
+        patience: what decides; its ``best`` is the best value so far, its ``waited`` how many were no better since.
+
+    Raises:
+        InputError: an argument is of no use, or nothing of that name is evaluated.
+    """
+
+    def __init__(
+        self, metric: str = "valid/loss", *, patience: int = 5, mode: str | None = None, min_delta: float = 0.0
+    ) -> None:
+        self.metric = metric_name(metric, "EarlyStopping")
+        limit = require_count(patience, "patience", at_least=1)
+        better = mode_of(metric, mode, "EarlyStopping")
+        self.patience = Patience(limit, better, require_number(min_delta, "min_delta", at_least=0))
+
+    def pre_train(self, train_manager: TrainManager) -> None:
+        require_set(self.metric, train_manager.eval_data, "EarlyStopping")
+
+    def post_eval(
+        self, eval_results: Mapping[str, Mapping[str, float]], standalone_eval: bool, train_manager: TrainManager
+    ) -> None:
+        if standalone_eval:
+            return
+        value = metric_value(self.metric, eval_results, train_manager.eval_data, "EarlyStopping")
+        if value is not None and self.patience.is_over(value):
+            train_manager.stop(self._reason())
+
+    def _reason(self) -> str:
+        best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
+        return f"EarlyStopping: {self.metric!r} was no better than {best} in {self.patience.waited} evaluations"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best value, and how long it is ago."""
+        return {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
+        self.patience.best, self.patience.waited = state["best"], state["waited"]

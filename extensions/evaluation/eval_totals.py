@@ -1,0 +1,41 @@
+"""How much of a set has been evaluated, and with which losses in all."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from train_manager.core.decorators import provides
+from train_manager.core.extension import Extension
+
+
+class EvalTotals(Extension):
+    """Provides what the mean loss of an evaluation is made of, as it grows.
+
+    >>> from train_manager import Extension
+    >>> from train_manager.testing import tiny_manager
+    >>> def show(num_batches, num_samples, cum_loss):
+    ...     print(num_batches, num_samples, f"{cum_loss / num_samples:.2f}")
+    >>> tm = tiny_manager(EvalTotals(), Extension.of(post_eval_step_epoch=show))
+    >>> print(f"{tm.eval()['valid']['loss']:.2f}")
+    2 32 0.70
+    0.70
+
+    *Runs at:* ``eval_step_epoch`` and ``eval_step_batch``.
+
+    *Asks for:* ``loss`` and ``true_batch_size``.
+
+    *Leaves behind:* the fixtures ``num_batches``, ``num_samples`` and ``cum_loss`` of ``eval_step_epoch``, renewed with
+    every batch that was not skipped. ``cum_loss`` is the sum over examples, a tensor that nobody has read yet.
+    """
+
+    def __init__(self) -> None:
+        self._totals: tuple[int, int, Tensor | float] = (0, 0, 0.0)
+
+    def pre_eval_step_epoch(self) -> None:
+        self._totals = (0, 0, 0.0)
+
+    @provides("num_batches", "num_samples", "cum_loss", stage="eval_step_epoch")
+    def post_eval_step_batch(self, loss: Tensor, true_batch_size: int) -> tuple[int, int, Tensor | float]:
+        batches, samples, cum_loss = self._totals
+        self._totals = (batches + 1, samples + true_batch_size, cum_loss + loss.detach() * true_batch_size)
+        return self._totals

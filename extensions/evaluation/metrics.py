@@ -1,0 +1,220 @@
+"""Metrics beside the loss: as moving averages in the training, as means over all examples in an evaluation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor
+
+from train_manager.core.decorators import fixture, modifies
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.core.signature import asking_for
+from train_manager.metrics.averages import MovingMean
+from train_manager.metrics.metric import Metric, metric_of
+from train_manager.reporting.tables import text_table
+
+Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
+
+
+class Metrics(Extension):
+    """Metrics of the training and of every evaluation: functions of prediction and targets, or torchmetrics objects.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> def accuracy(prediction, targets):
+    ...     return prediction.argmax(dim=1) == targets
+    >>> tm = tiny_manager(Metrics(accuracy=accuracy), epochs=30)
+    >>> result = tm.train()
+    metric       training   valid
+    loss           0.0485  0.1489
+    moving_loss    0.2873
+    accuracy       0.8944  0.9375
+    >>> tm.eval()["valid"]["accuracy"]
+    0.9375
+
+    A function returns a number for the batch, or one for each example. It is called as a loss is: with prediction and
+    targets, or, where one of its required parameters is called ``prediction``, with the fixtures that all its
+    parameters name. An object of torchmetrics, or any other with ``update``, ``compute`` and ``reset``, is moved to
+    the device of the prediction, and reset around each batch of the training and each evaluation.
+
+    In the training every value is a moving average over batches. In an evaluation every example counts once: a
+    function's values are weighted by the true batch size, an object sees every batch.
+
+    *Runs at:* ``train``, ``train_step_batch``, ``eval``, ``eval_step_epoch`` and ``eval_step_batch``.
+
+    *Asks for:* ``loss``, ``true_batch_size``, and what the metrics want: ``prediction`` and ``targets``, or what they
+    name.
+
+    *Leaves behind:* the fixture ``metrics`` of each training batch, a dict of scalar tensors: the loss of the batch,
+    ``moving_loss``, then the metrics; nothing is read on the host. Its numbers in ``eval_result``, after the loss. A
+    table, printed at the end of the training.
+
+    Args:
+        functions: metrics that are named as their functions are.
+        train: metrics of the training alone, by name or a list of functions.
+        eval: metrics of the evaluations alone.
+        share: what a batch counts in a moving average, in the long run.
+        table: print the table.
+        file: where to; None is ``sys.stdout``, as it is then.
+        named: metrics by name, of training and evaluations.
+
+    Attributes:
+        training: the last numbers of the training; reading it waits for the device.
+        eval_sets: those of each evaluation set.
+        train_metrics: the functions and objects of the training, by name.
+        eval_metrics: those of the evaluations.
+
+    Raises:
+        InputError: a metric is no function and no such object, or its name is taken.
+    """
+
+    def __init__(
+        self,
+        *functions: Callable[..., Any],
+        train: Functions = (),
+        eval: Functions = (),
+        share: float = 0.01,
+        table: bool = True,
+        file: TextIO | None = None,
+        **named: Any,
+    ) -> None:
+        both = by_name(functions, named)
+        self._train = made(by_name(both, by_name(train)))
+        self._eval = made(by_name(both, by_name(eval)))
+        self.share = share
+        self.table = table
+        self.file = file
+        self.eval_sets: dict[str, dict[str, float]] = {}
+        self._is_due = False  # the batch that is alive has not been taken in yet
+        self.reset()
+        wishes = [wish for metric in self._train.values() for wish in metric.wishes]
+        self.post_train_step_batch = asking_for(["loss", *wishes], self._train_on)
+        self.metrics = fixture("train_step_batch")(asking_for(["loss", *wishes], self._provide))
+        wishes = [wish for metric in self._eval.values() for wish in metric.wishes]
+        self.post_eval_step_batch = asking_for(["true_batch_size", *wishes], self._evaluate)
+
+    @property
+    def train_metrics(self) -> dict[str, Any]:
+        return {name: metric.given for name, metric in self._train.items()}
+
+    @property
+    def eval_metrics(self) -> dict[str, Any]:
+        return {name: metric.given for name, metric in self._eval.items()}
+
+    @property
+    def training(self) -> dict[str, float]:
+        return {} if self._loss is None else {name: value.item() for name, value in self._read(self._loss).items()}
+
+    def reset(self) -> None:
+        """Begin the moving averages anew."""
+        self._loss: Tensor | None = None  # of the last batch
+        self._means: dict[str, MovingMean] = {}
+
+    # ---- hooks -----------------------------------------------------------------------------------------------------
+
+    def pre_train_step_batch(self) -> None:
+        self._is_due = True
+
+    def pre_eval_step_epoch(self) -> None:
+        for metric in self._eval.values():
+            metric.reset()
+
+    @modifies("eval_result")
+    def post_eval_step_epoch(self, eval_result: Mapping[str, float]) -> dict[str, float]:
+        found = dict(eval_result)
+        for metric in self._eval.values():
+            found.update(metric.result())
+            metric.reset()
+        return found
+
+    def post_eval(self, eval_results: Mapping[str, Mapping[str, float]]) -> None:
+        self.eval_sets.update({name: dict(result) for name, result in eval_results.items()})
+
+    def post_train(self) -> None:
+        if self.table and (self._loss is not None or self.eval_sets):
+            print(self.text(), file=self.file or sys.stdout)
+
+    # ---- state and text --------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """The table: a row for each metric, a column for the training and one for each evaluation set."""
+        columns = {"training": self.training} if self._loss is not None else {}
+        return text_table({**columns, **self.eval_sets}, corner="metric")
+
+    def state_dict(self) -> dict[str, Any]:
+        """The moving averages."""
+        means = {name: {"value": mean.value, "count": mean.count} for name, mean in self._means.items()}
+        sets = {name: dict(result) for name, result in self.eval_sets.items()}
+        return {**super().state_dict(), "loss": self._loss, "means": means, "eval_sets": sets}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
+        self.reset()
+        self._loss = state["loss"]
+        self.eval_sets = {name: dict(result) for name, result in state["eval_sets"].items()}
+        for name, saved in state["means"].items():
+            mean = self._means[name] = MovingMean(self.share)
+            mean.value, mean.count = saved["value"], saved["count"]
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def _train_on(self, values: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
+        if not self._is_due:  # somebody has asked for them before
+            return
+        self._is_due = False
+        self._loss = values["loss"].detach()
+        with torch.no_grad():
+            self._append("moving_loss", self._loss)
+            for metric in self._train.values():
+                for name, value in metric.of_batch(values).items():
+                    self._append(name, value)
+
+    def _provide(self, values: Mapping[str, Any]) -> dict[str, Tensor]:  # the fixture metrics: see __init__
+        self._train_on(values)
+        return {} if self._loss is None else self._read(self._loss)
+
+    def _evaluate(self, values: Mapping[str, Any]) -> None:  # the hook post_eval_step_batch: see __init__
+        for metric in self._eval.values():
+            metric.append(values, values["true_batch_size"])
+
+    def _append(self, name: str, value: Tensor) -> None:
+        if name not in self._means:
+            self._means[name] = MovingMean(self.share)
+        self._means[name].append(value)
+
+    def _read(self, loss: Tensor) -> dict[str, Tensor]:
+        means = {name: mean.value for name, mean in self._means.items() if mean.value is not None}
+        return {"loss": loss, **means}
+
+
+def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Metrics by name; a function that comes without one has its own.
+
+    Raises:
+        InputError: there is no name, or it is taken.
+    """
+    found: dict[str, Any] = {}
+    pairs = functions.items() if isinstance(functions, Mapping) else ((name_of(metric), metric) for metric in functions)
+    for name, metric in [*pairs, *(more or {}).items()]:
+        if name in found or name in ("loss", "moving_loss"):
+            raise InputError(f"two metrics are called {name!r}", name=name, cure="give one of them another name")
+        found[name] = metric
+    return found
+
+
+def name_of(metric: Any) -> str:
+    """The name of a function."""
+    name = getattr(metric, "__name__", "<lambda>")
+    if isinstance(metric, type) or name == "<lambda>":
+        raise InputError(
+            f"a metric has no name: {metric!r:.60}", name="functions", cure="give it one: Metrics(accuracy=...)"
+        )
+    return str(name)
+
+
+def made(metrics: Mapping[str, Any]) -> dict[str, Metric]:
+    return {name: metric_of(name, metric) for name, metric in metrics.items()}

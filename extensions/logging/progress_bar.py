@@ -1,0 +1,180 @@
+"""How far the training is, in a terminal: bars for the epochs, for the batches of one, and for each evaluation."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from typing import Any, TextIO
+
+import torch
+from tqdm import tqdm
+
+from train_manager.core.decorators import always
+from train_manager.core.extension import Extension
+from train_manager.core.signature import asking_for
+from train_manager.data.iteration import length_of
+from train_manager.manager import TrainManager
+
+
+class ProgressBar(Extension):
+    """Bars for the epochs, for the batches of one, and for each evaluation; with fixtures of your choice beside them.
+
+    Where nobody looks at it (the output goes into a file, a pipe or a notebook) nothing is printed. A fixture that is a
+    tensor is read when the bar is drawn, not in each step, so a GPU is not waited for more often than that.
+
+    >>> import io
+    >>> from train_manager.testing import tiny_manager
+    >>> terminal = io.StringIO()
+    >>> bar = ProgressBar(show=["loss", "step_num"], force=True, interval=0, file=terminal)
+    >>> result = tiny_manager(bar, epochs=2).train()
+    >>> "loss=0.7" in terminal.getvalue(), "step_num=6" in terminal.getvalue()
+    (True, True)
+
+    *Runs at:* ``train``, ``train_step_epoch``, ``train_step_batch``, ``eval_step_epoch`` and ``eval_step_batch``.
+
+    *Asks for:* what ``show`` names, of all that is alive at the end of ``train_step_batch``.
+
+    Beside them stands the median time of a step, in which that of hooks is not counted.
+
+    *Leaves behind:* the finished bar of the epochs; after an error or Ctrl-C nothing.
+
+    Args:
+        show: names of fixtures, shown in the bar of the batches; of a dict, such as ``metrics``, its entries.
+        force: draw the bars even where the output is no terminal.
+        interval: seconds between two drawings of a bar.
+        file: where to draw; None is ``sys.stderr``, as it is when a bar opens.
+    """
+
+    def __init__(
+        self,
+        show: Iterable[str] = ("loss",),
+        *,
+        force: bool = False,
+        interval: float = 0.1,
+        file: TextIO | None = None,
+    ) -> None:
+        self.force = force
+        self.interval = interval
+        self.file = file
+        self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
+        self._show = [show] if isinstance(show, str) else list(show)
+        self.post_train_step_batch = asking_for([*self._show, "train_manager"], self._end_batch)
+
+    def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
+        total = train_manager.epochs if train_manager.epochs > epoch_num else None  # train_epochs(n) goes beyond it
+        self._open("train", "epochs", "epoch", total=total, done=epoch_num)
+
+    def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int) -> None:
+        total = train_manager.steps_per_epoch or length_of(train_manager.train_data)
+        self._open("train_step_epoch", f"epoch {epoch_num + 1}", "batch", total=total)
+
+    def pre_train_step_batch(self) -> None:
+        self._begin("train_step_epoch")
+
+    def _end_batch(self, asked: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
+        bar = self._bars.get("train_step_epoch")
+        if bar is not None:
+            bar.advance({name: asked[name] for name in self._show}, asked["train_manager"])
+
+    @always
+    def post_train_step_epoch(self, epoch_num: int) -> None:
+        self._close("train_step_epoch")
+        if "train" in self._bars:
+            self._bars["train"].move_to(epoch_num)
+
+    @always
+    def post_train(self, exc_value: BaseException | None) -> None:
+        self._close("train", leave=exc_value is None)
+
+    def pre_eval_step_epoch(self, train_manager: TrainManager, datasource_name: str) -> None:
+        total = length_of(train_manager.eval_data.get(datasource_name, ()))
+        self._open("eval_step_epoch", f"eval {datasource_name:.30}", "batch", total=total)
+
+    def pre_eval_step_batch(self) -> None:
+        self._begin("eval_step_epoch")
+
+    def post_eval_step_batch(self) -> None:
+        bar = self._bars.get("eval_step_epoch")
+        if bar is not None:
+            bar.advance({})
+
+    @always
+    def post_eval_step_epoch(self) -> None:
+        self._close("eval_step_epoch")
+
+    # ---- bars ------------------------------------------------------------------------------------------------------
+
+    def _open(self, stage: str, text: str, unit: str, total: int | None, done: int = 0) -> None:
+        file = self.file or sys.stderr
+        if self.force or file.isatty():
+            self._bars[stage] = _Bar(desc=text, unit=unit, total=total, initial=done, file=file, interval=self.interval)
+
+    def _begin(self, stage: str) -> None:
+        if stage in self._bars:
+            self._bars[stage].begun += 1
+
+    def _close(self, stage: str, *, leave: bool = False) -> None:
+        bar = self._bars.pop(stage, None)  # there is none where another hook left the stage out, or nobody looks
+        if bar is not None:
+            bar.leave = leave
+            bar.close()
+
+
+class _Bar(tqdm):  # type: ignore[type-arg]  # it iterates over nothing
+    """A bar of tqdm that reads what it shows only when it draws."""
+
+    monitor_interval = 0  # no thread: there is nothing to draw between two steps
+
+    def __init__(self, *, interval: float, **options: Any) -> None:
+        # tqdm draws at every update; when there is one is decided here
+        super().__init__(**options, mininterval=0, miniters=1, dynamic_ncols=True)
+        self.begun = int(self.n)  # a batch that is skipped is begun, too
+        self._interval = interval
+        self._drawn_at = time.monotonic()
+
+    def advance(self, shown: Mapping[str, Any], train_manager: TrainManager | None = None) -> None:
+        """Move on to what has begun, if it is time to draw again."""
+        if time.monotonic() - self._drawn_at >= self._interval:
+            texts = [text for name, value in shown.items() for text in texts_of(name, value)]
+            if train_manager is not None:
+                texts.append(f"{1000 * train_manager.median_step_seconds:.3g} ms/step")
+            self.set_postfix_str(", ".join(texts), refresh=False)
+            self.move_to(self.begun)
+            self._drawn_at = time.monotonic()
+
+    def move_to(self, done: int) -> None:
+        """Draw that so many are done."""
+        if self.total is not None and done > self.total:
+            self.total = None
+        self.update(done - self.n)
+
+
+def texts_of(name: str, value: Any) -> list[str]:
+    """What is shown of one fixture; of a dict, such as ``metrics`` and ``losses``, each entry.
+
+    >>> texts_of("step_num", 3), texts_of("metrics", {"accuracy": .5, "error": .5})
+    (['step_num=3'], ['accuracy=0.5', 'error=0.5'])
+    """
+    entries = value.items() if isinstance(value, Mapping) else [(name, value)]
+    return [f"{key}={text_of(entry)}" for key, entry in entries]
+
+
+def text_of(value: Any) -> str:
+    """A value in a few characters: numbers and texts as they are, of anything larger what it is.
+
+    >>> text_of(torch.tensor(.31234)), text_of(1e-5), text_of(7), text_of("warm up")
+    ('0.3123', '1e-05', '7', 'warm up')
+    >>> text_of(torch.ones(16, 2)), text_of([1, 2])
+    ('16x2', 'list')
+    """
+    if isinstance(value, torch.Tensor):
+        if value.numel() != 1:
+            return "x".join(map(str, value.shape))
+        value = value.item()
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        return f"{float(value):.4g}"
+    if isinstance(value, str | Integral | None):
+        return f"{value!s:.30}"
+    return type(value).__name__

@@ -1,0 +1,1 @@
+"""Training practices: how gradients and weights are treated."""

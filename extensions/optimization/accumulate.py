@@ -1,0 +1,98 @@
+"""Gradient accumulation: one optimizer step for several batches, as if they were one large batch."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from train_manager.core.decorators import modifies
+from train_manager.core.extension import Extension
+from train_manager.core.outcome import SkipStage
+from train_manager.model.optimizers import with_gradients
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+class Accumulate(Extension):
+    """Steps the optimizer once for every ``batches`` batches, with the gradient of the one large batch that they are.
+
+    Each batch counts as much as it has examples (``true_batch_size``), also in the shorter window at the end of an
+    epoch. This is exact for a loss that is a mean over examples and a model that looks at each example alone:
+    BatchNorm still sees small batches.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(Accumulate(2))
+    >>> result = tm.train()
+    >>> tm.step_num, tm.update_num
+    (3, 2)
+
+    A batch that is skipped before its backward pass is no part of the window. One that is skipped after it takes the
+    window along, since its gradient is already in the sum: the next batch begins a new one. So does a run that ends
+    in the middle of a window by ``stop`` or an error. Where the last batch of an epoch is skipped, the window goes on
+    in the next epoch.
+
+    A run that ends within a window says so in a warning.
+
+    *Runs at:* the end of ``run``; ``train_backward`` and ``train_optimizer_step``, before extensions that read or
+    change the gradients (priority -20).
+
+    *Asks for:* ``backward_loss``, ``true_batch_size``, ``last_batch``, ``step_num``; ``end_step`` where it is known.
+
+    *Leaves behind:* a modified ``backward_loss``, and the mean gradient when ``train_optimizer_step`` runs; while the
+    window is open that stage is skipped, and ``update_num`` does not move.
+
+    Args:
+        batches: how many batches make one step.
+
+    Raises:
+        InputError: ``batches`` is no whole number, 1 or more.
+    """
+
+    priority = -20
+
+    def __init__(self, batches: int) -> None:
+        self.batches = require_count(batches, "batches", at_least=1)
+        self._first_size: int | Tensor = 1
+        self._count = 0  # batches in the gradients
+        self._weight: float | Tensor = 0.0  # of all of them
+
+    @modifies("backward_loss")
+    def pre_train_backward(
+        self, train_manager: TrainManager, backward_loss: Tensor, true_batch_size: int | Tensor
+    ) -> Tensor:
+        # What is in the window is what is in the gradients. Whoever zeroes them (the loop, at the start of a run, after
+        # a step, after a skipped batch) begins a new one, with nothing said to anybody.
+        if next(with_gradients(train_manager.optimizer), None) is None:
+            self._first_size, self._count, self._weight = true_batch_size, 0, 0.0
+        # Relative to the first: so equal batches have the weight 1, and a loss in float16 gets no larger.
+        return backward_loss * (true_batch_size / self._first_size)
+
+    def post_run(self, train_manager: TrainManager) -> None:
+        """Say that gradients are dropped, where a run ends within a window."""
+        if self._count and next(with_gradients(train_manager.optimizer), None) is not None:
+            warnings.warn(
+                f"Accumulate({self.batches}): the run ended within a window, and what {self._count} of its "
+                f"{self.batches} batches left is dropped (hold a run open around train_on_batch: `with tm.run():`)",
+                stacklevel=2,
+            )
+
+    def post_train_backward(self, true_batch_size: int | Tensor) -> None:
+        self._count += 1
+        self._weight = self._weight + true_batch_size / self._first_size
+
+    def pre_train_optimizer_step(
+        self, train_manager: TrainManager, last_batch: bool, step_num: int, end_step: int | None = None
+    ) -> None:
+        is_last = last_batch or step_num + 1 == end_step
+        if self._count == 0 or (self._count < self.batches and not is_last):
+            raise SkipStage
+        with torch.no_grad():
+            for parameter in with_gradients(train_manager.optimizer):
+                assert parameter.grad is not None
+                parameter.grad.div_(self._weight)  # no number is read on the host, should it be a tensor
+        self._count, self._weight = 0, 0.0

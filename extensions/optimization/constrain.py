@@ -1,0 +1,126 @@
+"""Weights that keep to a constraint: changed after each step of the optimizer, back to what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.model.modules import Chosen, choices, chosen, require_module
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+class Constrain(Extension):
+    """Puts ``fn(weight)`` in the place of a module's weight, after each step of the optimizer.
+
+    ``max_norm``, ``unit_norm`` and ``non_negative`` are in ``train_manager.model.constraints``; any function that
+    makes a tensor of the same shape will do.
+
+    >>> from train_manager.model.constraints import max_norm
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(Constrain(max_norm, "0", limit=0.5))
+    >>> result = tm.train()
+    >>> bool((tm.model[0].weight.norm(dim=1) < 0.5001).all())
+    True
+
+    A weight has one constraint: two that have a weight in common are refused. What is trained with ``fn`` is not
+    changed in evaluation.
+
+    *Runs at:* the start of ``run``, where modules are looked up, and the end of ``train_optimizer_step``.
+
+    *Asks for:* the model.
+
+    *Leaves behind:* weights that are as ``fn`` makes them.
+
+    Args:
+        fn: makes of a weight the one that is allowed.
+        modules: names in the model, patterns (``"blocks.*.conv"``), or modules; of each its own weight, not those of
+            modules inside it. Of what a pattern finds, modules without one are left out.
+        parameter: which of a module's parameters.
+        options: handed on to ``fn``.
+
+    Raises:
+        InputError: a module is not there or has no such parameter; two constrain one weight; or ``fn`` does not keep
+            the shape.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Tensor],
+        *modules: Chosen | Iterable[Chosen],
+        parameter: str = "weight",
+        **options: Any,
+    ) -> None:
+        if not callable(fn):
+            what, cure = f"fn is {fn!r:.60}", 'give a function of a weight: Constrain(max_norm, "fc")'
+            raise InputError(what, name="fn", asked_by="Constrain", cure=cure)
+        self.fn = fn
+        self.modules = choices(modules, "Constrain")
+        self.parameter = parameter
+        self.options = options
+        self._constrained: dict[str, nn.Parameter] | None = None
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        self._constrained = self.parameters_of(require_module(train_manager.model, "Constrain"))
+        for other in train_manager.extensions.values():
+            if isinstance(other, Constrain) and other is not self:
+                self._refuse_common(other, train_manager.model)
+
+    def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
+        if self._constrained is None:  # added in the middle of a run
+            self.pre_run(train_manager)
+        with torch.no_grad():
+            for name, parameter in (self._constrained or {}).items():
+                parameter.copy_(self._allowed(name, parameter))
+
+    def parameters_of(self, model: nn.Module) -> dict[str, nn.Parameter]:
+        """The parameters of a model that it constrains, by name."""
+        return {name: found for one in self.modules for name, found in self._of(model, one).items()}
+
+    def _of(self, model: nn.Module, one: Chosen) -> dict[str, nn.Parameter]:
+        found = {
+            f"{name}.{self.parameter}".lstrip("."): module._parameters.get(self.parameter)
+            for name, module in chosen(model, [one], "Constrain").items()
+        }
+        constrained = {name: parameter for name, parameter in found.items() if parameter is not None}
+        if not constrained:
+            raise InputError(
+                f"Constrain finds no parameter {self.parameter!r} in {_text(one)!r}",
+                name=self.parameter,
+                asked_by="Constrain",
+                cure="name modules that have one themselves, or another parameter: parameter=...",
+            )
+        return constrained
+
+    def _allowed(self, name: str, parameter: nn.Parameter) -> Tensor:
+        allowed = self.fn(parameter, **self.options)
+        if not isinstance(allowed, Tensor) or allowed.shape != parameter.shape:
+            made = tuple(allowed.shape) if isinstance(allowed, Tensor) else f"a {type(allowed).__name__}"
+            raise InputError(
+                f"Constrain: {_text(self.fn)} made {made} of {name!r}, whose shape is {tuple(parameter.shape)}",
+                name=name,
+                asked_by="Constrain",
+                cure="return a tensor of the same shape",
+            )
+        return allowed
+
+    def _refuse_common(self, other: Constrain, model: nn.Module) -> None:
+        taken = {id(parameter) for parameter in other.parameters_of(model).values()}
+        common = [name for name, parameter in (self._constrained or {}).items() if id(parameter) in taken]
+        if common:
+            raise InputError(
+                f"two Constrain extensions, of {_text(other.fn)} and {_text(self.fn)}, have the weight {common[0]!r}",
+                name=common[0],
+                asked_by="Constrain",
+                cure="give a weight one constraint: a function of your own that applies both, in an order",
+            )
+
+
+def _text(given: object) -> str:
+    return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)

@@ -1,0 +1,149 @@
+"""An exponential moving average of the weights, which the evaluation then uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from train_manager.core.decorators import priority
+from train_manager.core.extension import Extension
+from train_manager.validation import require_number
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+class EMA(Extension):
+    """Averages the weights over the steps, the latest the most, and evaluates the average in place of the weights.
+
+    After each step of the optimizer ``average = decay * average + (1 - decay) * weights``; the first step's weights
+    are the first average. Training goes on with its own weights as if nobody averaged.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> ema = EMA(decay=0.9)
+    >>> tm = tiny_manager(ema, epochs=5)
+    >>> result = tm.train()
+    >>> ema.averaged.n_averaged.item()
+    15
+    >>> with ema.applied(tm.model):  # to save or to export the averaged weights
+    ...     exported = {name: tensor.clone() for name, tensor in tm.model.state_dict().items()}
+
+    Buffers, such as the statistics of BatchNorm, are those of the training, unless ``use_buffers`` averages them too.
+
+    *Runs at:* the end of ``train_optimizer_step``, after the hooks of priority 0, such as ``Constrain``; around
+    each ``eval_step_epoch``. So its hooks and all inside it find the averaged weights in the model. The trained ones
+    are back when it ends, also by an error: hooks of ``eval``, which may save the model, find those.
+
+    *Asks for:* the model.
+
+    *Leaves behind:* its attribute ``averaged``.
+
+    Args:
+        decay: how much of the old average stays, from 0 (none) to below 1.
+        warm_up: begin with a smaller decay, ``(1 + n) / (10 + n)`` after ``n`` steps, as long as that is smaller.
+        use_buffers: average the buffers too.
+
+    Attributes:
+        averaged: torch's ``AveragedModel``, which can be called as the model can; None before the first step.
+
+    Raises:
+        InputError: the decay is out of its range.
+    """
+
+    def __init__(self, decay: float = 0.999, *, warm_up: bool = False, use_buffers: bool = False) -> None:
+        self.decay = require_number(decay, "decay", at_least=0, below=1)
+        self.warm_up = warm_up
+        self.use_buffers = use_buffers
+        self.averaged: AveragedModel | None = None
+        self._model: nn.Module | None = None  # that it is the average of
+        self._updates = 0
+        self._loaded: Mapping[str, Any] | None = None  # a state that waits for the model
+
+    @priority(10)
+    def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
+        averaged = self._average_of(train_manager.model)
+        if self.warm_up:
+            averaged.multi_avg_fn = get_ema_multi_avg_fn(decay_after(self._updates, self.decay))
+        averaged.update_parameters(train_manager.model)
+        self._updates += 1
+
+    def around_eval_step_epoch(self, train_manager: TrainManager) -> Iterator[None]:
+        with self.applied(train_manager.model):
+            yield
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """Put the averaged weights into the model for a ``with`` block; before the first step it stays as it is."""
+        if self._loaded is not None:
+            self._average_of(model)
+        pairs = self._pairs(model)
+        trained = [tensor.detach().clone() for tensor, _ in pairs]
+        try:
+            for tensor, average in pairs:
+                # .data: what autograd has kept for a backward still to come is valid again after the restoration
+                tensor.data.copy_(average.data)
+            yield
+        finally:
+            for (tensor, _), before in zip(pairs, trained, strict=True):
+                tensor.data.copy_(before)
+
+    def _pairs(self, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
+        """Each tensor that is averaged, with its average."""
+        if self.averaged is None or model is not self._model:
+            return []
+        average: nn.Module = self.averaged.module
+        pairs: list[tuple[Tensor, Tensor]] = list(zip(model.parameters(), average.parameters(), strict=True))
+        if self.use_buffers:
+            pairs += zip(model.buffers(), average.buffers(), strict=True)
+        return pairs
+
+    def _average_of(self, model: nn.Module) -> AveragedModel:
+        """The average, begun where there is none of this model yet."""
+        if self.averaged is None or model is not self._model:
+            average = get_ema_multi_avg_fn(self.decay)
+            self.averaged = AveragedModel(model, multi_avg_fn=average, use_buffers=self.use_buffers)
+            self.averaged.requires_grad_(False)
+            self._model, self._updates = model, 0
+        if self._loaded is not None:
+            loaded, self._loaded = self._loaded, None
+            self._load(self.averaged, loaded)
+        return self.averaged
+
+    def _load(self, averaged: AveragedModel, state: Mapping[str, Any]) -> None:
+        self._updates = state["updates"]
+        averaged.n_averaged.fill_(self._updates)
+        averaged.module.load_state_dict(state["averaged"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The average, and of how many steps it is one."""
+        if self._loaded is not None:
+            return {**super().state_dict(), **self._loaded}
+        tensors = {} if self.averaged is None else self.averaged.module.state_dict()
+        return {
+            **super().state_dict(),
+            "updates": self._updates,
+            "averaged": {name: value.detach().clone() for name, value in tensors.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave; where there is no model yet, as soon as there is one."""
+        super().load_state_dict(state)
+        if not state["updates"]:
+            self.averaged, self._model, self._updates, self._loaded = None, None, 0, None
+        elif self.averaged is None:
+            self._loaded = {name: state[name] for name in ("updates", "averaged")}
+        else:
+            self._load(self.averaged, state)
+
+
+def decay_after(updates: int, decay: float) -> float:
+    """The decay after so many averaged steps: small at first, so that the untrained weights are soon forgotten.
+
+    >>> decay_after(0, 0.9), decay_after(10, 0.9), decay_after(1000, 0.9)
+    (0.1, 0.55, 0.9)
+    """
+    return min(decay, (1 + updates) / (10 + updates))

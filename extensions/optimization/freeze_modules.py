@@ -1,0 +1,96 @@
+"""Parts of a model that are not trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from train_manager.core.extension import Extension
+from train_manager.model.modules import Chosen, choices, chosen, require_module
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+class FreezeModules(Extension):
+    """Leaves parts of the model as they are, to the bit: parameters and buffers, such as the means of BatchNorm.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(FreezeModules("0"))
+    >>> before = tm.model[0].weight.clone()
+    >>> result = tm.train()
+    >>> tm.model[0].weight.equal(before)
+    True
+
+    Frozen parameters get no gradient. Of the frozen modules, those with buffers of their own are in eval mode while
+    batches are trained on; the others, such as dropout, are in train mode as ever. When the run ends, also by an error,
+    ``requires_grad`` and the modes are what they were.
+
+    *Runs at:* ``run``, ``train``, and the start of ``train_step_epoch`` and of ``train_step_batch``. Removed in
+    the middle of a run, it lets go at the run's end.
+
+    *Asks for:* the model, and ``epoch_num``.
+
+    *Leaves behind:* nothing.
+
+    Args:
+        modules: names in the model, patterns (``"trunk.*"``), or modules; each with all that is inside it.
+        until: train them, too, once so many epochs are done; None never does.
+
+    Raises:
+        InputError: a module is not there; the message has the nearest name.
+    """
+
+    def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None) -> None:
+        self.modules = choices(modules, "FreezeModules")
+        self.until = None if until is None else require_count(until, "until", at_least=1)
+        self._frozen: list[tuple[nn.Parameter, bool]] = []  # with what its requires_grad was
+        self._counting: list[nn.Module] = []
+
+    def around_run(self, train_manager: TrainManager) -> Iterator[None]:
+        yield from self._hold(train_manager)
+
+    def around_train(self, train_manager: TrainManager) -> Iterator[None]:
+        yield from self._hold(train_manager)  # for one that is added to a run that is open
+
+    def pre_train_step_epoch(self, epoch_num: int) -> None:
+        if self._is_over(epoch_num):
+            for module in self._counting:
+                module.training = True
+            self._release()
+
+    def pre_train_step_batch(self) -> None:
+        for module in self._counting:  # here, for whoever calls model.train() in between
+            module.training = False
+
+    def _hold(self, train_manager: TrainManager) -> Iterator[None]:
+        is_first = not self._frozen and not self._counting
+        if is_first:
+            model = require_module(train_manager.model, "FreezeModules")
+            chosen_ones = chosen(model, self.modules, "FreezeModules")
+            if not self._is_over(train_manager.epoch_num):
+                self._freeze(chosen_ones.values())
+        try:
+            yield
+        finally:
+            if is_first:
+                self._release()
+
+    def _is_over(self, epoch_num: int) -> bool:
+        return self.until is not None and epoch_num >= self.until
+
+    def _freeze(self, modules: Iterable[nn.Module]) -> None:
+        inside = dict.fromkeys(inner for module in modules for inner in module.modules())
+        parameters = dict.fromkeys(p for module in inside for p in module.parameters(recurse=False))
+        self._frozen = [(parameter, parameter.requires_grad) for parameter in parameters]
+        self._counting = [module for module in inside if next(module.buffers(recurse=False), None) is not None]
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+
+    def _release(self) -> None:
+        for parameter, required_grad in self._frozen:
+            parameter.requires_grad_(required_grad)
+        self._frozen, self._counting = [], []

@@ -1,0 +1,174 @@
+"""Learning rates that a scheduler of torch moves: per epoch, per step, or by a metric."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+
+from train_manager.core.decorators import always, provides
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.metrics.monitor import metric_name, metric_value, require_set
+from train_manager.model.optimizers import Rate, learning_rates, require_optimizer_alone, set_learning_rates
+from train_manager.validation import require_one_of
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+EXAMPLE = "LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))"
+
+
+class LRSchedule(Extension):
+    """Steps a scheduler of torch after each epoch, after each step of the optimizer, or with a metric.
+
+    >>> from torch.optim.lr_scheduler import ExponentialLR
+    >>> from train_manager import Extension
+    >>> from train_manager.testing import tiny_manager
+    >>> schedule = LRSchedule(lambda optimizer: ExponentialLR(optimizer, gamma=0.5))
+    >>> rates = []
+    >>> note = Extension.of(post_train_step_batch=lambda learning_rates: rates.append(learning_rates))
+    >>> result = tiny_manager(schedule, note, epochs=2).train()
+    >>> rates
+    [(0.5,), (0.5,), (0.5,), (0.25,), (0.25,), (0.25,)]
+
+    With a metric, for ``ReduceLROnPlateau``, it is stepped after each evaluation, also that before the first epoch; not
+    after one that is a run of its own, and not where a hook has left out the set.
+
+    A scheduler begins as the first run opens, and goes on from run to run. To begin small, add ``WarmUp``.
+
+    *Runs at:* the start of ``run``, ``train_step_epoch``, ``train_step_batch`` and ``train_optimizer_step``; the end of
+    ``train_step_epoch``, ``train_step_batch`` and ``eval``.
+
+    *Asks for:* the optimizer, ``epoch_num``, ``update_num``, ``eval_results``, ``standalone_eval``; ``warm_up_factor``
+    where there is one, so that ``WarmUp`` has multiplied the rates before they are read.
+
+    *Leaves behind:* ``learning_rates`` in ``train_step_batch``, one for each group of parameters, with which the
+    optimizer steps. A batch after which it does not step has none.
+
+    Args:
+        make: makes a scheduler of an optimizer.
+        per: "epoch" or "step", a step being one of the optimizer; left out, it is "epoch".
+        metric: the set and the metric, as ``"valid/loss"``, in place of ``per``.
+
+    Attributes:
+        scheduler: torch's; None before the first run.
+
+    Raises:
+        InputError: an argument is of no use, or they do not fit the scheduler.
+    """
+
+    def __init__(self, make: Callable[[Optimizer], Any], *, per: str | None = None, metric: str | None = None) -> None:
+        if not callable(make):
+            raise InputError(
+                f"LRSchedule was given a {type(make).__name__}, not a callable of the optimizer",
+                name="make",
+                asked_by="LRSchedule",
+                cure=EXAMPLE,
+            )
+        if metric is not None and per is not None:
+            what = f"LRSchedule was given both per={per!r} and metric={metric!r}"
+            raise InputError(what, name="per", asked_by="LRSchedule", cure="leave out one of them")
+        require_optimizer_alone(make, "LRSchedule", "LRSchedule({})")
+        self.make = make
+        self.metric = None if metric is None else metric_name(metric, "LRSchedule")
+        self.per = "metric" if metric is not None else require_one_of(per or "epoch", "per", ("epoch", "step"))
+        self.scheduler: Any = None
+        self._optimizer: Optimizer | None = None  # that the scheduler is of
+        self._done = 0  # epochs or steps that were done when the open one began
+        self._loaded: Mapping[str, Any] | None = None  # a state that waits for the optimizer
+
+    # ---- stepping --------------------------------------------------------------------------------------------------
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        self._begin(train_manager.optimizer)
+
+    def pre_train(self, train_manager: TrainManager) -> None:
+        if self.metric is not None:
+            require_set(self.metric, train_manager.eval_data, "LRSchedule")
+
+    def pre_train_step_epoch(self, epoch_num: int) -> None:
+        if self.per == "epoch":
+            self._done = epoch_num
+
+    @always  # an error of another hook comes too late for the rates: the epoch is done
+    def post_train_step_epoch(self, epoch_num: int) -> None:
+        if self.per == "epoch" and epoch_num > self._done:
+            self._step()
+
+    def pre_train_step_batch(self, train_manager: TrainManager, update_num: int) -> None:
+        self._begin(train_manager.optimizer)  # for one that is added to a run that is open
+        if self.per == "step":
+            self._done = update_num
+
+    @provides("learning_rates", stage="train_step_batch")
+    def pre_train_optimizer_step(self, train_manager: TrainManager, warm_up_factor: float = 1.0) -> tuple[Rate, ...]:
+        assert train_manager.optimizer is not None, "it is about to step"
+        return learning_rates(train_manager.optimizer)
+
+    @always  # also after a batch that is skipped by a hook of the optimizer's step
+    def post_train_step_batch(self, update_num: int) -> None:
+        if self.per == "step" and update_num > self._done:
+            self._step()
+
+    def post_eval(
+        self, eval_results: Mapping[str, Mapping[str, float]], standalone_eval: bool, train_manager: TrainManager
+    ) -> None:
+        if self.metric is None or standalone_eval:
+            return
+        value = metric_value(self.metric, eval_results, train_manager.eval_data, "LRSchedule")
+        if value is not None:
+            self._step(value)
+
+    def _step(self, *metric: float) -> None:
+        if self.scheduler is not None:  # there is none before the first batch of one that is added to an open run
+            self.scheduler.step(*metric)
+
+    # ---- the scheduler ---------------------------------------------------------------------------------------------
+
+    def _begin(self, optimizer: Optimizer | None) -> None:
+        """Make the scheduler, once for an optimizer."""
+        if optimizer is None or optimizer is self._optimizer:  # none: a run that only evaluates
+            return
+        self.scheduler = self._usable(self.make(optimizer))
+        self._optimizer = optimizer
+        if self._loaded is not None:
+            self._load(self._loaded)
+
+    def _usable(self, scheduler: Any) -> Any:
+        kind = type(scheduler).__name__
+        if not hasattr(scheduler, "step"):
+            what = f"LRSchedule: make() returned a {kind}, which has no step()"
+            raise InputError(what, name="make", asked_by="LRSchedule", cure=EXAMPLE)
+        parameters = inspect.signature(scheduler.step).parameters.values()
+        wants_metric = any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        if wants_metric and self.metric is None:
+            what = f"LRSchedule: {kind} is stepped with a metric, and none is named"
+            raise InputError(what, name="metric", asked_by="LRSchedule", cure='name it: metric="valid/loss"')
+        if self.metric is not None and not wants_metric:
+            what = f"LRSchedule: {kind} takes no metric, and {self.metric!r} is named"
+            raise InputError(what, name="metric", asked_by="LRSchedule", cure='give per="epoch" or per="step" instead')
+        return scheduler
+
+    # ---- surviving -------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scheduler's own state; empty where there is none yet."""
+        own = self._loaded or {} if self.scheduler is None else {"scheduler": self.scheduler.state_dict()}
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave, rates included; where there is no optimizer yet, once there is."""
+        super().load_state_dict(state)
+        self._loaded = {"scheduler": state["scheduler"]} if "scheduler" in state else {}
+        if self.scheduler is not None:
+            self._load(self._loaded)
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self._loaded = None
+        if "scheduler" in state and self._optimizer is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+            # Making a scheduler sets the rates to those of a beginning, and loading one does not set them.
+            set_learning_rates(self._optimizer, self.scheduler.get_last_lr())

@@ -1,0 +1,148 @@
+"""Mixed precision: matrix products in 16 bits, weights and sums in 32, and a loss scale where 16 bits need one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.amp import GradScaler
+
+from train_manager.core.decorators import fixture, modifies
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.core.outcome import SkipStage
+from train_manager.model.modules import require_module
+from train_manager.model.optimizers import with_gradients
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+class MixedPrecision(Extension):
+    """Runs the model and the loss under torch's autocast, in training and evaluation.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(MixedPrecision())
+    >>> tm.add_extension(post_train_loss_forward=lambda prediction: print(prediction.dtype)).priority
+    0
+    >>> result = tm.train_epochs(1)
+    torch.bfloat16
+    torch.bfloat16
+    torch.bfloat16
+
+    With ``torch.float16`` small gradients would become zero, so the loss is scaled up before the backward pass, and the
+    gradients down again before other extensions see them (torch's ``GradScaler``). Where one overflows, the step is
+    left out and the scale halved: ``train_optimizer_step`` is skipped, and ``update_num`` does not count it.
+
+    *Runs at:* ``train_model_forward``, ``train_loss_forward``, ``eval_model_forward``, ``eval_loss_forward``, and for
+    float16 ``train_backward`` and ``train_optimizer_step`` (priority -10: after ``Accumulate``, before what clips).
+
+    *Asks for:* ``backward_loss``.
+
+    *Leaves behind:* the fixture ``autocast`` of ``run``, for hooks that call the model (``with autocast(): ...``). For
+    float16 a modified ``backward_loss``. One number is read on the host per optimizer step, as by torch's own.
+
+    Args:
+        dtype: ``torch.bfloat16`` or ``torch.float16``.
+        device_type: ``"cuda"``, ``"cpu"``, ...; None stands for the device of the model's first parameter.
+
+    Attributes:
+        scaler: the ``GradScaler``, from the first run on; None for bfloat16, which needs none.
+
+    Raises:
+        InputError: ``dtype`` is another one.
+    """
+
+    priority = -10
+
+    def __init__(self, dtype: torch.dtype = torch.bfloat16, *, device_type: str | None = None) -> None:
+        if dtype not in (torch.bfloat16, torch.float16):
+            raise InputError(f"dtype is {dtype!r:.60}", name="dtype", cure="give torch.bfloat16 or torch.float16")
+        self.dtype = dtype
+        self.device_type = _checked_device_type(device_type)
+        self._device_type = device_type or "cpu"  # of the run
+        self.scaler: GradScaler | None = None
+        self._scale = 0.0  # as it was last read
+        self._loaded: dict[str, Any] | None = None  # a state that came before the scaler
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        first = next(require_module(train_manager.model, "MixedPrecision").parameters(), None)
+        self._device_type = self.device_type or ("cpu" if first is None else first.device.type)
+        if self.scaler is None and self.dtype is torch.float16:
+            self.scaler = GradScaler(self._device_type)
+            if self._loaded is not None:
+                self.scaler.load_state_dict(self._loaded)
+            self._scale = self.scaler.get_scale()
+
+    # ---- forward -----------------------------------------------------------------------------------------------------
+
+    @fixture("run")
+    def autocast(self) -> Any:
+        """What makes the ``with`` block in which the model runs."""
+        return self._autocast
+
+    def around_train_model_forward(self) -> Iterator[None]:
+        with self._autocast():
+            yield
+
+    def around_train_loss_forward(self) -> Iterator[None]:
+        with self._autocast():
+            yield
+
+    def around_eval_model_forward(self) -> Iterator[None]:
+        with self._autocast():
+            yield
+
+    def around_eval_loss_forward(self) -> Iterator[None]:
+        with self._autocast():
+            yield
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self._device_type, self.dtype)
+
+    # ---- backward, for float16 ---------------------------------------------------------------------------------------
+
+    @modifies("backward_loss")
+    def pre_train_backward(self, backward_loss: Tensor) -> Tensor:
+        return backward_loss if self.scaler is None else self.scaler.scale(backward_loss)
+
+    def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
+        optimizer = train_manager.optimizer
+        if self.scaler is None or optimizer is None or next(with_gradients(optimizer), None) is None:
+            return
+        self.scaler.unscale_(optimizer)
+        self.scaler.update()
+        before, self._scale = self._scale, self.scaler.get_scale()
+        if self._scale < before:  # an overflow was found, and nothing else lowers it
+            optimizer.zero_grad(set_to_none=True)
+            raise SkipStage
+
+    # ---- surviving ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loss scale and its growth; nothing for bfloat16."""
+        return {**super().state_dict(), "scaler": self._loaded if self.scaler is None else self.scaler.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave."""
+        super().load_state_dict(state)
+        self._loaded = state["scaler"]
+        if self.scaler is not None and self._loaded is not None:
+            self.scaler.load_state_dict(self._loaded)
+            self._scale = self.scaler.get_scale()
+
+
+def _checked_device_type(value: str | None) -> str | None:
+    try:
+        if value is None or torch.amp.is_autocast_available(value):
+            return value
+    except (RuntimeError, TypeError):  # no device at all, no text
+        pass
+    raise InputError(
+        f"device_type is {value!r:.60}, for which torch has no autocast",
+        name="device_type",
+        cure='give "cuda" or "cpu", or leave it out',
+    )

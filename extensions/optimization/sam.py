@@ -1,0 +1,126 @@
+"""Sharpness-aware minimisation: steps with the gradient of a worse place nearby (Foret et al., arXiv:2010.01412)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from train_manager.core.decorators import modifies
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.core.fixtures import Fixtures
+from train_manager.loop.losses import Losses
+from train_manager.model.buffers import preserved_buffers
+from train_manager.model.optimizers import with_gradients
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+@contextmanager
+def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
+    """Move parameters by ``rho`` along their common gradient, where the loss is larger; put them back on any exit.
+
+    >>> weight = nn.Parameter(torch.tensor([1., 1.]))
+    >>> weight.grad = torch.tensor([3., 4.])
+    >>> with climbed([weight], rho=0.5):
+    ...     print(weight.data)
+    tensor([1.3000, 1.4000])
+    >>> weight.data
+    tensor([1., 1.])
+    """
+    moved = list(parameters)
+    gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
+    before = [parameter.detach().clone() for parameter in moved]
+    try:
+        with torch.no_grad():
+            scale = rho / (_norm(gradients) + 1e-12)
+            for parameter, gradient in zip(moved, gradients, strict=True):
+                parameter.add_(gradient * scale.to(gradient.device))
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in zip(moved, before, strict=True):
+                parameter.copy_(value)
+
+
+class SAM(Extension):
+    """Steps with the gradient at the worst place within ``rho``, which leads to minima that are flat.
+
+    Each step costs a second forward and backward pass, on the same batch.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(SAM(rho=0.05), epochs=20)
+    >>> result = tm.train()
+    >>> tm.eval()["valid"]["loss"] < 0.4
+    True
+
+    In the second pass ``train_model_forward`` and ``train_loss_forward`` are called again, without their stages: hooks
+    see each batch once, and ``prediction`` and ``loss`` stay those of the first pass. So do running statistics
+    (BatchNorm) and all other buffers. Dropout draws anew. What a hook did to ``inputs`` or ``targets`` holds for both
+    passes, but one that modifies ``loss`` or ``prediction`` does so in the first only.
+
+    With ``MixedPrecision(torch.bfloat16)`` both passes are made in it. Accumulation and scaled losses (float16) are
+    refused: their gradients are not those of the batch.
+
+    *Runs at:* ``train_backward`` and ``train_optimizer_step``, before extensions that read or change the gradients
+    (priority -5).
+
+    *Asks for:* ``loss``, ``backward_loss``, ``prediction``, and ``autocast`` where there is one.
+
+    *Leaves behind:* the gradients of the second pass.
+
+    Args:
+        rho: how far to go, as a distance of all weights taken together.
+
+    Raises:
+        InputError: ``rho`` is no number above 0; while training, ``backward_loss`` is not ``loss``.
+    """
+
+    priority = -5
+
+    def __init__(self, rho: float = 0.05) -> None:
+        if not isinstance(rho, int | float) or isinstance(rho, bool) or not 0 < rho < math.inf:
+            raise InputError(f"rho is {rho!r:.60}", name="rho", cure="give a number above 0")
+        self.rho = float(rho)
+
+    def post_train_backward(self, loss: Tensor, backward_loss: Tensor) -> None:
+        if backward_loss is not loss:
+            raise InputError(
+                "SAM needs the gradients of the loss itself, but a hook has modified backward_loss",
+                name="backward_loss",
+                asked_by="SAM.post_train_backward",
+                cure="leave out Accumulate, and use MixedPrecision with torch.bfloat16",
+            )
+
+    @modifies("prediction")
+    def pre_train_optimizer_step(
+        self,
+        train_manager: TrainManager,
+        fixtures: Fixtures,
+        prediction: Any,
+        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> Any:
+        modules = [part for part in (train_manager.model, train_manager.loss) if isinstance(part, nn.Module)]
+        assert train_manager.optimizer is not None, "there is no training without one"
+        with climbed(with_gradients(train_manager.optimizer), self.rho), preserved_buffers(*modules):
+            train_manager.optimizer.zero_grad(set_to_none=True)
+            try:
+                with autocast(), Losses() as losses:
+                    fixtures.modify("prediction", train_manager.call_by_name(train_manager.train_model_forward))
+                    loss = losses.total(train_manager.call_by_name(train_manager.train_loss_forward))
+            finally:
+                fixtures.modify("prediction", prediction)
+            loss.backward()
+        return prediction
+
+
+def _norm(gradients: list[Tensor]) -> Tensor:
+    """Length of all gradients as one vector, computed where the first of them is."""
+    lengths = [torch.linalg.vector_norm(gradient).to(gradients[0].device) for gradient in gradients]
+    return torch.linalg.vector_norm(torch.stack(lengths)) if lengths else torch.zeros(())

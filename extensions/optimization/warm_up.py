@@ -1,0 +1,90 @@
+"""Learning rates that begin small."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from train_manager.core.decorators import always, priority, provides
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.model.optimizers import Rate, learning_rates, set_learning_rates
+from train_manager.validation import require_count, require_number
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+class WarmUp(Extension):
+    """Multiplies the learning rates by a factor that grows from ``start`` to 1, in steps or in epochs.
+
+    The rates are multiplied for the time of the optimizer's step and are then what they were. So it goes together with
+    any schedule, whichever way that computes its rates: ``LRSchedule``, the manager's ``lr_schedule``, one of your own.
+    The schedule runs from the first step; the warm-up damps its beginning.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> factors = []
+    >>> show = Extension.of(post_train_step_batch=lambda warm_up_factor: factors.append(round(warm_up_factor, 2)))
+    >>> result = tiny_manager(WarmUp(steps=4, start=0.2), show, epochs=2).train()
+    >>> factors
+    [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
+
+    It counts the steps or epochs of the manager, so that it goes on where a training goes on.
+
+    *Runs at:* the start of ``train_optimizer_step``, after hooks of a priority below 100, and its end, before
+    those of one above -100.
+
+    *Asks for:* ``update_num`` and ``epoch_num``, and the optimizer.
+
+    *Leaves behind:* ``warm_up_factor`` in ``train_step_batch``. ``LRSchedule`` gives the rates.
+
+    Args:
+        steps: how many steps of the optimizer the factor grows; or
+        epochs: how many epochs, the factor being the same all through an epoch.
+        start: the first factor.
+
+    Raises:
+        InputError: not exactly one of ``steps`` and ``epochs`` is given, or an argument is out of its range.
+    """
+
+    def __init__(self, steps: int | None = None, *, epochs: int | None = None, start: float = 0.01) -> None:
+        if (steps is None) == (epochs is None):
+            what = "neither" if steps is None else "both"
+            cure = "give one of them: WarmUp(steps=500)"
+            raise InputError(f"WarmUp was given {what} of steps and epochs", name="steps", cure=cure)
+        self.steps = None if steps is None else require_count(steps, "steps", at_least=1)
+        self.epochs = None if epochs is None else require_count(epochs, "epochs", at_least=1)
+        self.start = require_number(start, "start", at_least=0, at_most=1)
+        self._before: tuple[Rate, ...] | None = None  # the rates, while they are multiplied
+
+    @priority(100)
+    @provides("warm_up_factor", stage="train_step_batch")
+    def pre_train_optimizer_step(self, train_manager: TrainManager, update_num: int, epoch_num: int) -> float:
+        factor = self.factor(update_num, epoch_num)
+        if factor != 1:
+            assert train_manager.optimizer is not None, "it is about to step"
+            self._before = learning_rates(train_manager.optimizer)
+            set_learning_rates(train_manager.optimizer, [rate * factor for rate in self._before])
+        return factor
+
+    @always
+    @priority(-100)
+    def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
+        before, self._before = self._before, None
+        if before is not None and train_manager.optimizer is not None:
+            set_learning_rates(train_manager.optimizer, before)
+
+    def factor(self, update_num: int, epoch_num: int) -> float:
+        """The factor after so many steps and epochs."""
+        if self.steps is not None:
+            return factor_after(update_num, self.steps, self.start)
+        assert self.epochs is not None, "one of the two is given"
+        return factor_after(epoch_num, self.epochs, self.start)
+
+
+def factor_after(done: int, length: int, start: float) -> float:
+    """The factor after ``done`` of ``length`` steps, growing in a straight line.
+
+    >>> [factor_after(done, 4, start=0.5) for done in (0, 2, 4, 5)]
+    [0.5, 0.75, 1.0, 1.0]
+    """
+    return 1.0 if done >= length else start + (1 - start) * done / length

@@ -1,0 +1,1 @@
+"""What makes a training run the same again."""

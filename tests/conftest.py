@@ -1,0 +1,23 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def at(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """``file:line`` of the line of the test's own file that ends with ``# <marker>``, as messages show it."""
+    path = Path(request.path)
+    shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+    lines = path.read_text(encoding="utf-8").splitlines()
+
+    def line_of_marker(marker: str) -> str:
+        (number,) = (number for number, line in enumerate(lines, 1) if line.endswith(f"# {marker}"))
+        return f"{shown}:{number}"
+
+    return line_of_marker

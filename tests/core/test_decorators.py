@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from train_manager import Extensible, Extension, HookError, always, fixture, modifies, priority, provides
+from train_manager.core.decorators import Marks, Write, marks_of
+
+
+def test_a_function_without_decorators_has_no_marks() -> None:
+    assert marks_of(len) == Marks()
+
+
+def test_a_marked_hook_is_still_a_plain_function() -> None:
+    class Doubled(Extension):
+        @provides("double")
+        @priority(3)
+        def post_step(self, loss: float) -> float:
+            return 2 * loss
+
+    assert Doubled().post_step(loss=3) == 6
+
+
+def test_marks_add_up_and_the_tuple_is_read_from_above() -> None:
+    @always
+    @priority(-2)
+    @modifies("a", "b")
+    @provides("c", stage="run")
+    def hook() -> None: ...
+
+    writes = (Write("a", False), Write("b", False), Write("c", True, "run"))
+    assert marks_of(hook) == Marks(always=True, priority=-2, writes=writes)
+
+
+def test_a_fixture_says_its_stage_and_whether_it_overrides() -> None:
+    @fixture("run", override=True)
+    def total() -> None: ...
+
+    assert marks_of(total) == Marks(fixture_of="run", overrides=True)
+
+
+@pytest.mark.parametrize("mark", [provides, modifies])
+def test_a_mark_without_the_name_of_a_fixture_is_refused(mark: Any) -> None:
+    with pytest.raises(TypeError, match=rf'@{mark.__name__} takes the names of fixtures: @{mark.__name__}\("loss"\)'):
+        mark()
+    with pytest.raises(TypeError):
+        mark(len)  # the decorator without its call
+
+
+def test_writes_of_a_method_that_is_no_hook_are_refused() -> None:
+    class Helper(Extension):
+        @provides("x")
+        def helper(self) -> int:
+            return 1
+
+    with pytest.raises(HookError, match=r"Helper.helper is marked as a hook, but its name is not a hook's"):
+        Extensible([Helper()])
+
+
+def test_an_around_hook_may_not_declare_writes() -> None:
+    class Around(Extension):
+        @provides("x")
+        def around_step(self) -> Any:
+            yield
+
+    with pytest.raises(HookError, match=r"declares writes, but an around-hook returns nothing"):
+        Extensible([Around()])
+
+
+def test_a_hook_of_every_stage_may_not_provide() -> None:
+    class Every(Extension):
+        @provides("x")
+        def pre_stage(self) -> int:
+            return 1
+
+    with pytest.raises(HookError, match=r"Every.pre_stage provides a fixture in every stage"):
+        Extensible([Every()])
+
+
+def unused() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (lambda: fixture(unused), '@fixture takes the name of a stage: @fixture("train_step_batch")'),  # type: ignore[arg-type]
+        (lambda: fixture(3), '@fixture takes the name of a stage: @fixture("train_step_batch")'),  # type: ignore[arg-type]
+        (lambda: priority(unused), "@priority takes a whole number: @priority(-1)"),  # type: ignore[arg-type]
+        (lambda: priority("a"), "@priority takes a whole number: @priority(-1)"),  # type: ignore[arg-type]
+        (lambda: provides(unused), '@provides takes the names of fixtures: @provides("loss")'),  # type: ignore[arg-type]
+    ],
+)
+def test_a_decorator_without_its_argument_is_refused(mark: Callable[[], object], message: str) -> None:
+    with pytest.raises(HookError) as error:
+        mark()
+    assert str(error.value) == message
+
+
+def test_a_bound_method_cannot_be_marked() -> None:
+    class Watcher(Extension):
+        def post_step(self) -> None: ...
+
+    with pytest.raises(HookError) as error:
+        priority(1)(Watcher().post_step)
+    assert str(error.value) == (
+        "test_a_bound_method_cannot_be_marked.<locals>.Watcher.post_step cannot be marked: it is no plain function\n"
+        "  write the decorator above the `def` of the hook"
+    )

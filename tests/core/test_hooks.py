@@ -1,0 +1,393 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from train_manager import Extensible, Extension, HookError, always, staged
+from train_manager import priority as hook_priority
+from train_manager.core.hooks import read_hooks
+
+At = Callable[[str], str]
+
+
+def refusal(holder: Extension) -> str:
+    """What an Extensible answers to an extension whose hook can never be called."""
+    extensible = Extensible()
+    with pytest.raises(HookError) as error:
+        extensible.add_extension(holder)
+    assert not extensible.extensions
+    return str(error.value)
+
+
+# ---- found by name ---------------------------------------------------------------------------------------------------
+
+
+def test_hooks_are_found_by_their_names_in_the_order_they_are_written() -> None:
+    class Watcher(Extension):
+        def post_step(self) -> None: ...
+        def helper(self) -> None: ...
+        def pre_step(self) -> None: ...
+        def around_step(self) -> Generator[None]:
+            yield
+
+    found = [(hook.side, hook.stage) for hook in read_hooks(Watcher(), "w")]
+    assert found == [("post", "step"), ("pre", "step"), ("around", "step")]
+
+
+def test_hooks_of_base_classes_come_first_and_an_override_takes_their_place() -> None:
+    class Base(Extension):
+        def pre_a(self) -> str:
+            return "base"
+
+        def pre_b(self) -> str:
+            return "base"
+
+    class Derived(Base):
+        def pre_c(self) -> str:
+            return "derived"
+
+        def pre_a(self) -> str:
+            return "derived"
+
+    hooks = read_hooks(Derived(), "d")
+    store = Extensible()._store
+    assert [(hook.stage, hook.call(store)) for hook in hooks] == [("a", "derived"), ("b", "base"), ("c", "derived")]
+    assert [hook.label for hook in hooks] == ["Derived.pre_a", "Derived.pre_b", "Derived.pre_c"]
+
+
+def test_a_hook_that_a_subclass_sets_to_none_is_gone() -> None:
+    class Base(Extension):
+        def pre_step(self) -> None: ...
+
+    class Without(Base):
+        pre_step = None  # type: ignore[assignment]
+
+    assert read_hooks(Without(), "w") == []
+
+
+def test_static_methods_class_methods_and_partials_are_hooks() -> None:
+    def scaled(factor: int, x: int) -> int:
+        return factor * x
+
+    class Watcher(Extension):
+        @staticmethod
+        def post_a(x: int) -> int:
+            return x
+
+        @classmethod
+        def post_b(cls, x: int) -> tuple[str, int]:
+            return cls.__name__, x
+
+        def _shifted(self, shift: int, x: int) -> int:
+            return x + shift
+
+        post_c = functools.partial(scaled, 10)
+        post_d = functools.partialmethod(_shifted, 100)
+
+    extensible = Extensible()
+    with extensible.staged("step", {"x": 1}):
+        results = [hook.call(extensible._store) for hook in read_hooks(Watcher(), "w")]
+    assert results == [1, ("Watcher", 1), 10, 101]
+
+
+def test_a_wrapped_method_is_a_hook_with_the_wishes_of_what_it_wraps() -> None:
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return "counted", function(*args, **kwargs)
+
+        return wrapper
+
+    class Watcher(Extension):
+        @counted
+        def post_step(self, x: int) -> int:
+            return x
+
+    extensible = Extensible()
+    (hook,) = read_hooks(Watcher(), "w")
+    with extensible.staged("step", {"x": 1}):
+        assert hook.call(extensible._store) == ("counted", 1)
+
+
+def test_a_function_given_to_one_object_is_a_hook_of_it() -> None:
+    seen: list[int] = []
+    watcher = Extension()
+    vars(watcher)["post_step"] = lambda x: seen.append(x)
+    with Extensible([watcher]).staged("step", {"x": 1}):
+        pass
+    assert seen == [1]
+
+
+def test_properties_and_attributes_are_no_hooks_and_are_not_looked_at() -> None:
+    class Watcher(Extension):
+        pre_trained = True
+
+        @property
+        def pre_computed(self) -> int:
+            raise AssertionError("was looked at")
+
+        @functools.cached_property
+        def post_computed(self) -> int:
+            raise AssertionError("was looked at")
+
+    assert read_hooks(Watcher(), "w") == []
+
+
+def test_a_bare_prefix_is_no_hook() -> None:
+    class Watcher(Extension):
+        def pre_(self) -> None: ...
+        def around(self) -> None: ...
+        def prefix(self) -> None: ...
+
+    assert read_hooks(Watcher(), "w") == []
+
+
+def test_a_class_with_slots_can_hold_hooks() -> None:
+    class Slotted:
+        __slots__ = ("count",)
+
+        def pre_step(self) -> None: ...
+
+    assert [hook.stage for hook in read_hooks(Slotted(), "s")] == ["step"]
+
+
+@pytest.mark.parametrize("order", ["marked inside", "marked outside"])
+def test_always_marks_a_static_method_on_either_side_of_the_decorator(order: str) -> None:
+    class Inside(Extension):
+        @staticmethod
+        @always
+        def post_step() -> None: ...
+
+    class Outside(Extension):
+        @always
+        @staticmethod
+        def post_step() -> None: ...
+
+    (hook,) = read_hooks(Inside() if order == "marked inside" else Outside(), "w")
+    assert hook.always
+
+
+def test_priority_marks_a_class_method_on_either_side_of_the_decorator() -> None:
+    class Watcher(Extension):
+        @classmethod
+        @hook_priority(3)
+        def pre_a(cls) -> None: ...
+
+        @hook_priority(3)
+        @classmethod
+        def pre_b(cls) -> None: ...
+
+    assert [hook.priority for hook in read_hooks(Watcher(), "w", default_priority=7)] == [3, 3]
+
+
+# ---- refused when the extension is added -----------------------------------------------------------------------------
+
+
+def test_star_args_in_a_hook_are_refused(at: At) -> None:
+    class Watcher(Extension):
+        def post_step(self, *losses: float) -> None: ...  # star args hook
+
+    assert refusal(Watcher()) == (
+        "Watcher.post_step has the parameter `*losses`, but fixtures are given by name\n"
+        f"  asked at     {at('star args hook')}\n"
+        "  name what it wants, or take all with **losses"
+    )
+
+
+def test_a_positional_only_parameter_of_a_hook_is_refused(at: At) -> None:
+    class Watcher(Extension):
+        def post_step(self, loss: float, /) -> None: ...  # positional hook
+
+    assert refusal(Watcher()) == (
+        "Watcher.post_step has the parameter `loss, /`, but fixtures are given by name\n"
+        f"  asked at     {at('positional hook')}\n"
+        "  take the `/` out of its signature"
+    )
+
+
+def test_an_async_hook_is_refused(at: At) -> None:
+    class Watcher(Extension):
+        async def post_step(self) -> None: ...  # async hook
+
+    assert refusal(Watcher()) == (
+        "Watcher.post_step is async, and nobody would await it\n"
+        f"  asked at     {at('async hook')}\n"
+        "  make it a plain `def`"
+    )
+
+
+def test_an_async_generator_hook_is_refused() -> None:
+    class Watcher(Extension):
+        async def around_step(self) -> AsyncIterator[None]:
+            yield
+
+    assert refusal(Watcher()).startswith("Watcher.around_step is async, and nobody would await it\n")
+
+
+def test_a_hook_without_parameters_is_refused_for_its_missing_self(at: At) -> None:
+    class Watcher(Extension):
+        def post_step() -> None: ...  # type: ignore[misc] # no self at all
+
+    assert refusal(Watcher()) == (
+        f"Watcher.post_step takes no `self`\n  asked at     {at('no self at all')}\n  write `def post_step(self, ...)`"
+    )
+
+
+def test_a_hook_that_starts_with_a_fixture_is_refused_for_its_missing_self(at: At) -> None:
+    class Watcher(Extension):
+        def post_step(loss) -> None: ...  # noqa: N805 # loss instead of self
+
+    assert refusal(Watcher()) == (
+        "Watcher.post_step takes 'loss' where `self` belongs\n"
+        f"  asked at     {at('loss instead of self')}\n"
+        "  write `def post_step(self, ...)`"
+    )
+
+
+def test_a_pre_hook_that_is_a_generator_is_refused(at: At) -> None:
+    class Watcher(Extension):
+        def pre_step(self) -> Generator[None]:  # generator pre hook
+            yield
+
+    assert refusal(Watcher()) == (
+        "Watcher.pre_step is a generator, and its body would never run\n"
+        f"  asked at     {at('generator pre hook')}\n"
+        "  take the `yield` out, or call it 'around_step'"
+    )
+
+
+def test_an_around_hook_that_is_no_generator_is_refused(at: At) -> None:
+    class Watcher(Extension):
+        def around_step(self) -> None: ...  # plain around hook
+
+    assert refusal(Watcher()) == (
+        "Watcher.around_step is not a generator\n"
+        f"  asked at     {at('plain around hook')}\n"
+        "  an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
+    )
+
+
+def test_always_on_a_pre_hook_is_refused() -> None:
+    class Watcher(Extension):
+        @always
+        def pre_step(self) -> None: ...
+
+    assert refusal(Watcher()).startswith("Watcher.pre_step is marked @always, which only a post hook can be\n")
+
+
+def test_a_plain_hook_that_asks_for_the_failure_is_refused() -> None:
+    class Watcher(Extension):
+        def post_step(self, exc_value: Exception) -> None: ...
+
+    text = refusal(Watcher())
+    assert text.startswith("Watcher.post_step wants 'exc_value', which only an @always hook gets\n")
+    assert text.endswith("\n  mark it @always")
+
+
+def test_a_hook_of_the_extensible_itself_is_refused_when_it_is_made() -> None:
+    class Worker(Extensible):
+        def pre_step(self, *args: Any) -> None: ...
+
+    with pytest.raises(HookError, match=r"Worker.pre_step has the parameter `\*args`"):
+        Worker()
+
+
+class Worker(Extensible):
+    def work(self) -> None:
+        with self.staged("train_step"):
+            pass
+
+    def bare(self) -> None:
+        with staged("validate"):
+            pass
+
+
+class DerivedWorker(Worker):
+    pass
+
+
+@pytest.mark.parametrize("prefix", ["on_", "before_", "after_", "begin_", "end_"])
+@pytest.mark.parametrize("extensible", [Worker(), DerivedWorker()])
+def test_a_name_that_is_a_hook_in_other_tools_is_refused(prefix: str, extensible: Worker) -> None:
+    watcher = Extension()
+    vars(watcher)[f"{prefix}train_step"] = lambda: None
+    with pytest.raises(HookError) as error:
+        extensible.add_extension(watcher)
+    assert str(error.value).startswith(f"Extension.{prefix}train_step looks like a hook, but would never run\n")
+    assert str(error.value).endswith("\n  call it 'pre_train_step' or 'post_train_step'")
+
+
+def test_the_refusal_of_a_foreign_name_tells_its_line(at: At) -> None:
+    class Watcher(Extension):
+        def on_validate(self) -> None: ...  # foreign hook
+
+    with pytest.raises(HookError) as error:
+        Worker([Watcher()])
+    assert str(error.value) == (
+        "Watcher.on_validate looks like a hook, but would never run\n"
+        f"  asked at     {at('foreign hook')}\n"
+        "  call it 'pre_validate' or 'post_validate'"
+    )
+
+
+def test_a_foreign_prefix_with_no_stage_of_the_extensible_is_an_ordinary_method() -> None:
+    class Watcher(Extension):
+        def on_click(self) -> None: ...
+        def end_of_line(self) -> None: ...
+
+    assert Worker([Watcher()])["watcher"]
+
+
+# ---- called by hand --------------------------------------------------------------------------------------------------
+
+
+def test_a_hook_is_a_plain_method_that_can_be_called_by_hand() -> None:
+    class Largest(Extension):
+        value = 0.0
+
+        @always
+        @hook_priority(2)
+        def post_step(self, loss: float) -> None:
+            self.value = max(self.value, loss)
+
+    largest = Largest()
+    largest.post_step(loss=0.3)
+    assert largest.value == 0.3
+
+
+def test_a_context_manager_around_a_stage_is_refused_at_the_latest_when_it_runs(at: At) -> None:
+    class Watcher(Extension):
+        @contextmanager  # wrapped around hook
+        def around_step(self) -> Iterator[None]:
+            yield
+
+    with pytest.raises(HookError) as error, Extensible([Watcher()]).staged("step"):
+        pass
+    assert str(error.value) == (
+        "Watcher.around_step made a _GeneratorContextManager, which is no generator\n"
+        f"  asked at     {at('wrapped around hook')}\n"
+        "  an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
+    )
+
+
+def test_a_priority_on_what_is_no_hook_is_refused(at: At) -> None:
+    class Helper(Extension):
+        @hook_priority(1)  # priority of a helper
+        def helper(self) -> None: ...
+
+    assert refusal(Helper()) == (
+        "Helper.helper is marked as a hook, but its name is not a hook's\n"
+        f"  asked at     {at('priority of a helper')}\n"
+        "  hooks are called pre_<stage>, post_<stage> or around_<stage>"
+    )
+
+
+def test_an_extension_whose_priority_is_no_number_is_refused() -> None:
+    class Late(Extension):
+        priority = "high"  # type: ignore[assignment]
+
+    assert refusal(Late()) == "Late.priority is 'high'\n  give a whole number: priority = -1"

@@ -1,0 +1,138 @@
+"""A batch must be made of the same parts as the first one."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from train_manager import InputError
+from train_manager.data.batch import SameStructure, Structures
+from train_manager.testing import tiny_manager
+
+X, Y = torch.zeros(8, 3), torch.zeros(8)
+Pair = namedtuple("Pair", "x y")
+
+
+def check(*batches: Any) -> None:
+    same = SameStructure("train_data")
+    for step, batch in enumerate(batches, start=1):
+        same.check(batch, step)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (X, X[:3]),
+        ((X, Y), (X[:3], Y[:3])),
+        ((X, Y), [X, Y]),
+        ({"a": X, "b": Y}, {"b": Y, "a": X}),
+        (([X, X], Y), ([X[:3], X[:3]], Y[:3])),
+        ((X, ["a", "b"]), (X, ["a"])),
+        ([(X, Y), (X, Y)], [(X, Y), (X, Y), (X, Y)]),
+        ([{"a": X}], [{"a": X}, {"a": X}]),
+        (([X, X, X], [{"boxes": Y}] * 3), ([X], [{"boxes": Y}])),
+        ({"pictures": [X, X], "texts": ["a", "b"]}, {"pictures": [X], "texts": ["a"]}),
+        ((1, 2.0), (3, "text")),
+    ],
+    ids=[
+        "rows",
+        "rows of a pair",
+        "list for tuple",
+        "order of keys",
+        "rows of several inputs",
+        "texts",
+        "list of pairs",
+        "list of dicts",
+        "lists of pictures and boxes",
+        "dict of lists",
+        "values",
+    ],
+)
+def test_what_may_differ(first: Any, second: Any) -> None:
+    check(first, second, first)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((X, Y), (X, Y, Y)),
+        ((X, Y), X),
+        ((X, Y), (X, None)),
+        ((X, Y), (X, ["a"])),
+        ({"a": X, "b": Y}, {"a": X}),
+        ({"a": X}, {"b": X}),
+        ({"a": X, "b": Y}, (X, Y)),
+        (([X, X], Y), ([X, X, X], Y)),
+        ({"inputs": {"a": X}, "targets": Y}, {"inputs": {"b": X}, "targets": Y}),
+        (Pair(X, Y), (X, Y, Y)),
+    ],
+)
+def test_what_may_not_differ(first: Any, second: Any) -> None:
+    with pytest.raises(InputError):
+        check(first, first, second)
+    with pytest.raises(InputError):
+        check(second, first)
+
+
+def test_the_message_shows_both_and_the_step() -> None:
+    with pytest.raises(InputError) as caught:
+        check((X, Y), (X, Y), (X, [Y, Y]))
+
+    assert str(caught.value) == (
+        "train_data gave a batch of another structure in step 3\n"
+        "  first  (tensor, tensor)\n"
+        "  now    (tensor, (tensor, tensor))\n"
+        "  the parts and keys of batches must stay the same in a run; shapes may differ"
+    )
+
+
+@pytest.mark.parametrize("batch", [(X, Y), {"inputs": X, "targets": Y}], ids=["pair", "dict"])
+def test_a_flat_batch_is_compared_by_the_types_of_its_parts_alone(batch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    same = SameStructure("train_data")
+    same.check(batch, 1)
+    monkeypatch.setattr("train_manager.data.batch.structure_of", None)
+
+    same.check(batch, 2)
+
+
+def test_sets_of_data_may_differ_from_each_other() -> None:
+    structures = Structures()
+    structures["pictures"].check((X, Y), 1)
+    structures["texts"].check({"words": X}, 2)
+
+    with pytest.raises(InputError, match=r"^texts gave a batch of another structure in step 3"):
+        structures["texts"].check((X, Y), 3)
+
+
+@pytest.mark.parametrize(
+    ("batch", "is_pair"),
+    [
+        ({"inputs": X, "targets": Y}, True),
+        ({"inputs": X}, False),
+        ({"inputs": X, "targets": [Y]}, False),
+        ({"targets": X, "inputs": Y}, False),
+        ((X, Y), False),
+    ],
+)
+def test_a_pair_is_inputs_and_targets_that_are_tensors(batch: Any, *, is_pair: bool) -> None:
+    same = SameStructure("train_data")
+    same.check(batch, 1)
+    assert same.is_pair == is_pair
+
+
+def test_nothing_is_a_pair_before_the_first_batch() -> None:
+    assert not SameStructure("train_data").is_pair
+
+
+@pytest.mark.parametrize("others", [[(X, [Y, Y])], [(X, [Y, Y]), (X, Y)]], ids=["at the end", "at the beginning"])
+def test_a_training_refuses_a_pair_of_tensors_beside_another_structure(others: list[Any]) -> None:
+    batches = [*others, (X, Y), (X, Y), *others]
+    tm = tiny_manager(
+        model=nn.Linear(3, 1), train_data=batches, eval_data=None, loss=lambda prediction: prediction.sum()
+    )
+    with pytest.raises(InputError, match="another structure"):
+        tm.train()

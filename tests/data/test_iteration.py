@@ -1,0 +1,491 @@
+"""Walking over data: in what order it is read, which batch is the last, and where it goes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, namedtuple
+from collections.abc import Iterable, Iterator
+from itertools import count, cycle, islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from train_manager import Endless, InMemory, InputError
+from train_manager.data.iteration import (
+    begin_epoch,
+    is_endless,
+    is_read_once,
+    length_of,
+    no_batch,
+    parts_of,
+    refuse_unusable,
+    tensors_in,
+    to_device,
+    unending,
+    walk,
+    walk_steps,
+)
+
+META = torch.device("meta")
+Pair = namedtuple("Pair", "x y")
+
+
+class Numbers:
+    """0, 1, ... without a length; notes what has been read."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.read: list[int] = []
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(self.end):
+            self.read.append(number)
+            yield number
+
+
+class Sized(Numbers):
+    """The same with a length, a wrong one if asked for."""
+
+    def __init__(self, end: int, length: int | None = None) -> None:
+        super().__init__(end)
+        self.length = end if length is None else length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+
+# ---- which is the last ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [[0, 1, 2], Sized(3), Numbers(3), iter([0, 1, 2]), (n for n in range(3))])
+def test_the_last_batch_is_marked_and_no_other(data: Iterable[int]) -> None:
+    assert list(walk(data, "data")) == [(0, False), (1, False), (2, True)]
+
+
+@pytest.mark.parametrize("data", [[7], (7 for _ in range(1))])
+def test_an_only_batch_is_the_last(data: Iterable[int]) -> None:
+    assert list(walk(data, "data")) == [(7, True)]
+
+
+@pytest.mark.parametrize("data", [[], Numbers(0), Sized(0), Sized(0, length=3)])
+def test_no_batch_gives_none(data: Iterable[int]) -> None:
+    assert list(walk(data, "data")) == []
+
+
+@given(st.integers(0, 9), st.booleans())
+def test_every_batch_comes_once_and_in_order(end: int, sized: bool) -> None:
+    walked = list(walk(Sized(end) if sized else Numbers(end), "data"))
+
+    assert walked == [(number, number == end - 1) for number in range(end)]
+
+
+def test_nothing_is_read_ahead_where_the_length_is_known() -> None:
+    data = Sized(3)
+    walked = walk(data, "data")
+    next(walked)
+
+    assert data.read == [0]
+
+
+def test_one_batch_is_read_ahead_where_the_length_is_unknown() -> None:
+    data = Numbers(3)
+    walked = walk(data, "data")
+    next(walked)
+
+    assert data.read == [0, 1]
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_a_wrong_length_warns_at_the_end_of_the_pass(length: int) -> None:
+    message = rf"data says len\(\) = {length} but gave 3 batches, so `last_batch` was wrong"
+    with pytest.warns(RuntimeWarning, match=message):
+        walked = list(walk(Sized(3, length), "data"))
+
+    assert [number for number, _ in walked] == [0, 1, 2]
+
+
+def test_a_walk_that_is_broken_off_does_not_warn() -> None:
+    for _ in walk(Sized(3), "data"):
+        break
+
+
+def test_a_walk_that_is_broken_off_closes_the_data() -> None:
+    closed: list[bool] = []
+
+    def data() -> Iterator[int]:
+        try:
+            yield from range(3)
+        finally:
+            closed.append(True)
+
+    for _ in walk(data(), "data"):
+        break
+
+    assert closed == [True]
+
+
+# ---- from epoch to epoch -----------------------------------------------------------------------------------------
+
+
+class Resettable(Numbers):
+    """Notes how much had been read at each reset."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(end)
+        self.resets: list[int] = []
+
+    def reset(self) -> None:
+        self.resets.append(len(self.read))
+
+
+class ResettableSized(Resettable):
+    def __len__(self) -> int:
+        return self.end
+
+
+@pytest.mark.parametrize("kind", [Resettable, ResettableSized])
+def test_the_data_is_reset_after_each_pass(kind: type[Resettable]) -> None:
+    data = kind(3)
+    for _ in range(2):
+        list(walk(data, "data"))
+
+    assert data.resets == [3, 6]
+
+
+def test_a_walk_that_is_broken_off_resets_nothing() -> None:
+    data = ResettableSized(3)
+    for _ in walk(data, "data"):
+        break
+
+    assert data.resets == []
+
+
+def test_the_data_of_an_unending_stream_is_reset_between_its_passes() -> None:
+    data = Resettable(2)
+    list(islice(unending(data), 5))
+
+    assert data.resets == [2, 4]
+
+
+def test_a_pass_that_goes_on_knows_which_batch_is_the_last() -> None:
+    data = InMemory(torch.arange(5), batch_size=1)
+    data.load_state_dict({"seed": 0, "epoch": 0, "batches": 3, "examples": 5})
+
+    assert [last_batch for _, last_batch in walk(data, "data", done=3)] == [False, True]
+
+
+def test_the_epoch_is_said_to_whoever_wants_to_know() -> None:
+    said: list[tuple[str, int]] = []
+
+    class Knows:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def set_epoch(self, epoch: int) -> None:
+            said.append((self.name, epoch))
+
+    class Loader(Knows):
+        sampler, dataset = Knows("sampler"), Knows("dataset")
+
+    begin_epoch(Loader("loader"), 3)
+    begin_epoch([1, 2], 3)
+
+    assert said == [("loader", 3), ("sampler", 3), ("dataset", 3)]
+
+
+# ---- without an end ----------------------------------------------------------------------------------------------
+
+
+class EndlessStream(Stream):
+    endless = True
+
+
+@pytest.mark.parametrize("data", [count(), cycle([1]), EndlessStream(), DataLoader(EndlessStream()), Endless([1])])
+def test_what_is_known_to_be_endless(data: Any) -> None:
+    assert is_endless(data)
+
+
+@pytest.mark.parametrize("data", [[1], range(3), Numbers(3), DataLoader(Stream())])
+def test_what_is_not_known_to_be_endless(data: Any) -> None:
+    assert not is_endless(data)
+
+
+# ---- inputs and targets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "parts"),
+    [
+        ((1, 2), {"inputs": 1, "targets": 2}),
+        ([1, 2], {"inputs": 1, "targets": 2}),
+        (Pair(1, 2), {"inputs": 1, "targets": 2}),
+        ({"inputs": 1, "targets": 2, "name": "a"}, {"inputs": 1, "targets": 2}),
+        ({"inputs": 1}, {"inputs": 1}),
+        ({"pixels": 1, "targets": 2}, {"inputs": {"pixels": 1, "targets": 2}}),
+        ((1, 2, 3), {"inputs": (1, 2, 3)}),
+        (1, {"inputs": 1}),
+    ],
+)
+def test_the_parts_of_a_batch(batch: Any, parts: dict[str, Any]) -> None:
+    assert parts_of(batch) == parts
+
+
+# ---- how long --------------------------------------------------------------------------------------------------
+
+
+def test_a_data_loader_knows_its_length() -> None:
+    assert length_of(DataLoader(TensorDataset(torch.zeros(5)), batch_size=2)) == 3
+
+
+def test_a_data_loader_over_a_stream_does_not_know_its_length() -> None:
+    assert length_of(DataLoader(Stream())) is None
+
+
+def test_a_generator_does_not_know_its_length() -> None:
+    assert length_of(n for n in range(3)) is None
+
+
+# ---- cut into epochs ---------------------------------------------------------------------------------------------
+
+
+def test_the_last_of_so_many_steps_is_marked() -> None:
+    assert list(walk_steps(iter("abc"), 2)) == [("a", False), ("b", True)]
+
+
+def test_too_few_steps_warn() -> None:
+    message = "train_data ended after 2 of 3 batches of an epoch, so `last_batch` was wrong"
+    with pytest.warns(RuntimeWarning, match=message):
+        walked = list(walk_steps(iter("ab"), 3))
+
+    assert walked == [("a", False), ("b", False)]
+
+
+def test_no_steps_at_all_do_not_warn() -> None:
+    """That is an error of its own."""
+    assert list(walk_steps(iter(""), 3)) == []
+
+
+def test_the_stream_goes_on_where_the_last_steps_stopped() -> None:
+    stream = count()
+    list(walk_steps(stream, 2))
+
+    assert [batch for batch, _ in walk_steps(stream, 2)] == [2, 3]
+
+
+def test_nothing_is_read_beyond_the_last_step() -> None:
+    data = Numbers(9)
+    list(walk_steps(unending(data), 2))
+
+    assert data.read == [0, 1]
+
+
+def test_unending_goes_through_the_data_again_and_again() -> None:
+    assert list(islice(unending([1, 2]), 5)) == [1, 2, 1, 2, 1]
+
+
+def test_unending_ends_where_a_pass_gives_nothing() -> None:
+    assert list(unending(n for n in range(2))) == [0, 1]
+    assert list(unending([])) == []
+
+
+# ---- read once -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (n for n in range(1)),
+        iter([1]),
+        zip([1], [2], strict=True),
+        map(str, [1]),
+        enumerate([1]),
+        count(),
+        iter(DataLoader(TensorDataset(torch.zeros(1)))),
+    ],
+)
+def test_what_can_be_read_once_is_known(data: Iterable[Any]) -> None:
+    assert is_read_once(data)
+
+
+@pytest.mark.parametrize("data", [[1], (1,), {1: 2}, range(2), Numbers(2), DataLoader(TensorDataset(torch.zeros(1)))])
+def test_what_can_be_read_again_is_known(data: Iterable[Any]) -> None:
+    assert not is_read_once(data)
+
+
+def test_an_iterator_of_a_users_class_may_be_readable_again() -> None:
+    """Some loaders return themselves from __iter__ and start anew."""
+
+    class Loader:
+        def __iter__(self) -> Loader:
+            return self
+
+        def __next__(self) -> int:
+            raise StopIteration
+
+    assert not is_read_once(Loader())
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------
+
+
+def test_a_tensor_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable(torch.zeros(2, 2), "train_data")
+
+    assert str(caught.value) == (
+        "train_data is a tensor\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+    )
+
+
+def test_a_dataset_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable(TensorDataset(torch.zeros(2, 2)), "train_data")
+
+    assert str(caught.value) == (
+        "train_data is a TensorDataset of single examples\n"
+        "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
+    )
+
+
+class OnlyRows:
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, row: int) -> int:
+        return row
+
+
+class Fetches(OnlyRows):
+    def __getitems__(self, rows: list[int]) -> list[int]:
+        return rows
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+
+class Frame(OnlyRows):
+    iloc = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["a", "b"])
+
+
+@pytest.mark.parametrize("kind", [OnlyRows, Fetches, Frame])
+def test_what_gives_single_examples_is_refused(kind: type) -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable(kind(), "train_data")
+
+    assert str(caught.value) == (
+        f"train_data is a {kind.__name__} of single examples\n"
+        "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
+    )
+
+
+def test_an_array_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable(np.zeros((2, 2)), "train_data")
+
+    assert str(caught.value) == (
+        "train_data is an array\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+    )
+
+
+def test_a_list_of_batches_is_taken() -> None:
+    refuse_unusable([[1], [2]], "train_data")
+
+
+def test_what_cannot_be_iterated_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable(3, "eval_data['valid']")
+
+    assert str(caught.value) == ("eval_data['valid'] is a int, which cannot be iterated\n  give an iterable of batches")
+
+
+def test_a_dict_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        refuse_unusable({"train": []}, "train_data")
+
+    assert str(caught.value) == (
+        "train_data is a dict, whose keys would be the batches\n  give the iterable of batches itself"
+    )
+
+
+def test_a_dataset_that_is_a_stream_of_batches_is_taken() -> None:
+    refuse_unusable(Stream(), "train_data")
+
+
+def test_no_batch_of_what_is_read_once_says_so() -> None:
+    error = no_batch(iter([]), "train_data", "in epoch 2")
+
+    assert str(error) == (
+        "train_data gave no batch in epoch 2\n"
+        "  a list_iterator can be read once; give a list, a DataLoader, or a class with __iter__"
+    )
+
+
+def test_no_batch_of_what_is_empty_says_so() -> None:
+    error = no_batch([], "train_data", "in epoch 1")
+
+    assert str(error) == (
+        "train_data gave no batch in epoch 1\n"
+        "  it needs at least one batch; with drop_last, are there fewer examples than one batch?"
+    )
+
+
+# ---- onto a device ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.zeros(1),
+        [torch.zeros(1), torch.zeros(1)],
+        (torch.zeros(1), [torch.zeros(1)]),
+        {"x": torch.zeros(1), "more": {"y": torch.zeros(1)}},
+        OrderedDict(x=torch.zeros(1)),
+        defaultdict(torch.Tensor, x=torch.zeros(1)),
+        Pair(torch.zeros(1), torch.zeros(1)),
+    ],
+)
+def test_every_tensor_of_a_batch_goes_to_the_device(batch: Any) -> None:
+    assert {tensor.device for tensor in tensors_in(to_device(batch, META))} == {META}
+
+
+@pytest.mark.parametrize(
+    "batch", [[], (1,), {"x": 1}, OrderedDict(x=1), defaultdict(int, x=1), Pair(1, 2), "text", None]
+)
+def test_a_batch_keeps_its_type_and_what_is_no_tensor(batch: Any) -> None:
+    moved = to_device(batch, META)
+
+    assert (type(moved), moved) == (type(batch), batch)
+
+
+def test_a_defaultdict_keeps_its_default() -> None:
+    assert to_device(defaultdict(int), META)["missing"] == 0
+
+
+def test_an_object_that_knows_how_to_move_is_asked_to() -> None:
+    class Graph:
+        place = torch.device("cpu")
+
+        def to(self, device: torch.device) -> Graph:
+            moved = Graph()
+            moved.place = device
+            return moved
+
+    assert to_device([Graph()], META)[0].place == META
+
+
+def test_tensors_come_in_the_order_of_the_batch() -> None:
+    a, b, c = torch.zeros(1), torch.zeros(2), torch.zeros(3)
+
+    assert [len(tensor) for tensor in tensors_in({"x": [a, "text"], "y": (b, {"z": c})})] == [1, 2, 3]

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import gc
+import io
+import re
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.host_reads import HostReads
+from train_manager import CheckError, Extension, SkipBatch, TrainManager
+from train_manager.extensions import ProgressBar
+from train_manager.extensions.logging.progress_bar import text_of
+from train_manager.testing import Recorder, tiny_manager
+
+NEVER = 1e9  # seconds
+
+
+class Terminal(io.StringIO):
+    """A file that says it is a terminal, and knows what would stand on its screen."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def screen(self) -> list[str]:
+        """What stands there now, without the lines that are empty."""
+        lines = [""]
+        row = column = 0
+        for part in self.getvalue().replace("\x1b[A", "\x1b").replace("\x1b", "\0\x1b\0").split("\0"):
+            if part == "\x1b":
+                row -= 1
+                continue
+            for char in part:
+                if char == "\n":
+                    row, column = row + 1, 0
+                    lines += [""] * (row + 1 - len(lines))
+                elif char == "\r":
+                    column = 0
+                else:
+                    lines[row] = lines[row][:column].ljust(column) + char + lines[row][column + 1 :]
+                    column += 1
+        return [line.rstrip() for line in lines if line.strip()]
+
+    def drawn(self, start: str) -> list[str]:
+        """Every drawing of a bar, oldest first."""
+        text = self.getvalue().replace("\x1b[A", "\r").replace("\n", "\r")
+        return [line.rstrip() for line in text.split("\r") if line.startswith(start)]
+
+
+class Unsized:
+    """The data of another object, without its length."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.data)
+
+
+class FailAt(Extension):
+    def __init__(self, step: int, error: BaseException) -> None:
+        self.step = step
+        self.error = error
+
+    def post_train_step_batch(self, step_num: int) -> None:
+        if step_num == self.step:
+            raise self.error
+
+
+class SkipAllButTheLast(Extension):
+    def post_train_model_forward(self, last_batch: bool) -> None:
+        if not last_batch:
+            raise SkipBatch
+
+
+def always_drawn(terminal: Terminal, *show: str) -> ProgressBar:
+    return ProgressBar(show, interval=0, file=terminal)
+
+
+def failed_at_step_5(error: BaseException) -> Terminal:
+    terminal = Terminal()
+    with pytest.raises(type(error)):
+        tiny_manager(always_drawn(terminal), FailAt(5, error), epochs=3).train()
+    return terminal
+
+
+# ---- what is drawn -----------------------------------------------------------------------------------------------
+
+
+def test_every_batch_of_an_epoch_is_counted() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal)).train()
+    assert [line.split("[")[0].split("|")[-1].strip() for line in terminal.drawn("epoch 1")] == [
+        "0/3",
+        "1/3",
+        "2/3",
+        "3/3",
+    ]
+
+
+def test_every_evaluation_set_has_a_bar_with_its_name() -> None:
+    terminal = Terminal()
+    batches = [(torch.rand(4, 2), torch.zeros(4, dtype=torch.long))] * 2
+    tiny_manager(always_drawn(terminal), eval_data={"near": batches, "far": batches}).train()
+    assert " 2/2 " in terminal.drawn("eval near")[-1]
+    assert " 2/2 " in terminal.drawn("eval far")[-1]
+
+
+def test_an_evaluation_alone_has_its_bar_too() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal)).eval()
+    assert len(terminal.drawn("eval valid")) == 3
+    assert terminal.screen() == []
+
+
+def test_the_finished_bar_of_the_epochs_is_all_that_stays() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal), epochs=2).train()
+    (line,) = terminal.screen()
+    assert line.startswith("epochs: 100%|")
+
+
+def test_the_bars_are_nested_while_they_run() -> None:
+    terminal = Terminal()
+
+    class Look(Extension):
+        def post_train_step_batch(self) -> None:
+            self.screen = terminal.screen()
+
+    look = Look()
+    tiny_manager(always_drawn(terminal), look).train()
+    assert [line.split(":")[0] for line in look.screen] == ["epochs", "epoch 1"]
+
+
+def test_the_total_is_unknown_where_the_data_has_no_length() -> None:
+    terminal = Terminal()
+    tm = tiny_manager(always_drawn(terminal))
+    tm.train_data = Unsized(tm.train_data)
+    tm.train()
+    assert terminal.drawn("epoch 1")[-1].startswith("epoch 1: 3batch [")
+
+
+def test_the_total_is_steps_per_epoch_where_that_is_given() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal), steps_per_epoch=5).train()
+    assert " 5/5 " in terminal.drawn("epoch 1")[-1]
+
+
+def test_a_skipped_batch_moves_the_bar_on() -> None:
+    terminal = Terminal()
+    tm = tiny_manager(always_drawn(terminal), SkipAllButTheLast())
+    tm.train()
+    assert tm.step_num == 1
+    assert " 3/3 " in terminal.drawn("epoch 1")[-1]
+
+
+def test_more_epochs_than_planned_are_counted_without_a_total() -> None:
+    terminal = Terminal()
+    tm = tiny_manager(always_drawn(terminal), epochs=1)
+    tm.train_epochs(2)
+    assert terminal.screen()[0].startswith("epochs: 2epoch [")
+
+
+def test_a_second_training_goes_on_where_the_first_stopped() -> None:
+    tm = tiny_manager(epochs=3)
+    tm.train_epochs(1)
+    terminal = Terminal()
+    tm.add_extension(always_drawn(terminal))
+    tm.train()
+    assert " 1/3 " in terminal.drawn("epochs")[0]
+    assert terminal.drawn("epoch 1") == []
+
+
+# ---- fixtures beside the bar -----------------------------------------------------------------------------------------
+
+
+def test_a_fixture_that_is_never_alive_is_told_before_the_first_step_with_the_nearest_name() -> None:
+    recorder = Recorder()
+    with pytest.raises(CheckError, match=r"ProgressBar.post_train_step_batch wants 'lss'") as caught:
+        tiny_manager(ProgressBar(show=["lss"]), recorder).train()
+    assert caught.value.mistakes[0].nearest[0] == "loss"
+    assert recorder.stages == []
+
+
+def test_one_name_may_be_given_without_a_list() -> None:
+    terminal = Terminal()
+    tiny_manager(ProgressBar(show="step_num", interval=0, file=terminal)).train()
+    assert re.search(r"batch/s, step_num=3, [0-9.]+ ms/step\]$", terminal.drawn("epoch 1")[-1])
+
+
+def test_a_name_that_is_given_twice_is_shown_once() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal, "step_num", "step_num")).train()
+    assert terminal.drawn("epoch 1")[-1].count("step_num=3") == 1
+
+
+def test_nothing_is_shown_where_no_name_is_given() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal)).train()
+    assert re.search(r"batch/s, [0-9.]+ ms/step\]$", terminal.drawn("epoch 1")[-1])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (torch.tensor(0.123456), "0.1235"),
+        (torch.tensor([1234567]), "1234567"),
+        (float("nan"), "nan"),
+        (True, "True"),
+        (None, "None"),
+        ("x" * 100, "x" * 30),
+        (torch.ones(2, 3), "2x3"),
+        ((torch.ones(2), torch.ones(2)), "tuple"),
+    ],
+)
+def test_a_value_is_a_few_characters(value: Any, text: str) -> None:
+    assert text_of(value) == text
+
+
+# ---- where nobody looks --------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_printed_where_the_output_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    file = io.StringIO()
+    tiny_manager(ProgressBar(interval=0, file=file), epochs=2).train()
+    tiny_manager(ProgressBar(interval=0)).train()
+    assert (file.getvalue(), capfd.readouterr()) == ("", ("", ""))
+
+
+def test_the_bars_can_be_forced_where_the_output_is_no_terminal() -> None:
+    file = io.StringIO()
+    tiny_manager(ProgressBar(force=True, file=file)).train()
+    assert "epochs: 100%" in file.getvalue()
+
+
+# ---- ends ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_bar_is_left_after_an_error() -> None:
+    terminal = failed_at_step_5(ValueError("in step 5"))
+    assert terminal.drawn("epoch 2") != []
+    assert terminal.screen() == []
+
+
+def test_no_bar_is_left_after_ctrl_c() -> None:
+    terminal = failed_at_step_5(KeyboardInterrupt())
+    assert terminal.drawn("epoch 2") != []
+    assert terminal.screen() == []
+
+
+def test_no_bar_is_left_after_an_error_in_an_evaluation() -> None:
+    class Fail(Extension):
+        def post_eval_step_batch(self) -> None:
+            raise ValueError("in the evaluation")
+
+    terminal = Terminal()
+    with pytest.raises(ValueError, match="in the evaluation"):
+        tiny_manager(always_drawn(terminal), Fail()).train()
+    assert terminal.drawn("eval valid") != []
+    assert terminal.screen() == []
+
+
+def test_the_same_bar_can_train_again_after_an_error() -> None:
+    terminal = Terminal()
+    tm = tiny_manager(always_drawn(terminal), FailAt(2, ValueError("once")), epochs=2)
+    with pytest.raises(ValueError, match="once"):
+        tm.train()
+    tm.train()
+    assert len(terminal.screen()) == 1
+
+
+# ---- cost ------------------------------------------------------------------------------------------------------------
+
+
+def reads_while_training(tm: TrainManager) -> int:
+    reads = HostReads()
+    with reads:
+        tm.train()
+    return reads.count
+
+
+def test_no_tensor_is_read_on_the_host_between_two_drawings() -> None:
+    bar = ProgressBar(show=["loss", "backward_loss"], interval=NEVER, file=Terminal())
+    assert reads_while_training(tiny_manager(bar, epochs=2)) == 0
+
+
+def test_a_tensor_is_read_once_for_each_drawing() -> None:
+    bar = ProgressBar(interval=0, file=Terminal())
+    assert reads_while_training(tiny_manager(bar, epochs=2)) == 6
+
+
+def test_no_value_is_kept_after_its_stage() -> None:
+    kept: list[weakref.ref[Tensor]] = []
+
+    class Watch(Extension):
+        def post_train_step_batch(self, loss: Tensor) -> None:
+            kept.append(weakref.ref(loss))
+
+        def post_train_step_epoch(self) -> None:
+            gc.collect()
+            self.alive = [ref() is not None for ref in kept]
+
+    watch = Watch()
+    tiny_manager(always_drawn(Terminal(), "loss"), watch).train()
+    assert watch.alive == [False, False, False]

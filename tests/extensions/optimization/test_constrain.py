@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from train_manager import Extension, InputError, TrainManager
+from train_manager.extensions import Constrain
+from train_manager.model.constraints import max_norm, non_negative, row_norms, unit_norm
+from train_manager.testing import tiny_manager
+
+
+def norms(tm: TrainManager, name: str) -> Tensor:
+    return row_norms(tm.model.get_parameter(name)).detach()
+
+
+class AfterEachStep(Extension):
+    def __init__(self) -> None:
+        self.norms: list[float] = []
+
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        self.norms.append(norms(train_manager, "0.weight").max().item())
+
+
+def test_it_holds_after_every_step() -> None:
+    seen = AfterEachStep()
+    tiny_manager(seen, Constrain(max_norm, "0", limit=0.3), epochs=3).train()
+    assert len(seen.norms) == 9
+    assert max(seen.norms) < 0.3 + 1e-6
+
+
+def test_weights_that_were_not_chosen_are_left_alone() -> None:
+    tm = tiny_manager(Constrain(non_negative, "0"), epochs=2)
+    tm.train()
+    assert (tm.model.get_parameter("0.weight") >= 0).all()
+    assert (tm.model.get_parameter("2.weight") < 0).any()
+    assert (tm.model.get_parameter("0.bias") < 0).any()
+
+
+def test_another_parameter_can_be_named() -> None:
+    tm = tiny_manager(Constrain(non_negative, "0", parameter="bias"))
+    tm.train()
+    assert (tm.model.get_parameter("0.bias") >= 0).all()
+    assert (tm.model.get_parameter("0.weight") < 0).any()
+
+
+def test_a_pattern_leaves_out_modules_without_such_a_parameter() -> None:
+    tm = tiny_manager(Constrain(unit_norm, "*"))
+    tm.train()
+    assert torch.allclose(norms(tm, "0.weight"), torch.ones(()))
+    assert torch.allclose(norms(tm, "2.weight"), torch.ones(()))
+
+
+def test_evaluation_changes_no_weight() -> None:
+    calls: list[str] = []
+
+    def noted(weight: Tensor) -> Tensor:
+        calls.append("called")
+        return weight
+
+    tm = tiny_manager(Constrain(noted, "0"))
+    tm.eval()
+    assert calls == []
+    tm.train()
+    assert len(calls) == 3
+
+
+def test_a_second_constraint_of_one_weight_is_refused_before_the_first_step() -> None:
+    tm = tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "*"))
+    with pytest.raises(InputError) as error:
+        tm.train()
+    assert str(error.value).partition("\n  in hook")[0] == (
+        "two Constrain extensions, of non_negative and max_norm, have the weight '0.weight'\n"
+        "  give a weight one constraint: a function of your own that applies both, in an order"
+    )
+    assert tm.step_num == 0
+
+
+def test_two_constraints_of_different_weights_go_together() -> None:
+    tm = tiny_manager(Constrain(unit_norm, "0"), Constrain(non_negative, "2"))
+    tm.train()
+    assert torch.allclose(norms(tm, "0.weight"), torch.ones(()))
+    assert (tm.model.get_parameter("2.weight") >= 0).all()
+
+
+def test_two_constraints_of_different_parameters_of_one_module_go_together() -> None:
+    tiny_manager(Constrain(unit_norm, "0"), Constrain(non_negative, "0", parameter="bias")).train()
+
+
+def test_it_trains_twice_and_once_removed_constrains_no_more() -> None:
+    tm = tiny_manager(Constrain(max_norm, "0", limit=1e-3))
+    tm.train_epochs(1)
+    tm.train_epochs(1)
+    assert norms(tm, "0.weight").max() < 1e-3 + 1e-6
+    tm.remove_extension("constrain")
+    tm.train_epochs(1)
+    assert norms(tm, "0.weight").max() > 2e-3
+
+
+def test_one_that_is_added_to_an_open_run_holds_from_the_next_step() -> None:
+    tm = tiny_manager()
+    with tm.run():
+        tm.add_extension(Constrain(max_norm, "0", limit=0.1))
+        tm.train()
+    assert norms(tm, "0.weight").max() < 0.1 + 1e-6
+
+
+def test_a_misspelt_module_is_an_error_with_the_nearest() -> None:
+    model = nn.Sequential()
+    model.fc_first = nn.Linear(2, 2)
+    with pytest.raises(InputError, match=r"Constrain wants the module 'fc_frist'.*\n  did you mean 'fc_first'\?"):
+        tiny_manager(Constrain(max_norm, "fc_frist"), model=model).train()
+
+
+def test_a_module_without_such_a_parameter_is_an_error() -> None:
+    with pytest.raises(InputError, match="Constrain finds no parameter 'weight' in '1'\n  name modules"):
+        tiny_manager(Constrain(max_norm, "0", "1")).train()
+
+
+@pytest.mark.parametrize(("made", "text"), [(torch.zeros(3), r"\(3,\)"), (None, "a NoneType")])
+def test_a_function_that_does_not_keep_the_shape_is_refused(made: Any, text: str) -> None:
+    def wrong(weight: Tensor) -> Any:
+        return made
+
+    with pytest.raises(InputError, match=rf"Constrain: wrong made {text} of '0.weight', whose shape is \(8, 2\)"):
+        tiny_manager(Constrain(wrong, "0")).train()
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        Constrain("max_norm", "0")  # type: ignore[arg-type]
+    assert str(error.value) == "fn is 'max_norm'\n  give a function of a weight: Constrain(max_norm, \"fc\")"

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from train_manager import Extension, InputError, SkipStage, TrainManager
+from train_manager.extensions import EMA, Constrain
+from train_manager.extensions.optimization.ema import decay_after
+from train_manager.model.constraints import non_negative
+from train_manager.testing import tiny_manager
+
+
+def weights(tm: TrainManager) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in tm.model.parameters()]
+
+
+def averages(ema: EMA) -> list[Tensor]:
+    assert ema.averaged is not None
+    return list(ema.averaged.module.parameters())
+
+
+def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(a.equal(b) for a, b in zip(one, other, strict=True))
+
+
+class Weights(Extension):
+    """The weights after each step, and in each evaluation."""
+
+    def __init__(self) -> None:
+        self.trained: list[list[Tensor]] = []
+        self.evaluated: list[list[Tensor]] = []
+
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        self.trained.append(weights(train_manager))
+
+    def pre_eval_step_batch(self, train_manager: TrainManager) -> None:
+        self.evaluated.append(weights(train_manager))
+
+
+def test_the_average_is_that_of_the_formula() -> None:
+    ema, seen = EMA(decay=0.9), Weights()
+    tiny_manager(ema, seen, epochs=3).train()
+    average = seen.trained[0]
+    for trained in seen.trained[1:]:
+        average = [0.9 * old + 0.1 * new for old, new in zip(average, trained, strict=True)]
+    for one, other in zip(averages(ema), average, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_a_decay_of_zero_is_the_trained_weights_themselves() -> None:
+    ema = EMA(decay=0)
+    tm = tiny_manager(ema)
+    tm.train()
+    assert same(averages(ema), weights(tm))
+
+
+def test_the_training_is_the_same_to_the_bit_with_and_without_it() -> None:
+    averaged, plain = tiny_manager(EMA(0.5), epochs=3), tiny_manager(epochs=3)
+    averaged.train()
+    plain.train()
+    assert same(weights(averaged), weights(plain))
+
+
+def test_the_evaluation_is_done_on_the_averaged_weights() -> None:
+    ema, seen = EMA(0.9), Weights()
+    tm = tiny_manager(ema, seen)
+    tm.train()
+    assert same(seen.evaluated[-1], averages(ema))
+    assert not same(seen.evaluated[-1], weights(tm))
+
+
+def test_before_the_first_step_the_evaluation_is_that_of_the_model() -> None:
+    assert tiny_manager(EMA(0.9)).eval() == tiny_manager().eval()
+
+
+def test_an_evaluation_of_its_own_uses_the_average_too() -> None:
+    ema = EMA(0.9)
+    tm = tiny_manager(ema)
+    tm.train()
+    found = tm.eval()
+    tm.remove_extension("ema")
+    assert found != tm.eval()
+    with ema.applied(tm.model):
+        assert found == tm.eval()
+
+
+@pytest.mark.parametrize("stage", ["eval_step_batch", "eval_loss_forward", "eval"])
+def test_an_error_in_the_evaluation_leaves_the_trained_weights(stage: str) -> None:
+    class Fails(Extension):
+        def __init__(self) -> None:
+            setattr(self, f"post_{stage}", self.fail)
+
+        def fail(self, epoch_num: int) -> None:
+            if epoch_num == 1:
+                raise ValueError("on purpose")
+
+    seen = Weights()
+    tm = tiny_manager(EMA(0.9), seen, Fails())
+    with pytest.raises(ValueError, match="on purpose"):
+        tm.train()
+    assert same(weights(tm), seen.trained[-1])
+
+
+def test_a_step_that_the_optimizer_leaves_out_is_not_averaged() -> None:
+    class EverySecond(Extension):
+        def pre_train_optimizer_step(self, step_num: int) -> None:
+            if step_num % 2:
+                raise SkipStage
+
+    ema = EMA(0.9)
+    tm = tiny_manager(ema, EverySecond(), epochs=2)
+    tm.train()
+    assert ema.state_dict()["updates"] == tm.update_num == 3
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_weights_are_averaged_as_a_constraint_leaves_them(turned: bool) -> None:
+    ema, constraint = EMA(decay=0), Constrain(non_negative, "0")
+    tm = tiny_manager(*((ema, constraint) if turned else (constraint, ema)))
+    tm.train()
+    assert same(averages(ema), weights(tm))
+    assert (averages(ema)[0] >= 0).all()
+
+
+def test_buffers_are_those_of_the_training_and_with_use_buffers_averaged() -> None:
+    def trained(use_buffers: bool) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(0)
+        ema = EMA(0.9, use_buffers=use_buffers)
+        tm = tiny_manager(ema, model=nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)))
+        tm.train()
+        assert ema.averaged is not None
+        return ema.averaged.module.get_buffer("0.running_mean"), tm.model.get_buffer("0.running_mean")
+
+    copied, of_training = trained(use_buffers=False)
+    assert copied.equal(of_training)
+    averaged, of_training = trained(use_buffers=True)
+    assert not averaged.equal(of_training)
+
+
+def test_averaged_buffers_are_evaluated_and_the_trained_ones_restored() -> None:
+    seen: list[Tensor] = []
+    ema = EMA(0.9, use_buffers=True)
+    tm = tiny_manager(ema, model=nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)))
+    mean = tm.model.get_buffer("0.running_mean")
+    tm.add_extension(pre_eval_step_batch=lambda: seen.append(mean.clone()))
+    tm.train()
+    assert ema.averaged is not None
+    assert seen[-1].equal(ema.averaged.module.get_buffer("0.running_mean"))
+    assert not seen[-1].equal(mean)
+
+
+def test_a_gradient_that_is_still_to_come_survives_an_evaluation() -> None:
+    ema = EMA(0.9)
+    tm = tiny_manager(ema)
+    tm.train()
+    loss = tm.model(torch.ones(1, 2)).sum()
+    tm.eval()
+    loss.backward()
+
+
+def test_weights_that_are_tied_stay_so() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.second.weight = self.first.weight
+
+        def forward(self, inputs: Tensor) -> Any:
+            return self.second(self.first(inputs))
+
+    ema = EMA(0.9)
+    tm = tiny_manager(ema, model=Tied())
+    tm.train()
+    assert ema.averaged is not None
+    assert ema.averaged.module.get_parameter("first.weight") is ema.averaged.module.get_parameter("second.weight")
+
+
+def test_two_trainings_of_one_epoch_are_one_of_two() -> None:
+    once, twice = EMA(0.9), EMA(0.9)
+    tiny_manager(once, epochs=2).train()
+    tm = tiny_manager(twice)
+    tm.train_epochs(1)
+    tm.train_epochs(1)
+    assert same(averages(once), averages(twice))
+
+
+@pytest.mark.parametrize("load_late", [False, True])
+def test_a_training_goes_on_from_its_state(load_late: bool) -> None:
+    whole, first, second = EMA(0.9), EMA(0.9), EMA(0.9)
+    tiny_manager(whole, epochs=2).train()
+    tm = tiny_manager(first)
+    tm.train_epochs(1)
+    state = first.state_dict()
+    tm.train_epochs(1)  # which does not change the state that was taken
+    resumed = tiny_manager(second)
+    if load_late:  # when there is an average already
+        resumed.train_epochs(1)
+        for average in averages(second):
+            average.zero_()
+        second.load_state_dict(state)
+    else:
+        resumed.remove_extension("ema")
+        resumed.train_epochs(1)
+        resumed.add_extension(second)
+        second.load_state_dict(state)
+        assert second.state_dict()["updates"] == 3
+    resumed.train_epochs(1)
+    assert same(averages(second), averages(whole))
+    assert second.state_dict()["updates"] == 6
+
+
+def test_a_loaded_average_is_evaluated_before_any_step() -> None:
+    first, ema = EMA(0.9), EMA(0.9)
+    tm = tiny_manager(first)
+    tm.train()
+    found = tm.eval()
+    state = first.state_dict()
+    tm.remove_extension("ema")
+    tm.add_extension(ema)
+    ema.load_state_dict(state)
+    assert tm.eval() == found
+
+
+def test_the_state_of_a_beginning_puts_it_back_to_the_beginning() -> None:
+    ema = EMA(0.9)
+    tm = tiny_manager(ema)
+    state = ema.state_dict()
+    assert state == {"updates": 0, "averaged": {}}
+    tm.train()
+    ema.load_state_dict(state)
+    assert ema.averaged is None
+    assert ema.state_dict() == state
+
+
+def test_its_state_can_be_loaded_without_running_code(tmp_path: Any) -> None:
+    ema = EMA(0.9)
+    tiny_manager(ema).train()
+    torch.save(ema.state_dict(), tmp_path / "ema.pt")
+    assert torch.load(tmp_path / "ema.pt", weights_only=True)["updates"] == 3
+
+
+def test_another_model_begins_anew() -> None:
+    ema = EMA(0.9)
+    tiny_manager(ema).train()
+    tiny_manager(ema).train()
+    assert ema.state_dict()["updates"] == 3
+
+
+def test_a_warm_up_begins_with_a_small_decay() -> None:
+    assert [decay_after(updates, 0.9) for updates in (0, 8, 1000)] == [0.1, 0.5, 0.9]
+    ema, seen = EMA(0.999, warm_up=True), Weights()
+    tiny_manager(ema, seen).train()
+    average = seen.trained[0]
+    for updates, trained in enumerate(seen.trained[1:], start=1):
+        decay = decay_after(updates, 0.999)
+        average = [decay * old + (1 - decay) * new for old, new in zip(average, trained, strict=True)]
+    for one, other in zip(averages(ema), average, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1, 2.0, "0.9"])
+def test_a_decay_out_of_its_range_is_refused(decay: Any) -> None:
+    with pytest.raises(InputError) as error:
+        EMA(decay)
+    assert str(error.value) == f"decay is {decay!r}\n  give a number of at least 0 and below 1"

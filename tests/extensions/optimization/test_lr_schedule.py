@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    LinearLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
+
+from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
+from train_manager.extensions import LRSchedule, WarmUp
+from train_manager.extensions.optimization.warm_up import factor_after
+from train_manager.testing import tiny_manager
+
+Make = Callable[[Optimizer], Any]
+
+
+class Rates(Extension):
+    """What the fixture says of each step."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def post_train_step_batch(self, learning_rates: tuple[float, ...]) -> None:
+        self.seen.append(*learning_rates)
+
+
+class Losses(Extension):
+    """Evaluations that give these losses, one after the other."""
+
+    def __init__(self, *losses: float) -> None:
+        self.losses = list(losses)
+
+    @modifies("eval_result")
+    def post_eval_step_epoch(self, eval_result: dict[str, float]) -> dict[str, float]:
+        return {**eval_result, "loss": self.losses.pop(0)}
+
+
+def halving(optimizer: Optimizer) -> ExponentialLR:
+    return ExponentialLR(optimizer, 0.5)
+
+
+def plateau(optimizer: Optimizer) -> ReduceLROnPlateau:
+    return ReduceLROnPlateau(optimizer, factor=0.1, patience=0)
+
+
+def rate_of(tm: TrainManager) -> float:
+    assert tm.optimizer is not None
+    return float(tm.optimizer.param_groups[0]["lr"])
+
+
+def by_hand(make: Make, steps: int) -> list[float]:
+    """The rates of the bare scheduler, stepped after each step of its optimizer."""
+    optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    scheduler, rates = make(optimizer), []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+def test_it_steps_after_each_epoch() -> None:
+    rates = Rates()
+    tiny_manager(rates, LRSchedule(halving), epochs=3).train()
+    assert rates.seen == [0.5] * 3 + [0.25] * 3 + [0.125] * 3
+
+
+def test_it_is_the_managers_own_schedule() -> None:
+    extended = tiny_manager(LRSchedule(halving), epochs=3)
+    plain = tiny_manager(lr_schedule=halving, epochs=3)
+    extended.train()
+    plain.train()
+    for one, other in zip(extended.model.parameters(), plain.model.parameters(), strict=True):
+        assert one.equal(other)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        halving,
+        lambda optimizer: CosineAnnealingLR(optimizer, T_max=9),
+        lambda optimizer: OneCycleLR(optimizer, max_lr=1.0, total_steps=10),
+        lambda optimizer: SequentialLR(optimizer, [LinearLR(optimizer, 0.1, 1.0, 3), StepLR(optimizer, 2)], [3]),
+    ],
+)
+def test_it_steps_after_each_step_of_the_optimizer(make: Make) -> None:
+    rates = Rates()
+    tiny_manager(rates, LRSchedule(make, per="step"), epochs=3).train()
+    assert rates.seen == by_hand(make, 9)
+
+
+def test_a_batch_after_which_the_optimizer_does_not_step_moves_no_rate_and_has_none() -> None:
+    seen: list[Any] = []
+
+    class EverySecond(Extension):
+        def pre_train_optimizer_step(self, step_num: int) -> None:
+            if step_num % 2 == 0:
+                raise SkipStage
+
+    tm = tiny_manager(EverySecond(), LRSchedule(halving, per="step"), epochs=2)
+    tm.add_extension(post_train_step_batch=lambda learning_rates=None: seen.append(learning_rates))
+    tm.train()
+    assert seen == [None, (0.5,), None, (0.25,), None, (0.125,)]
+
+
+def test_a_batch_that_is_skipped_after_the_optimizers_step_moves_the_rate() -> None:
+    def skips() -> None:
+        raise SkipBatch
+
+    tm = tiny_manager(LRSchedule(halving, per="step"), Extension.of(post_train_optimizer_step=skips))
+    tm.train()
+    assert rate_of(tm) == 0.5**4
+
+
+def test_an_epoch_that_is_stopped_in_its_middle_moves_no_rate() -> None:
+    tm = tiny_manager(LRSchedule(halving), epochs=2)
+    tm.add_extension(post_train_step_batch=lambda train_manager: train_manager.stop("enough"))
+    tm.train()
+    assert (tm.epoch_num, rate_of(tm)) == (0, 0.5)
+
+
+def test_it_steps_with_a_metric() -> None:
+    rates = Rates()
+    tiny_manager(rates, LRSchedule(plateau, metric="valid/loss"), Losses(3, 4, 2, 5), epochs=3).train()
+    assert rates.seen == pytest.approx([0.5] * 3 + [0.05] * 6)
+
+
+def test_a_scheduler_of_ones_own_may_take_a_metric() -> None:
+    seen: list[float] = []
+
+    class Own:
+        def step(self, loss: float) -> None:
+            seen.append(loss)
+
+    tiny_manager(LRSchedule(lambda optimizer: Own(), metric="valid/loss"), Losses(3, 2)).train()
+    assert seen == [3, 2]
+
+
+def test_an_evaluation_that_is_a_run_of_its_own_moves_no_rate() -> None:
+    tm = tiny_manager(LRSchedule(plateau, metric="valid/loss"), Losses(3, 2, 5, 6))
+    tm.train()
+    tm.eval()
+    assert rate_of(tm) == 0.5
+
+
+def test_an_evaluation_without_the_set_moves_no_rate() -> None:
+    class Never(Extension):
+        def pre_eval_step_epoch(self) -> None:
+            raise SkipStage
+
+    tm = tiny_manager(LRSchedule(plateau, metric="valid/loss"), Never())
+    tm.train()
+    assert rate_of(tm) == 0.5
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("per", ["step", "epoch"])
+def test_a_warm_up_and_a_schedule_are_multiplied(turned: bool, per: str) -> None:
+    rates = Rates()
+    practices = [WarmUp(steps=4, start=0.2), LRSchedule(halving, per=per)]
+    tiny_manager(rates, *(practices[::-1] if turned else practices), epochs=2).train()
+    halvings = [step if per == "step" else step // 3 for step in range(6)]
+    assert rates.seen == pytest.approx(
+        [0.5 * 0.5**half * factor_after(step, 4, 0.2) for step, half in enumerate(halvings)]
+    )
+
+
+def test_a_warm_up_and_a_plateau_are_multiplied() -> None:
+    rates = Rates()
+    schedule = LRSchedule(plateau, metric="valid/loss")
+    tiny_manager(rates, schedule, WarmUp(steps=4, start=0.2), Losses(1, 2, 3), epochs=2).train()
+    assert rates.seen == pytest.approx([0.1, 0.2, 0.3, 0.04, 0.05, 0.05])
+
+
+def test_it_goes_on_from_one_training_to_the_next() -> None:
+    rates = Rates()
+    tm = tiny_manager(rates, LRSchedule(halving))
+    tm.train_epochs(1)
+    tm.train_epochs(1)
+    assert rates.seen == [0.5] * 3 + [0.25] * 3
+
+
+def test_an_error_in_the_middle_leaves_a_schedule_that_goes_on() -> None:
+    class FailsOnce(Extension):
+        def post_train_step_batch(self, step_num: int) -> None:
+            if step_num == 2:
+                raise ValueError("on purpose")
+
+    rates = Rates()
+    tm = tiny_manager(FailsOnce(), LRSchedule(halving, per="step"), rates)
+    with pytest.raises(ValueError, match="on purpose"):
+        tm.train()
+    tm.train_epochs(1)
+    assert rates.seen == [0.5, 0.125, 0.0625, 0.03125]
+
+
+def test_an_error_at_the_end_of_an_epoch_comes_after_its_rates_have_moved() -> None:
+    def fails() -> None:
+        raise ValueError("on purpose")
+
+    tm = tiny_manager(Extension.of(post_train_step_epoch=fails), LRSchedule(halving))
+    with pytest.raises(ValueError, match="on purpose"):
+        tm.train()
+    assert (tm.epoch_num, rate_of(tm)) == (1, 0.25)
+
+
+def test_one_that_is_added_to_an_open_run_in_which_no_batch_is_trained_does_nothing() -> None:
+    def skips() -> None:
+        raise SkipStage
+
+    tm = tiny_manager(Extension.of(pre_train_step_batch=skips))
+    with tm.run():
+        tm.add_extension(LRSchedule(halving))
+        tm.train()
+    assert (tm.epoch_num, rate_of(tm)) == (1, 0.5)
+
+
+def test_once_removed_it_moves_no_rate() -> None:
+    tm = tiny_manager(LRSchedule(halving))
+    tm.train_epochs(1)
+    tm.remove_extension("lr_schedule")
+    tm.train_epochs(2)
+    assert rate_of(tm) == 0.25
+
+
+def test_one_that_is_added_to_an_open_run_begins_there() -> None:
+    rates = Rates()
+    tm = tiny_manager()
+    with tm.run():
+        tm.train_epochs(1)
+        tm.add_extension(LRSchedule(halving, per="step"))
+        tm.add_extension(rates)
+        tm.train_epochs(1)
+    assert rates.seen == [0.5, 0.25, 0.125]
+
+
+def test_a_rate_for_each_group_of_parameters() -> None:
+    seen: list[Any] = []
+
+    def optimizer(parameters: Any) -> Optimizer:
+        return SGD([{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.1}], lr=0.5)
+
+    tm = tiny_manager(LRSchedule(halving), optimizer=optimizer)
+    tm.add_extension(post_train_step_batch=lambda learning_rates: seen.append(learning_rates))
+    tm.train()
+    assert seen == [(0.5, 0.1)] * 3
+
+
+@pytest.mark.parametrize("in_stage", [False, True])
+@pytest.mark.parametrize(
+    "make", [halving, lambda optimizer: OneCycleLR(optimizer, 1.0, total_steps=20)], ids=["exponential", "one_cycle"]
+)
+def test_a_training_goes_on_from_its_state(make: Make, in_stage: bool, tmp_path: Any) -> None:
+    """Loaded before the run opens, when there is no scheduler yet, or in the run's own stage for it."""
+    first, second, rates = LRSchedule(make, per="step"), LRSchedule(make, per="step"), Rates()
+    tiny_manager(first, rates).train_epochs(1)
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    tm = tiny_manager(second, rates)
+    if in_stage:
+        tm.add_extension(pre_load_checkpoint=lambda: second.load_state_dict(state))
+    else:
+        second.load_state_dict(state)
+        assert second.state_dict() == state
+    tm.train_epochs(1)
+    assert rates.seen == by_hand(make, 6)
+
+
+def test_the_state_of_a_beginning_is_empty_and_can_be_loaded() -> None:
+    schedule = LRSchedule(halving)
+    assert schedule.state_dict() == {}
+    schedule.load_state_dict({})
+    tm = tiny_manager(schedule)
+    tm.train()
+    assert rate_of(tm) == 0.25
+
+
+def test_a_plateau_goes_on_from_its_state() -> None:
+    first, second = (LRSchedule(plateau, metric="valid/loss") for _ in range(2))
+    tiny_manager(first, Losses(1, 2)).train()
+    tm = tiny_manager(second, Losses(2, 0.5))
+    second.load_state_dict(first.state_dict())
+    tm.train()
+    assert rate_of(tm) == pytest.approx(0.005)
+
+
+def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
+    tm = tiny_manager(LRSchedule(plateau, metric="vaild/loss"))
+    with pytest.raises(InputError, match=r"LRSchedule wants 'vaild/loss'.*\n  did you mean 'valid'\?"):
+        tm.train()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        (
+            lambda: LRSchedule(plateau),
+            'LRSchedule: ReduceLROnPlateau is stepped with a metric, and none is named\n  name it: metric="valid/loss"',
+        ),
+        (
+            lambda: LRSchedule(halving, metric="valid/loss"),
+            "LRSchedule: ExponentialLR takes no metric, and 'valid/loss' is named\n"
+            '  give per="epoch" or per="step" instead',
+        ),
+        (
+            lambda: LRSchedule(lambda optimizer: None),
+            "LRSchedule: make() returned a NoneType, which has no step()\n"
+            "  LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))",
+        ),
+    ],
+)
+def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
+    schedule: Callable[[], LRSchedule], message: str
+) -> None:
+    tm = tiny_manager(schedule())
+    with pytest.raises(InputError) as error:
+        tm.train()
+    assert str(error.value) == message
+    assert tm.step_num == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"per": "batch"}, "per is 'batch'\n  give one of 'epoch', 'step'"),
+        (
+            {"per": "step", "metric": "valid/loss"},
+            "LRSchedule was given both per='step' and metric='valid/loss'\n  leave out one of them",
+        ),
+        ({"metric": "loss"}, "metric is 'loss'\n  name the set and the metric: \"valid/loss\""),
+        (
+            {"make": 0.1},
+            "LRSchedule was given a float, not a callable of the optimizer\n"
+            "  LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))",
+        ),
+    ],
+)
+def test_an_argument_that_is_of_no_use_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        LRSchedule(**{"make": halving, **options})
+    assert str(error.value) == message
+
+
+def test_a_rate_that_is_a_tensor_is_given_as_a_copy() -> None:
+    rates = Rates()
+    rate = torch.tensor(0.5)
+    tiny_manager(rates, LRSchedule(halving, per="step"), optimizer=lambda p: SGD(p, lr=rate, foreach=False)).train()
+    assert all(isinstance(one, Tensor) for one in rates.seen)
+    assert [float(one) for one in rates.seen] == [0.5, 0.25, 0.125]
+
+
+def test_a_scheduler_that_wants_more_than_the_optimizer_is_refused_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        LRSchedule(ExponentialLR)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "LRSchedule was given ExponentialLR, which wants more than the optimizer: gamma\n"
+        "  say it: LRSchedule(lambda optimizer: ExponentialLR(optimizer, gamma=...))"
+    )
+
+
+def test_the_lr_schedule_of_a_manager_is_refused_in_the_same_words() -> None:
+    with pytest.raises(InputError, match=r"say it: lr_schedule=lambda optimizer: StepLR\(optimizer, step_size=...\)"):
+        tiny_manager(lr_schedule=StepLR)

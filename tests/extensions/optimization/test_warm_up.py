@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LinearLR
+
+from train_manager import Extension, InputError, SkipStage, TrainManager, always
+from train_manager.extensions import WarmUp
+from train_manager.extensions.optimization.warm_up import factor_after
+from train_manager.testing import tiny_manager
+
+
+class Rates(Extension):
+    """The learning rate as the optimizer finds it, and as it is between two steps."""
+
+    priority = 200
+
+    def __init__(self) -> None:
+        self.stepped: list[float] = []
+        self.between: list[float] = []
+
+    def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
+        self.stepped.append(rate_of(train_manager))
+
+    @always
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        self.between.append(rate_of(train_manager))
+
+
+def rate_of(tm: TrainManager) -> float:
+    assert tm.optimizer is not None
+    return float(tm.optimizer.param_groups[0]["lr"])
+
+
+def test_the_factor_grows_in_a_straight_line_and_ends_at_1() -> None:
+    assert [factor_after(done, 4, 0.2) for done in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    assert factor_after(3, 3, 0.1) == 1.0  # to the bit
+
+
+def test_the_factors_are_those_of_torchs_own_linear_schedule() -> None:
+    optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = LinearLR(optimizer, start_factor=0.25, total_iters=5)
+    for done in range(8):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(factor_after(done, 5, 0.25))
+        optimizer.step()
+        schedule.step()
+
+
+def test_the_optimizer_steps_with_the_small_rate_and_between_steps_it_is_what_it_was() -> None:
+    rates = Rates()
+    tiny_manager(rates, WarmUp(steps=4, start=0.2), epochs=2).train()
+    assert rates.stepped == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5])
+    assert rates.between == [0.5] * 6
+
+
+def test_the_factor_may_grow_by_epochs() -> None:
+    rates = Rates()
+    tiny_manager(rates, WarmUp(epochs=2, start=0.5), epochs=3).train()
+    assert rates.stepped == pytest.approx([0.25] * 3 + [0.375] * 3 + [0.5] * 3)
+
+
+def test_a_schedule_that_computes_its_rates_anew_is_left_alone() -> None:
+    """The manager's own, per epoch; here one that multiplies the rate that it began with."""
+    rates = Rates()
+    schedule = {"lr_schedule": lambda optimizer: LambdaLR(optimizer, lambda epoch: 0.1**epoch)}
+    tiny_manager(rates, WarmUp(steps=5, start=0.5), epochs=3, **schedule).train()
+    expected = [0.5 * 0.1 ** (step // 3) * factor_after(step, 5, 0.5) for step in range(9)]
+    assert rates.stepped == pytest.approx(expected)
+
+
+def test_a_schedule_of_ones_own_may_step_at_the_end_of_the_optimizers_step() -> None:
+    class Halves(Extension):
+        def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
+            assert train_manager.optimizer is not None
+            train_manager.optimizer.param_groups[0]["lr"] *= 0.5
+
+    for extensions in ([Halves(), WarmUp(steps=2, start=0.5)], [WarmUp(steps=2, start=0.5), Halves()]):
+        rates = Rates()
+        tiny_manager(rates, *extensions).train()
+        assert rates.stepped == pytest.approx([0.25, 0.1875, 0.125])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_rate_that_a_hook_sets_before_the_step_is_multiplied(turned: bool) -> None:
+    class Sets(Extension):
+        def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
+            assert train_manager.optimizer is not None
+            train_manager.optimizer.param_groups[0]["lr"] = 0.25
+
+    rates = Rates()
+    practices = [WarmUp(steps=4, start=0.2), Sets()]
+    tm = tiny_manager(rates, *(practices[::-1] if turned else practices))
+    tm.train()
+    assert rates.stepped == pytest.approx([0.05, 0.1, 0.15])
+    assert rate_of(tm) == 0.25
+
+
+def test_it_goes_on_from_one_training_to_the_next() -> None:
+    rates = Rates()
+    tm = tiny_manager(rates, WarmUp(steps=4, start=0.2))
+    tm.train_epochs(1)
+    tm.train_epochs(1)
+    assert rates.stepped == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5])
+
+
+def test_it_counts_steps_of_the_optimizer_not_batches() -> None:
+    class EverySecond(Extension):
+        def pre_train_optimizer_step(self, step_num: int) -> None:
+            if step_num % 2 == 0:
+                raise SkipStage
+
+    rates = Rates()
+    tiny_manager(rates, EverySecond(), WarmUp(steps=2, start=0.5), epochs=2).train()
+    assert rates.stepped == pytest.approx([0.25, 0.375, 0.5])
+
+
+@pytest.mark.parametrize("priority", [50, 150])
+def test_a_step_that_is_left_out_leaves_the_rate(priority: int) -> None:
+    def never() -> None:
+        raise SkipStage
+
+    leaves_out = Extension.of(pre_train_optimizer_step=never)
+    leaves_out.priority = priority
+    tm = tiny_manager(WarmUp(steps=5), leaves_out)
+    tm.train()
+    assert rate_of(tm) == 0.5
+
+
+@pytest.mark.parametrize("hook", ["pre_train_optimizer_step", "post_train_optimizer_step"])
+def test_an_error_in_the_step_leaves_the_rate(hook: str) -> None:
+    def fails() -> None:
+        raise ValueError("on purpose")
+
+    other = Extension.of(**{hook: fails})
+    other.priority = 150 if hook.startswith("pre") else -150
+    tm = tiny_manager(WarmUp(steps=5), other)
+    with pytest.raises(ValueError, match="on purpose"):
+        tm.train()
+    assert rate_of(tm) == 0.5
+
+
+def test_a_rate_that_is_a_tensor_stays_the_same_tensor() -> None:
+    rate = torch.tensor(0.5)
+
+    def optimizer(parameters: Any) -> Optimizer:
+        return SGD(parameters, lr=rate, foreach=False)
+
+    rates = Rates()
+    tm = tiny_manager(rates, WarmUp(steps=4, start=0.2), optimizer=optimizer)
+    tm.train()
+    assert tm.optimizer is not None
+    assert tm.optimizer.param_groups[0]["lr"] is rate
+    assert rates.stepped == pytest.approx([0.1, 0.2, 0.3])
+    assert rate.item() == 0.5
+
+
+def test_once_it_is_over_the_training_is_that_without_it() -> None:
+    def trained(*extensions: Extension) -> list[Tensor]:
+        tm = tiny_manager(*extensions, epochs=2)
+        tm.train()
+        return list(tm.model.parameters())
+
+    for one, other in zip(trained(WarmUp(steps=1, start=1.0)), trained(), strict=True):
+        assert one.equal(other)
+
+
+def test_once_removed_it_changes_no_rate() -> None:
+    rates = Rates()
+    tm = tiny_manager(rates, WarmUp(steps=100))
+    tm.remove_extension("warm_up")
+    tm.train()
+    assert rates.stepped == [0.5] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "WarmUp was given neither of steps and epochs\n  give one of them: WarmUp(steps=500)"),
+        ({"steps": 1, "epochs": 1}, "WarmUp was given both of steps and epochs\n  give one of them: WarmUp(steps=500)"),
+        ({"steps": 0}, "steps is 0\n  give a whole number, 1 or more"),
+        ({"epochs": 0.5}, "epochs is 0.5\n  give a whole number, 1 or more"),
+        ({"steps": 5, "start": 2}, "start is 2\n  give a number of at least 0 and of at most 1"),
+    ],
+)
+def test_an_argument_that_is_of_no_use_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        WarmUp(**options)
+    assert str(error.value) == message

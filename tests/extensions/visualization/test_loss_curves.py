@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+import torch
+from torch import Tensor
+
+from tests.host_reads import HostReads
+from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, add_loss, every
+from train_manager.extensions import LossCurves
+from train_manager.records.files import replace_file
+from train_manager.reporting.loss_figure import rendered
+from train_manager.testing import tiny_manager
+
+LONG = [f"validation set of the year 2024, {part}, web pages in German" for part in ("first half", "second half")]
+
+
+class Losses(Extension):
+    """Every training loss, and its weight."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+        self.weights: list[int] = []
+
+    def post_train_step_batch(self, loss: Tensor, true_batch_size: int) -> None:
+        self.values.append(loss.item())
+        self.weights.append(true_batch_size)
+
+
+class StopAt(Extension):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def post_train_step_batch(self, step_num: int, train_manager: TrainManager) -> None:
+        if step_num == self.step:
+            train_manager.stop("enough")
+
+
+class EvalAt(Extension):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def post_train_step_batch(self, step_num: int, train_manager: TrainManager) -> None:
+        if step_num == self.step:
+            train_manager.eval_soon()
+
+
+class FailAt(Extension):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def post_train_step_batch(self, step_num: int) -> None:
+        if step_num == self.step:
+            raise ValueError("on purpose")
+
+
+def trained(folder: Path, *others: Extension, **options: Any) -> LossCurves:
+    curves = LossCurves()
+    tiny_manager(curves, *others, train_dir=folder, **{"epochs": 2, **options}).train()
+    return curves
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[LossCurves, Losses, Path]:
+    """A training of two epochs, for all who only look at it: its curves, all losses, and its folder."""
+    folder, losses = tmp_path_factory.mktemp("plain"), Losses()
+    return trained(folder, losses), losses, folder
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "plots").iterdir())
+
+
+# ---- what is recorded --------------------------------------------------------------------------------------------
+
+
+def test_the_training_by_batch_has_the_loss_of_every_step_over_step_num(plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves, losses, _ = plain
+    assert curves.training["batch"].x == [1, 2, 3, 4, 5, 6]
+    assert curves.training["batch"].y == losses.values
+
+
+def test_the_training_by_example_goes_on_by_the_true_batch_sizes(plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves, _, _ = plain
+    assert curves.training["example"].x == [16, 32, 40, 56, 72, 80]
+
+
+def test_the_training_by_epoch_is_the_mean_over_the_examples_of_each(plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves, losses, _ = plain
+    weighted = [loss * weight for loss, weight in zip(losses.values, losses.weights, strict=True)]
+    assert curves.training["epoch"].x == [1, 2]
+    assert curves.training["epoch"].y == pytest.approx([sum(weighted[:3]) / 40, sum(weighted[3:]) / 40])
+
+
+def test_an_evaluation_set_starts_before_the_first_epoch(plain: tuple[LossCurves, Losses, Path]) -> None:
+    valid = plain[0].eval_sets["valid"]
+    assert valid["epoch"].x == [0, 1, 2]
+    assert valid["batch"].x == [0, 3, 6]
+    assert valid["example"].x == [0, 40, 80]
+
+
+def test_an_evaluation_set_has_the_results_of_the_evaluations(tmp_path: Path) -> None:
+    curves = LossCurves()
+    tm = tiny_manager(curves, train_dir=tmp_path)
+    tm.train()
+    assert curves.eval_sets["valid"]["epoch"].y[-1] == tm.eval()["valid"]["loss"]
+
+
+def test_an_evaluation_alone_is_no_point_and_leaves_the_files_as_they_are(tmp_path: Path) -> None:
+    curves = LossCurves()
+    tm = tiny_manager(curves, train_dir=tmp_path)
+    tm.train()
+    for path in (tmp_path / "plots").iterdir():
+        path.write_text("as it was")
+    tm.eval()
+    assert curves.eval_sets["valid"]["epoch"].x == [0, 1]
+    assert {path.read_text() for path in (tmp_path / "plots").iterdir()} == {"as it was"}
+
+
+def test_an_evaluation_within_an_epoch_is_a_point_by_batch_but_not_by_epoch(tmp_path: Path) -> None:
+    valid = trained(tmp_path, EvalAt(4)).eval_sets["valid"]
+    assert valid["batch"].x == [0, 3, 4, 6]
+    assert valid["example"].x == [0, 40, 56, 80]
+    assert valid["epoch"].x == [0, 1, 2]
+
+
+def test_an_epoch_that_was_stopped_has_no_mean(tmp_path: Path) -> None:
+    curves = trained(tmp_path, StopAt(2))
+    assert curves.training["epoch"].x == []
+    assert curves.training["batch"].x == [1, 2]
+
+
+def test_the_mean_of_an_epoch_leaves_out_what_was_stopped_before_it(tmp_path: Path) -> None:
+    curves, losses = LossCurves(), Losses()
+    tm = tiny_manager(curves, losses, StopAt(2), train_dir=tmp_path)
+    tm.train()
+    tm.train()
+    assert curves.training["epoch"].y == pytest.approx(
+        [sum(map(math.prod, zip(losses.values[2:], (16, 16, 8), strict=True))) / 40]
+    )
+
+
+def test_a_skipped_batch_is_no_point(tmp_path: Path) -> None:
+    class SkipSecond(Extension):
+        number = 0
+
+        def post_train_loss_forward(self) -> None:
+            self.number += 1
+            if self.number == 2:
+                raise SkipBatch
+
+    curves = trained(tmp_path, SkipSecond(), epochs=1)
+    assert curves.training["example"].x == [16, 24]
+
+
+def test_all_sets_are_recorded_whatever_their_names(tmp_path: Path) -> None:
+    batches = [(torch.rand(4, 2), torch.zeros(4, dtype=torch.long))]
+    names = ["training", "_hidden", "a $ and a _", *LONG, "中文"]
+    curves = trained(tmp_path, eval_data=dict.fromkeys(names, batches))
+    assert list(curves.eval_sets) == names
+    assert len(curves.training["epoch"].x) == 2
+
+
+# ---- files -------------------------------------------------------------------------------------------------------
+
+
+def test_the_curves_are_written_as_png_and_svg_and_nothing_else(plain: tuple[LossCurves, Losses, Path]) -> None:
+    folder = plain[2]
+    assert files_in(folder) == ["loss_curves.png", "loss_curves.svg"]
+    assert (folder / "plots" / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (folder / "plots" / "loss_curves.svg").read_bytes()
+
+
+def test_the_same_training_writes_the_same_files(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        trained(tmp_path / name)
+    for file in files_in(tmp_path / "first"):
+        assert (tmp_path / "first/plots" / file).read_bytes() == (tmp_path / "second/plots" / file).read_bytes()
+
+
+def drawings_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one with every picture that is written as PNG."""
+    drawn: list[int] = []
+
+    def count(path: Path, content: bytes) -> None:
+        if path.suffix == ".png":
+            drawn.append(0)
+        replace_file(path, content)
+
+    monkeypatch.setattr("train_manager.extensions.visualization.loss_curves.replace_file", count)
+    return drawn
+
+
+def test_the_files_are_renewed_once_after_each_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = drawings_of(monkeypatch)
+    trained(tmp_path, epochs=3)
+    assert len(drawn) == 4
+
+
+def test_without_evaluation_the_files_are_renewed_once_for_each_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = drawings_of(monkeypatch)
+    trained(tmp_path, epochs=3, eval_data=None)
+    assert len(drawn) == 3
+
+
+class DrawnAt(Extension):
+    """Notes after which steps there was a new picture."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "plots" / "loss_curves.png"
+        self.steps: list[int] = []
+
+    def pre_stage(self, step_num: int) -> None:
+        if self.file.exists():
+            self.file.unlink()
+            self.steps.append(step_num)
+
+
+def test_with_a_schedule_the_files_are_renewed_after_the_steps_it_says_and_at_the_end(tmp_path: Path) -> None:
+    drawn = DrawnAt(tmp_path)
+    tiny_manager(LossCurves(update=every(2)), drawn, epochs=3, train_dir=tmp_path).train()
+    assert drawn.steps == [2, 4, 6, 8]
+    assert drawn.file.exists()  # with the last step
+
+
+def test_a_schedule_leaves_what_is_recorded_as_it_is(tmp_path: Path, plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves = LossCurves(update=every(4))
+    tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
+    state = curves.state_dict()
+    assert state.pop("schedules") == {"around_train_step_batch": [{"count": 6}]}
+    assert state == plain[0].state_dict()
+
+
+def test_a_picture_within_the_training_has_the_step_that_it_follows(tmp_path: Path) -> None:
+    class At(Extension):
+        points: list[float]
+
+        def pre_train_step_batch(self, step_num: int) -> None:
+            if step_num == 2:
+                self.points = list(curves.training["batch"].x)
+
+    curves, at = LossCurves(update=every(2)), At()
+    tiny_manager(curves, at, train_dir=tmp_path).train()
+    assert at.points == [1, 2]  # drawing has taken them in
+
+
+def test_after_an_error_a_schedule_does_not_keep_the_last_picture_back(tmp_path: Path) -> None:
+    curves = LossCurves(update=every(100))
+    with pytest.raises(ValueError, match="on purpose"):
+        tiny_manager(curves, FailAt(2), train_dir=tmp_path).train()
+    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+
+
+def test_a_number_is_no_schedule() -> None:
+    wrong: Any = 50
+    with pytest.raises(HookError) as caught:
+        LossCurves(update=wrong)
+    assert str(caught.value) == ("50 is no schedule for LossCurves.around_train_step_batch\n  give one, like every(50)")
+
+
+def test_after_an_error_the_files_show_the_steps_before_it(tmp_path: Path) -> None:
+    curves = LossCurves()
+    with pytest.raises(ValueError, match="on purpose"):
+        tiny_manager(curves, FailAt(2), eval_data=None, train_dir=tmp_path).train()
+    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+    assert curves.training["batch"].x == [1, 2]
+
+
+def test_a_loss_that_is_not_finite_is_drawn_as_a_gap(tmp_path: Path) -> None:
+    class Spoil(Extension):
+        def pre_train_step_batch(self, step_num: int, batch: tuple[Tensor, Tensor], fixtures: Any) -> None:
+            if step_num == 1:
+                fixtures.modify("batch", (batch[0] * math.nan, batch[1]))
+
+    curves = LossCurves()
+    with pytest.raises(NonFiniteLoss):
+        tiny_manager(curves, Spoil(), train_dir=tmp_path).train()
+    assert [math.isnan(y) for y in curves.training["batch"].y][:2] == [False, True]
+    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+
+
+def test_without_a_train_dir_it_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="extension 'loss_curves'") as caught:
+        tiny_manager(LossCurves()).train()
+    assert "train_dir" in caught.value.cure
+
+
+# ---- surviving ----------------------------------------------------------------------------------------------------
+
+
+def test_the_state_is_plain_and_comes_back_through_a_file(plain: tuple[LossCurves, Losses, Path]) -> None:
+    curves, again = plain[0], LossCurves()
+    again.load_state_dict(json.loads(json.dumps(curves.state_dict())))
+    assert again.state_dict() == curves.state_dict()
+    assert rendered(again.figure(), "svg") == rendered(curves.figure(), "svg")
+
+
+def test_a_training_that_goes_on_from_a_state_makes_the_same_curves(tmp_path: Path) -> None:
+    whole = trained(tmp_path, epochs=4)
+    first, second = LossCurves(), LossCurves()
+    tm = tiny_manager(first, epochs=4, train_dir=tmp_path)
+    tm.train_epochs(2)
+    second.load_state_dict(first.state_dict())
+    tm.remove_extension("loss_curves")
+    tm.add_extension(second)
+    tm.train()
+    assert second.state_dict() == whole.state_dict()
+
+
+def test_a_state_taken_within_an_epoch_holds_the_steps_so_far(tmp_path: Path) -> None:
+    class Save(Extension):
+        def post_train_step_batch(self, step_num: int) -> None:
+            if step_num == 2:
+                self.state = curves.state_dict()
+
+    curves, save = LossCurves(), Save()
+    tiny_manager(curves, save, train_dir=tmp_path).train()
+    assert [x for x, _ in save.state["training"]["batch"]["points"]] == [1, 2]
+
+
+# ---- cost --------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_reads_nothing_on_the_host_and_an_epoch_collects_once(tmp_path: Path) -> None:
+    with HostReads() as copies:
+        trained(tmp_path, epochs=1)
+    with HostReads() as without:
+        tiny_manager(epochs=1).train()
+    assert copies.count == 0
+    assert copies.stacks - without.stacks == 1
+
+
+def test_neither_pyplot_nor_a_window_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it would fail
+    trained(tmp_path)
+    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+
+
+def test_the_settings_of_matplotlib_are_left_as_they_were(tmp_path: Path) -> None:
+    before = dict(matplotlib.rcParams)
+    trained(tmp_path)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_notebook_shows_the_curves_as_a_picture(plain: tuple[LossCurves, Losses, Path]) -> None:
+    assert plain[0]._repr_png_().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r'pip install "train-manager\[viz\]"'):
+        LossCurves()
+
+
+def test_what_a_model_adds_to_the_loss_has_a_curve_of_its_own(tmp_path: Path) -> None:
+    class Sparse(torch.nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            outputs = super().forward(input)
+            add_loss(outputs.abs(), "sparsity")
+            return outputs
+
+    curves = LossCurves()
+    model = Sparse(2, 2)
+    tiny_manager(curves, model=model, epochs=2, train_dir=tmp_path).train()
+    sparsity = curves.parts.curves["sparsity"]
+    assert (sparsity["batch"].x, sparsity["epoch"].x) == ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 2.0])
+    assert [text.get_text() for text in curves.figure().legends[0].get_texts()] == [
+        "training",
+        "valid",
+        "sparsity (part)",
+    ]

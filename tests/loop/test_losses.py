@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from train_manager import InputError
+from train_manager.loop.losses import Collector, Losses, WeightedLosses, add_loss, report_loss
+from train_manager.testing import tiny_manager
+
+
+def test_what_is_added_is_summed_and_kept_by_name() -> None:
+    with Losses() as losses:
+        add_loss(torch.tensor(1.0), "balance")
+        add_loss(torch.tensor(2.0), "balance")
+        add_loss(torch.tensor(4.0))
+        add_loss(torch.tensor(8.0))
+    assert {name: value.item() for name, value in losses.items()} == {"balance": 3.0, "added": 12.0}
+    assert losses.added is not None
+    assert losses.added.item() == 15.0
+
+
+def test_what_is_no_scalar_is_reduced_to_its_mean() -> None:
+    with Losses() as losses:
+        add_loss(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    assert losses.total(None).item() == 3.0
+
+
+def test_nothing_added_is_none() -> None:
+    with Losses() as losses:
+        pass
+    assert losses.added is None
+    assert losses == {}
+
+
+def test_without_additions_the_loss_is_the_very_same_tensor() -> None:
+    loss = torch.tensor(1.0)
+    assert Losses().total(loss) is loss
+
+
+def test_the_total_is_the_loss_and_all_that_was_added() -> None:
+    with Losses() as losses:
+        add_loss(torch.tensor(2.0))
+    assert losses.total(torch.tensor(1.0)).item() == 3.0
+
+
+def test_neither_a_loss_nor_an_addition_is_an_error() -> None:
+    with pytest.raises(InputError) as caught:
+        Losses().total(None)
+    assert str(caught.value) == (
+        "there is no loss: none was returned, and the model has added none\n"
+        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "or call add_loss(value) in the model's forward"
+    )
+
+
+def test_the_gradient_flows_through_what_was_added_but_not_through_what_was_reported() -> None:
+    weight = nn.Parameter(torch.tensor([1.0, 3.0]))
+    with Losses() as losses:
+        add_loss(weight * 2)
+        report_loss(weight.sum(), "part")
+    losses.total(None).backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [1.0, 1.0]
+    assert not losses["part"].requires_grad
+
+
+def test_what_is_reported_is_in_no_sum() -> None:
+    with Losses() as losses:
+        report_loss(torch.tensor(2.0), "part")
+    assert losses.added is None
+    assert losses["part"].item() == 2.0
+
+
+def test_outside_of_a_block_nothing_happens() -> None:
+    losses = Losses()
+    add_loss(torch.tensor(1.0))
+    with losses:
+        pass
+    add_loss(torch.tensor(1.0))
+    report_loss(torch.tensor(1.0), "part")
+    assert losses == {}
+
+
+def test_one_object_collects_in_several_blocks() -> None:
+    losses = Losses()
+    for _ in range(2):
+        with losses:
+            add_loss(torch.tensor(1.0))
+    assert losses.total(None).item() == 2.0
+
+
+def test_an_inner_block_collects_for_itself() -> None:
+    with Losses() as outer:
+        add_loss(torch.tensor(1.0))
+        with Losses() as inner:
+            add_loss(torch.tensor(2.0))
+        add_loss(torch.tensor(4.0))
+    assert (outer.total(None).item(), inner.total(None).item()) == (5.0, 2.0)
+
+
+def test_a_collector_fills_what_it_is_told_to() -> None:
+    first, second = Losses(), Losses()
+    with Collector() as collector:
+        add_loss(torch.tensor(1.0))
+        for collector.losses in (first, second):
+            add_loss(torch.tensor(2.0))
+        collector.losses = None
+        add_loss(torch.tensor(4.0))
+    assert (first.total(None).item(), second.total(None).item()) == (2.0, 2.0)
+
+
+def test_a_collector_that_was_left_fills_nothing_when_it_is_entered_again() -> None:
+    collector = Collector(losses := Losses())
+    with collector:
+        pass
+    with collector:
+        add_loss(torch.tensor(1.0))
+    assert losses == {}
+
+
+def test_a_collector_that_is_entered_inside_itself_goes_on_afterwards() -> None:
+    with Collector() as collector:
+        with collector:
+            pass
+        collector.losses = losses = Losses()
+        add_loss(torch.tensor(1.0))
+    assert losses.total(None).item() == 1.0
+
+
+def test_an_error_ends_the_collecting() -> None:
+    losses = Losses()
+    with pytest.raises(ValueError, match="on purpose"), losses:
+        raise ValueError("on purpose")
+    add_loss(torch.tensor(1.0))
+    assert losses.added is None
+
+
+def test_another_thread_does_not_collect() -> None:
+    with Losses() as losses:
+        thread = threading.Thread(target=add_loss, args=(torch.tensor(1.0),))
+        thread.start()
+        thread.join()
+    assert losses.added is None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"), [(1.0, "a float"), (None, "a NoneType"), (torch.tensor(1), "a tensor of torch.int64")]
+)
+def test_what_is_no_tensor_of_floating_point_numbers_is_refused(wrong: Any, what: str) -> None:
+    with pytest.raises(InputError) as caught, Losses():
+        add_loss(wrong)
+    assert str(caught.value) == (f"add_loss was given {what}\n  give a tensor of floating point numbers")
+
+
+# ---- several heads -------------------------------------------------------------------------------------------------
+
+PREDICTION = {"digit": torch.tensor([[2.0, 1.0], [0.0, 1.0]]), "slant": torch.tensor([1.0, 3.0])}
+TARGETS = {"digit": torch.tensor([0, 1]), "slant": torch.tensor([0.0, 0.0])}
+
+
+def test_several_losses_are_summed_with_their_weights() -> None:
+    loss = WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.5)})
+    expected = F.cross_entropy(PREDICTION["digit"], TARGETS["digit"]) + 0.5 * 5
+    assert loss(PREDICTION, TARGETS).equal(expected)
+
+
+def test_a_weight_may_be_changed() -> None:
+    loss = WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.5)})
+    loss.weights["slant"] = 2.0
+    expected = F.cross_entropy(PREDICTION["digit"], TARGETS["digit"]) + 2.0 * 5
+    assert loss(PREDICTION, TARGETS).equal(expected)
+
+
+def test_a_head_without_targets_is_called_with_its_prediction() -> None:
+    loss = WeightedLosses({"slant": (lambda values: values.abs().mean(), 0.5)})
+    assert loss(PREDICTION, {}).item() == 1.0
+
+
+def test_targets_that_are_no_dict_are_those_of_every_head() -> None:
+    loss = WeightedLosses({"slant": F.mse_loss, "again": (F.mse_loss, 2.0)})
+    values = PREDICTION["slant"]
+    assert loss({"slant": values, "again": values}, torch.zeros(2)).item() == 15.0
+
+
+def test_each_head_is_reported_without_its_weight() -> None:
+    loss = WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.5)})
+    with Losses() as losses:
+        total = losses.total(loss(PREDICTION, TARGETS))
+    assert losses["slant"].item() == 5.0
+    assert list(losses) == ["digit", "slant"]
+    assert total.equal(loss(PREDICTION, TARGETS))
+
+
+def test_losses_that_are_modules_are_its_modules() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            return self.scale * F.mse_loss(prediction, targets)
+
+    assert len(list(WeightedLosses({"slant": Scaled()}).parameters())) == 1
+
+
+@pytest.mark.parametrize("wrong", [{}, F.cross_entropy, [F.cross_entropy]])
+def test_what_is_no_dict_of_losses_is_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match=r'give a dict: \{"digit": \(F.cross_entropy, 1.0\)\}'):
+        WeightedLosses(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["mse", (F.mse_loss, "1"), (F.mse_loss, True), nn.MSELoss, (1.0, F.mse_loss)])
+def test_a_head_without_a_function_and_a_number_is_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match=r"the loss of head 'slant' is .*\n.*a function and a number"):
+        WeightedLosses({"slant": wrong})
+
+
+def test_a_head_that_the_prediction_lacks_is_an_error() -> None:
+    with pytest.raises(InputError) as caught:
+        WeightedLosses({"size": F.mse_loss})(PREDICTION, TARGETS)
+    assert str(caught.value) == (
+        "there is a loss for head 'size', but the prediction has 'digit', 'slant'\n"
+        "  return a dict from the model's forward, with the names that the losses have"
+    )
+
+
+def test_a_model_with_several_heads_is_trained() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.digit, self.slant = nn.Linear(2, 2), nn.Linear(2, 1)
+
+        def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+            return {"digit": self.digit(inputs), "slant": self.slant(inputs).squeeze(1)}
+
+    inputs = torch.rand(8, 2, generator=torch.Generator().manual_seed(0))
+    targets = {"digit": (inputs[:, 0] > 0.5).long(), "slant": inputs[:, 1]}
+    tm = tiny_manager(
+        model=Heads(),
+        loss=WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.3)}),
+        train_data=[(inputs, targets)] * 20,
+        eval_data=[(inputs, targets)],
+        epochs=5,
+    )
+    before = tm.eval()["eval"]["loss"]
+    tm.train()
+    assert tm.eval()["eval"]["loss"] < before / 2

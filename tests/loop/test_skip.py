@@ -1,0 +1,117 @@
+"""Who catches the wish to skip: the method that opens the stage, for this stage only."""
+
+from __future__ import annotations
+
+import pytest
+
+from train_manager import Extensible, Extension, Skip, SkipBatch, SkipStage
+from train_manager.loop.skip import skippable
+
+
+class Worker(Extensible):
+    """Two stages, one in the other, the outer of which can be skipped."""
+
+    @skippable("outer")
+    def work(self) -> str:
+        with self.staged("outer"):
+            self.inner()
+        return "done"
+
+    def inner(self) -> None:
+        with self.staged("inner"):
+            pass
+
+
+class SkipAt(Extension):
+    def __init__(self, hook: str) -> None:
+        setattr(self, hook, self.skip)
+
+    def skip(self) -> None:
+        raise SkipStage
+
+
+def test_a_method_whose_stage_is_skipped_returns_none() -> None:
+    assert Worker([SkipAt("pre_outer")]).work() is None
+
+
+def test_a_method_whose_stage_runs_returns_what_it_did() -> None:
+    assert Worker().work() == "done"
+
+
+def test_the_wish_to_skip_an_inner_stage_goes_on() -> None:
+    with pytest.raises(SkipStage) as caught:
+        Worker([SkipAt("pre_inner")]).work()
+
+    assert caught.value.path == ("outer", "inner")
+
+
+def test_a_wish_in_a_post_hook_goes_on() -> None:
+    with pytest.raises(SkipStage) as caught:
+        Worker([SkipAt("post_outer")]).work()
+
+    assert caught.value.path == ()
+
+
+def test_a_wish_in_the_body_goes_on() -> None:
+    class Tired(Worker):
+        def inner(self) -> None:
+            raise SkipStage
+
+    with pytest.raises(SkipStage):
+        Tired().work()
+
+
+def test_the_wish_of_another_extensible_at_a_stage_of_the_same_name_goes_on() -> None:
+    class Other(Extensible):
+        def open(self) -> None:
+            with self.staged("run"), self.staged("outer"):
+                pass
+
+    class Outer(Worker):
+        def inner(self) -> None:
+            Other([SkipAt("pre_outer")]).open()
+
+    with pytest.raises(SkipStage) as caught:
+        Outer().work()
+    assert caught.value.path == ("run", "outer")
+
+
+def test_a_wish_to_skip_the_batch_goes_on() -> None:
+    class Tired(Worker):
+        def inner(self) -> None:
+            raise SkipBatch
+
+    with pytest.raises(SkipBatch):
+        Tired().work()
+
+
+def test_an_inner_stage_of_the_same_name_is_skipped_alone() -> None:
+    class Deep(Extensible):
+        done: list[int]
+
+        @skippable("level")
+        def down(self, depth: int) -> None:
+            with self.staged("level", {"depth": depth}):
+                if depth < 2:
+                    self.down(depth + 1)
+                self.done.append(depth)
+
+    class SkipDeepest(Extension):
+        def pre_level(self, depth: int) -> None:
+            if depth == 2:
+                raise SkipStage
+
+    deep = Deep([SkipDeepest()])
+    deep.done = []
+    deep.down(0)
+
+    assert deep.done == [1, 0]
+
+
+def test_a_method_keeps_its_name_and_its_docstring() -> None:
+    assert Worker.work.__name__ == "work"
+
+
+def test_both_wishes_are_skips() -> None:
+    assert issubclass(SkipBatch, Skip)
+    assert issubclass(SkipStage, Skip)

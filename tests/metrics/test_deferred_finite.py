@@ -1,0 +1,88 @@
+"""The first loss that is nan or infinite is found, later, without reading one in each step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from train_manager import NonFiniteLoss
+from train_manager.metrics.deferred import FiniteLosses, HeldScalars
+
+
+def losses_of(*values: float, last_step: int | None = None) -> FiniteLosses:
+    losses = FiniteLosses(epoch=2)
+    for value in values:
+        losses.append(torch.tensor(value))
+    losses.last_step = len(values) if last_step is None else last_step
+    return losses
+
+
+def test_finite_losses_pass() -> None:
+    losses_of(1.0, 0.0, -3e38).check()
+
+
+def test_no_losses_pass() -> None:
+    losses_of().check()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_not_finite_is_named_as_it_was(value: str) -> None:
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses_of(1.0, float(value)).check()
+
+    assert str(caught.value) == (
+        f"the loss was {value} in step 2, epoch 2, and not finite in 1 of 2 steps looked at together\n"
+        "  a smaller learning rate, clipped gradients, or a look at that step's batch may help"
+    )
+
+
+def test_the_first_of_several_is_named() -> None:
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses_of(1.0, float("inf"), float("nan"), last_step=13).check()
+
+    assert (caught.value.step, caught.value.epoch) == (12, 2)
+
+
+def test_it_is_said_once() -> None:
+    losses = losses_of(float("nan"))
+    losses.last_step = 1
+    with pytest.raises(NonFiniteLoss):
+        losses.check()
+
+    losses.last_step = 1
+    losses.check()
+
+
+def test_steps_after_a_look_are_numbered_on() -> None:
+    losses = losses_of(1.0, 2.0)
+    losses.last_step = 2
+    losses.check()
+    losses.append(torch.tensor(float("nan")))
+
+    losses.last_step = 3
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses.check()
+    assert caught.value.step == 3
+
+
+def test_steps_may_begin_anywhere_after_a_look() -> None:
+    """As those of a run do which goes on from a checkpoint."""
+    losses = losses_of(1.0)
+    losses.last_step = 1
+    losses.check()
+    losses.append(torch.tensor(1.0))
+    losses.append(torch.tensor(float("nan")))
+
+    losses.last_step = 8
+    with pytest.raises(NonFiniteLoss) as caught:
+        losses.check()
+    assert caught.value.step == 8
+
+
+def test_it_says_when_there_are_so_many_that_a_look_is_due() -> None:
+    losses = losses_of(*[1.0] * (HeldScalars.limit - 1))
+    assert losses.append(torch.tensor(1.0))
+
+
+def test_it_is_an_arithmetic_error_too() -> None:
+    assert issubclass(NonFiniteLoss, ArithmeticError)

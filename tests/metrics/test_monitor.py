@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from train_manager import InputError
+from train_manager.metrics.monitor import metric_name, metric_value, mode_of, require_set
+
+RESULTS = {"valid": {"loss": 0.5, "top5/accuracy": 0.9}, "valid/hard": {"loss": 0.7}}
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"), [("valid/loss", 0.5), ("valid/hard/loss", 0.7), ("valid/top5/accuracy", 0.9)]
+)
+def test_a_metric_is_named_by_its_set_and_its_name(metric: str, value: float) -> None:
+    assert metric_value(metric, RESULTS, RESULTS, "EarlyStopping") == value
+
+
+def test_a_metric_that_is_a_tensor_is_read_as_a_number() -> None:
+    results = {"valid": {"loss": torch.tensor(0.5)}}
+    value = metric_value("valid/loss", results, results, "EarlyStopping")  # type: ignore[arg-type]
+    assert type(value) is float
+
+
+def test_a_set_that_is_left_out_in_this_evaluation_gives_none() -> None:
+    assert metric_value("test/loss", RESULTS, ["valid", "test"], "EarlyStopping") is None
+
+
+def test_an_unknown_metric_is_an_error_with_the_nearest() -> None:
+    with pytest.raises(InputError) as error:
+        metric_value("valid/los", RESULTS, RESULTS, "EarlyStopping")
+    assert str(error.value) == (
+        "EarlyStopping wants 'valid/los', which is not among the results of 'valid'\n  did you mean 'valid/loss'?"
+    )
+
+
+def test_an_unknown_set_is_an_error_with_the_nearest() -> None:
+    with pytest.raises(InputError) as error:
+        require_set("vaild/loss", ["valid", "test"], "EarlyStopping")
+    assert str(error.value) == (
+        "EarlyStopping wants 'vaild/loss', and eval_data has no set 'vaild'\n  did you mean 'valid'?"
+    )
+
+
+@pytest.mark.parametrize(("sets", "cure"), [(["dev"], "its sets are 'dev'"), ([], 'pass eval_data={"valid": batches}')])
+def test_where_no_set_is_near_the_cure_says_what_there_is(sets: list[str], cure: str) -> None:
+    with pytest.raises(InputError, match="\n  " + cure.replace("{", r"\{")):
+        require_set("valid/loss", sets, "EarlyStopping")
+
+
+@pytest.mark.parametrize("metric", ["loss", "/loss", "valid/", "", 3])
+def test_a_name_without_a_set_and_a_metric_is_refused(metric: Any) -> None:
+    with pytest.raises(InputError) as error:
+        metric_name(metric, "EarlyStopping")
+    assert str(error.value) == f'metric is {metric!r}\n  name the set and the metric: "valid/loss"'
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode"),
+    [("valid/loss", "min"), ("valid/kl_loss", "min"), ("valid/accuracy", "max"), ("valid/macro_F1", "max")],
+)
+def test_the_last_word_of_a_name_tells_the_mode(metric: str, mode: str) -> None:
+    assert mode_of(metric, None, "EarlyStopping") == mode
+
+
+def test_a_mode_that_is_given_counts_more_than_the_name() -> None:
+    assert mode_of("valid/loss", "max", "EarlyStopping") == "max"
+
+
+def test_a_mode_that_cannot_be_known_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        mode_of("valid/score", None, "EarlyStopping")
+    assert str(error.value) == (
+        "EarlyStopping cannot tell from the name 'valid/score' whether less of it is better, or more\n"
+        '  say it: mode="min" or mode="max"'
+    )
+
+
+def test_a_mode_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        mode_of("valid/loss", "smallest", "EarlyStopping")
+    assert str(error.value) == "mode is 'smallest'\n  give one of 'min', 'max'"

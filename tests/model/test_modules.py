@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import nn
+
+from train_manager import InputError
+from train_manager.model.modules import choices, chosen
+
+
+def net() -> nn.Module:
+    model = nn.Sequential()
+    model.trunk = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    model.head = nn.Linear(2, 2)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [("trunk", ["trunk"]), ("trunk.*", ["trunk.0", "trunk.1"]), ("h*", ["head"]), ("trunk.[1]", ["trunk.1"])],
+)
+def test_modules_are_chosen_by_name_or_pattern(wanted: str, names: list[str]) -> None:
+    assert list(chosen(net(), [wanted], "Test")) == names
+
+
+def test_a_module_is_chosen_by_itself() -> None:
+    model = net()
+    assert chosen(model, [model.get_submodule("trunk.0")], "Test") == {"trunk.0": model.get_submodule("trunk.0")}
+
+
+def test_a_module_that_is_chosen_twice_is_there_once() -> None:
+    assert list(chosen(net(), ["head", "h*"], "Test")) == ["head"]
+
+
+def test_a_misspelt_name_is_an_error_with_the_nearest() -> None:
+    with pytest.raises(InputError) as error:
+        chosen(net(), ["trunc"], "FreezeModules")
+    assert str(error.value) == (
+        "FreezeModules wants the module 'trunc', and the model (Sequential) has none of that name\n"
+        "  did you mean 'trunk'?"
+    )
+
+
+def test_where_nothing_is_near_the_outermost_modules_are_named() -> None:
+    with pytest.raises(InputError, match=r"\n  its modules are trunk, head$"):
+        chosen(net(), ["x.*"], "FreezeModules")
+
+
+def test_a_module_of_another_model_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        chosen(net(), [nn.Linear(2, 2)], "Constrain")
+    assert str(error.value) == (
+        "Constrain wants a Linear that is no part of the model (Sequential)\n  give a module of the model, or its name"
+    )
+
+
+def test_choices_may_stand_alone_or_in_lists() -> None:
+    layer = nn.Linear(1, 1)
+    assert choices(["a", ["b", layer]], "Test") == ["a", "b", layer]
+
+
+def test_an_iterable_module_is_one_module() -> None:
+    model = net()
+    assert choices([model], "Test") == [model]
+
+
+@pytest.mark.parametrize("given", [[], [[]]])
+def test_no_choice_at_all_is_refused(given: list[Any]) -> None:
+    with pytest.raises(InputError) as error:
+        choices(given, "FreezeModules")
+    assert str(error.value) == (
+        'FreezeModules was given no module\n  give names or patterns: FreezeModules("trunk", "head.*")'
+    )
+
+
+def test_what_is_neither_name_nor_module_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        choices([3], "FreezeModules")  # type: ignore[list-item]
+    assert str(error.value) == (
+        "FreezeModules was given the module 3\n  give the module itself, its name, or a pattern"
+    )

@@ -1,0 +1,768 @@
+"""Schedules on hooks of plain Extensibles, with a stand-in for the manager where they ask how far the training is.
+
+What they do in a training stands in ``test_schedules_in_training.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from train_manager import (
+    CheckError,
+    Extensible,
+    Extension,
+    FixtureNotFound,
+    HookError,
+    SkipStage,
+    at_most,
+    every,
+    exponentially,
+    fixture,
+    modifies,
+    once,
+    periodically,
+    provides,
+    scheduled,
+    when,
+)
+from train_manager.schedules.rules import Progress, Schedule
+
+
+@dataclass
+class Training:
+    """Has the manager's ``progress``, to be set by hand."""
+
+    progress: Progress
+
+
+class Clock:
+    """Tells the time that it was told."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Watcher(Extension):
+    """Notes the numbers at which its hook ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[int] = []
+
+    def post_step(self, number: int) -> None:
+        self.ran.append(number)
+
+
+class Stepper(Extensible):
+    def step(self, number: int, **fixtures: Any) -> None:
+        with self.staged("step", {"number": number, **fixtures}):
+            pass
+
+    def steps(self, first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            self.step(number)
+
+    def train(self, steps: int, run: int = 1, first: int = 1, stop_at: int = 0, known_from: int = 0) -> None:
+        """A training call of so many steps; its end is known from a step on."""
+        for done in range(first, (stop_at or steps) + 1):
+            total = steps if done >= known_from else None
+            progress = Progress(run, done, total, is_last=done in (steps, stop_at))
+            self.step(done, train_manager=Training(progress))
+
+
+def watching(*schedules: Schedule) -> tuple[Watcher, Stepper]:
+    watcher = scheduled(Watcher(), "post_step", *schedules)
+    return watcher, Stepper([watcher])
+
+
+def ran_in(steps: int, *schedules: Schedule) -> list[int]:
+    """The openings, of so many, at which a hook runs."""
+    watcher, stepper = watching(*schedules)
+    stepper.steps(1, steps)
+    return watcher.ran
+
+
+def ran_in_training(schedule: Schedule, steps: int, **options: int) -> list[int]:
+    watcher, stepper = watching(schedule)
+    stepper.train(steps, **options)
+    return watcher.ran
+
+
+# ---- every ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_third_opening_is_3_6_9_and_not_the_last() -> None:
+    assert ran_in(10, every(3)) == [3, 6, 9]
+
+
+def test_every_first_is_each() -> None:
+    assert ran_in(3, every(1)) == [1, 2, 3]
+
+
+def test_a_pre_hook_and_an_around_hook_count_as_a_post_hook_does() -> None:
+    class Sides(Extension):
+        def __init__(self) -> None:
+            self.ran: list[tuple[str, int]] = []
+
+        @every(2)
+        def around_step(self, number: int) -> Iterator[None]:
+            self.ran.append(("around", number))
+            yield
+            self.ran.append(("left", number))
+
+        @every(2)
+        def pre_step(self, number: int) -> None:
+            self.ran.append(("pre", number))
+
+        @every(2)
+        def post_step(self, number: int) -> None:
+            self.ran.append(("post", number))
+
+    sides = Sides()
+    Stepper([sides]).steps(1, 3)
+    assert sides.ran == [("around", 2), ("pre", 2), ("post", 2), ("left", 2)]
+
+
+def test_an_opening_that_fails_is_counted() -> None:
+    watcher, stepper = watching(every(2))
+    with pytest.raises(ZeroDivisionError), stepper.staged("step", {"number": 1}):
+        raise ZeroDivisionError
+    stepper.step(2)
+    assert watcher.ran == [2]
+
+
+def test_where_a_stage_nests_in_itself_the_outer_one_ends_with_its_own_number() -> None:
+    watcher, stepper = watching(every(2))
+    with stepper.staged("step", {"number": 1}):
+        stepper.step(2)
+    assert watcher.ran == [2]
+
+
+def test_a_hook_of_every_stage_counts_the_openings_of_all() -> None:
+    class Names(Extension):
+        def __init__(self) -> None:
+            self.ran: list[str] = []
+
+        @every(2)
+        def post_stage(self, stage: Any) -> None:
+            self.ran.append(stage.name)
+
+    names = Names()
+    extensible = Extensible([names])
+    with extensible.staged("a"):
+        with extensible.staged("b"):
+            with extensible.staged("c"):
+                pass
+        with extensible.staged("d"):
+            pass
+    assert names.ran == ["b", "d"]
+
+
+def test_each_object_of_a_class_counts_by_itself() -> None:
+    class Second(Watcher):
+        @every(2)
+        def post_step(self, number: int) -> None:
+            self.ran.append(number)
+
+    first, second = Second(), Second()
+    Stepper([first]).steps(1, 1)
+    Stepper([second]).steps(1, 2)
+    assert (first.ran, second.ran) == ([], [2])
+
+
+def test_an_extensibles_own_hook_may_have_a_schedule() -> None:
+    class Own(Stepper):
+        ran = 0
+
+        @every(2)
+        def post_step(self) -> None:
+            self.ran += 1
+
+    own = Own()
+    own.steps(1, 5)
+    assert own.ran == 2
+
+
+def test_a_function_of_extension_of_may_have_a_schedule() -> None:
+    ran: list[int] = []
+    Stepper([Extension.of(post_step=every(2)(lambda number: ran.append(number)))]).steps(1, 4)
+    assert ran == [2, 4]
+
+
+# ---- at_most -------------------------------------------------------------------------------------------------------
+
+
+def test_at_most_5_of_100_steps_is_each_20th_and_the_last() -> None:
+    assert ran_in_training(at_most(5), 100) == [20, 40, 60, 80, 100]
+
+
+def test_where_there_are_fewer_steps_it_is_each() -> None:
+    assert ran_in_training(at_most(5), 3) == [1, 2, 3]
+
+
+@given(n=st.integers(1, 60), steps=st.integers(1, 60))
+def test_it_is_exactly_n_times_evenly_and_at_the_last_step(n: int, steps: int) -> None:
+    ran = ran_in_training(at_most(n), steps)
+    gaps = [late - early for early, late in zip([0, *ran], ran, strict=False)]
+    assert len(ran) == min(n, steps)
+    assert ran[-1] == steps
+    assert max(gaps) - min(gaps) <= 1
+
+
+@given(n=st.integers(1, 30), steps=st.lists(st.integers(1, 60), min_size=2, max_size=3))
+def test_in_a_second_run_it_is_evenly_again(n: int, steps: list[int]) -> None:
+    watcher, stepper = watching(at_most(n))
+    for run, of_run in enumerate(steps):
+        stepper.train(of_run, run=run)
+    assert watcher.ran == [number for of_run in steps for number in ran_in_training(at_most(n), of_run)]
+
+
+def test_while_the_end_is_unknown_it_is_1_2_4_8_and_then_the_rest_is_spread_evenly() -> None:
+    assert ran_in_training(at_most(6), 48, known_from=17) == [1, 2, 4, 8, 16, 48]
+    assert ran_in_training(at_most(8), 46, known_from=17) == [1, 2, 4, 8, 16, 26, 36, 46]
+
+
+def test_with_an_unknown_end_it_may_be_once_more_by_the_last() -> None:
+    assert ran_in_training(at_most(3), 100, known_from=200) == [1, 2, 4, 100]
+
+
+@given(n=st.integers(1, 30), steps=st.integers(1, 60), known=st.integers(1, 61))
+def test_with_an_end_that_is_known_late_it_is_at_the_last_step_and_at_most_once_more(
+    n: int, steps: int, known: int
+) -> None:
+    ran = ran_in_training(at_most(n), steps, known_from=known)
+    assert ran[-1] == steps
+    assert len(ran) <= n + 1
+
+
+def test_an_end_that_was_extrapolated_too_near_does_not_make_it_run_at_each_step() -> None:
+    watcher, stepper = watching(at_most(2))
+    for done in range(1, 41):
+        progress = Progress(1, done, 20 if done < 40 else 40, is_last=done == 40)
+        stepper.step(done, train_manager=Training(progress))
+    assert watcher.ran == [10, 20, 40]
+
+
+def test_a_run_that_is_stopped_has_it_at_the_last_step() -> None:
+    assert ran_in_training(at_most(2), 100, stop_at=60) == [50, 60]
+
+
+def test_a_stage_that_opens_more_than_once_in_a_step_has_it_once() -> None:
+    watcher, stepper = watching(at_most(1))
+    stepper.step(1, train_manager=Training(Progress(1, 1, 1, is_last=True)))
+    stepper.step(2, train_manager=Training(Progress(1, 1, 1, is_last=True)))
+    assert watcher.ran == [1]
+
+
+def test_a_step_that_another_schedule_refuses_is_made_up_for() -> None:
+    watcher, stepper = watching(at_most(2), when(lambda number: number % 4 == 0))
+    stepper.train(12)
+    assert watcher.ran == [8, 12]
+
+
+def test_without_a_train_manager_it_is_refused_as_its_stage_opens() -> None:
+    with pytest.raises(HookError) as caught:
+        ran_in(1, at_most(5))
+    assert str(caught.value) == (
+        "@at_most(5) must know where the training ends, and there is no TrainManager\n"
+        "  add the extension to a TrainManager, or take a schedule that knows no end: @every(50)"
+    )
+    assert caught.value.__notes__ == ["in hook Watcher.post_step of extension 'watcher', at stage step"]
+
+
+# ---- exponentially -------------------------------------------------------------------------------------------------
+
+
+def test_exponentially_from_100_by_a_fifth_is_100_220_364() -> None:
+    assert ran_in(600, exponentially(100, 1.2)) == [100, 220, 364, 537]
+
+
+def test_by_one_it_is_every_start() -> None:
+    assert ran_in(10, exponentially(3, 1)) == [3, 6, 9]
+
+
+def test_a_factor_beyond_all_numbers_ends_it() -> None:
+    assert ran_in(5, exponentially(2, 1e308)) == [2]
+
+
+@pytest.mark.parametrize(("steps", "ran"), [(5, [2, 5]), (6, [2, 6]), (7, [2, 6, 7])])
+def test_at_the_end_it_runs_once_also_where_it_would_run_anyway(steps: int, ran: list[int]) -> None:
+    assert ran_in_training(exponentially(2, 2, at_end=True), steps) == ran
+
+
+def test_at_the_end_it_runs_once_where_the_stage_opens_twice_in_the_last_step() -> None:
+    watcher, stepper = watching(exponentially(2, 2, at_end=True))
+    for number in (1, 2, 3):
+        stepper.step(number, train_manager=Training(Progress(1, 1, 1, is_last=True)))
+    assert watcher.ran == [1]
+
+
+def test_each_run_has_an_end() -> None:
+    watcher, stepper = watching(exponentially(100, 2, at_end=True))
+    stepper.train(3, run=1)
+    stepper.train(4, run=2)
+    assert watcher.ran == [3, 4]
+
+
+def test_at_end_without_a_train_manager_is_refused_as_its_stage_opens() -> None:
+    with pytest.raises(HookError, match=r"^@exponentially\(2, 2\.0, at_end=True\) must know where the training ends"):
+        ran_in(1, exponentially(2, 2, at_end=True))
+
+
+# ---- periodically --------------------------------------------------------------------------------------------------
+
+
+def ran_at(clock: Clock, stepper: Stepper, times: list[float], run: int = 1) -> None:
+    for time in times:
+        clock.now = time
+        stepper.step(int(time), train_manager=Training(Progress(run, 1, None, is_last=False)))
+
+
+def test_periodically_runs_when_the_time_has_passed_and_counts_anew() -> None:
+    clock = Clock()
+    watcher, stepper = watching(periodically(10, clock=clock))
+    ran_at(clock, stepper, [0, 5, 9, 12, 20, 22, 23, 31, 32])
+    assert watcher.ran == [12, 22, 32]
+
+
+def test_the_time_that_the_hook_takes_does_not_count() -> None:
+    class Slow(Watcher):
+        def post_step(self, number: int) -> None:
+            super().post_step(number)
+            clock.now += 100
+
+    clock = Clock()
+    slow = scheduled(Slow(), "post_step", periodically(10, clock=clock))
+    ran_at(clock, Stepper([slow]), [0, 10, 111, 119, 120])
+    assert slow.ran == [10, 120]
+
+
+def test_the_time_of_an_around_hook_does_not_count_up_to_its_end() -> None:
+    class Slow(Extension):
+        def __init__(self) -> None:
+            self.ran: list[int] = []
+
+        def around_step(self, number: int) -> Iterator[None]:
+            self.ran.append(number)
+            yield
+            clock.now += 100
+
+    clock = Clock()
+    slow = scheduled(Slow(), "around_step", periodically(10, clock=clock))
+    ran_at(clock, Stepper([slow]), [0, 10, 111, 119, 120])
+    assert slow.ran == [10, 120]
+
+
+def test_the_time_between_two_runs_does_not_count() -> None:
+    clock = Clock()
+    watcher, stepper = watching(periodically(10, clock=clock))
+    ran_at(clock, stepper, [0, 7], run=1)
+    ran_at(clock, stepper, [1000, 1002, 1003], run=2)
+    assert watcher.ran == [1003]
+
+
+def test_a_pause_is_left_out_also_where_another_schedule_refuses_the_first_opening_after_it() -> None:
+    clock = Clock()
+    watcher, stepper = watching(when(lambda number: number not in (1000, 1001)), periodically(10, clock=clock))
+    ran_at(clock, stepper, [0, 7], run=1)
+    ran_at(clock, stepper, [1000, 1001, 1002, 1003], run=2)
+    assert watcher.ran == [1003]
+
+
+def test_it_needs_no_train_manager() -> None:
+    clock = Clock()
+    watcher, stepper = watching(periodically(10, clock=clock))
+    stepper.step(1)
+    clock.now = 10
+    stepper.step(2)
+    assert watcher.ran == [2]
+
+
+def test_at_the_end_it_runs_though_the_time_has_not_passed() -> None:
+    assert ran_in_training(periodically(10, at_end=True, clock=Clock()), 5) == [5]
+
+
+# ---- once and when -------------------------------------------------------------------------------------------------
+
+
+def test_once_is_the_first_opening() -> None:
+    assert ran_in(5, once) == [1]
+
+
+def test_once_with_another_schedule_is_the_first_opening_that_this_one_lets() -> None:
+    assert ran_in(9, once, every(3)) == [3]
+    assert ran_in(9, every(3), once) == [3]
+
+
+def test_a_hook_that_has_run_into_an_error_has_run() -> None:
+    class Skipping(Watcher):
+        @once
+        def pre_step(self) -> None:
+            raise SkipStage
+
+    skipping = Skipping()
+    stepper = Stepper([skipping])
+    for number in (1, 2):
+        try:
+            stepper.step(number)
+        except SkipStage:
+            skipping.ran.append(-number)
+    assert skipping.ran == [-1, 2]
+
+
+def test_when_asks_a_function_of_fixtures() -> None:
+    assert ran_in(5, when(lambda number: number in (2, 5))) == [2, 5]
+
+
+def test_a_function_of_when_uses_its_defaults() -> None:
+    assert ran_in(3, when(lambda number, absent=2: number == absent)) == [2]
+
+
+def test_a_fixture_that_a_function_of_when_wants_in_vain_is_named() -> None:
+    with pytest.raises(FixtureNotFound, match=r"^the schedule of Watcher\.post_step wants 'nmber'"):
+        ran_in(1, when(lambda nmber: nmber > 1))
+
+
+def test_a_fixture_that_is_never_alive_is_found_before_the_first_stage() -> None:
+    class Once(Extensible):
+        def step(self) -> None:
+            with self.staged("step", {"number": 1}):
+                pass
+
+    stepper = Once([scheduled(Watcher(), "post_step", when(lambda loss: loss > 1))])
+    with pytest.raises(CheckError, match=r"the schedule of Watcher\.post_step wants 'loss', which is never alive"):
+        stepper.check()
+
+
+def test_a_hook_of_every_stage_is_not_asked_about_where_its_condition_is_not_alive() -> None:
+    names: list[str] = []
+
+    class Names(Extension):
+        @when(lambda number: number > 1)
+        def pre_stage(self, stage: Any) -> None:
+            names.append(stage.name)
+
+    extensible = Extensible([Names()])
+    with extensible.staged("a"), extensible.staged("b", {"number": 2}):
+        pass
+    assert names == ["b"]
+
+
+# ---- several, and writes -------------------------------------------------------------------------------------------
+
+
+@given(first=st.integers(1, 5), second=st.integers(1, 5))
+def test_two_schedules_must_both_let_it(first: int, second: int) -> None:
+    both = sorted({*ran_in(30, every(first))} & {*ran_in(30, every(second))})
+    assert ran_in(30, every(first), every(second)) == both
+
+
+def test_a_condition_is_not_asked_where_the_schedule_above_it_has_refused() -> None:
+    asked: list[int] = []
+
+    class Watching(Extension):
+        @every(2)
+        @when(lambda number: asked.append(number))
+        def post_step(self) -> None: ...
+
+    Stepper([Watching()]).steps(1, 5)
+    assert asked == [2, 4]
+
+
+def test_a_hook_that_is_not_due_leaves_the_fixture_that_it_modifies_alone() -> None:
+    class Doubled(Extension):
+        @every(2)
+        @modifies("number")
+        def pre_step(self, number: int) -> int:
+            return 10 * number
+
+    watcher = Watcher()
+    Stepper([Doubled(), watcher]).steps(1, 3)
+    assert watcher.ran == [1, 20, 3]
+
+
+def test_a_hook_that_is_not_due_provides_nothing() -> None:
+    class Squared(Extension):
+        @every(2)
+        @provides("square")
+        def pre_step(self, number: int) -> int:
+            return number**2
+
+    squares: list[Any] = []
+    Stepper([Squared(), Extension.of(post_step=lambda square=None: squares.append(square))]).steps(1, 3)
+    assert squares == [None, 4, None]
+
+
+# ---- on one object -------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_of_one_object_leaves_its_class_alone() -> None:
+    seldom, plain = scheduled(Watcher(), "post_step", every(2)), Watcher()
+    Stepper([seldom, plain]).steps(1, 3)
+    assert (seldom.ran, plain.ran) == ([2], [1, 2, 3])
+
+
+def test_one_schedule_may_be_given_to_several_objects() -> None:
+    third = every(3)
+    watchers = [scheduled(Watcher(), "post_step", third) for _ in range(2)]
+    Stepper(watchers).steps(1, 6)
+    assert [watcher.ran for watcher in watchers] == [[3, 6], [3, 6]]
+
+
+def test_of_one_schedule_each_object_has_a_count_and_an_end_of_its_own() -> None:
+    seldom = exponentially(3, 2, at_end=True)
+    watchers = [scheduled(Watcher(), "post_step", seldom) for _ in range(2)]
+    for watcher in watchers:
+        Stepper([watcher]).train(5)
+    assert [watcher.ran for watcher in watchers] == [[3, 5], [3, 5]]
+
+
+def test_of_one_schedule_an_object_is_not_due_because_another_is() -> None:
+    second = every(2)
+    (first, outer), (other, inner) = watching(second), watching(second)
+    inner.step(1)
+    with outer.staged("step", {"number": 1}):
+        inner.step(2)
+    assert (first.ran, other.ran) == ([], [2])
+
+
+def test_a_schedule_of_one_object_stands_beside_that_of_its_class() -> None:
+    class Second(Watcher):
+        @every(2)
+        def post_step(self, number: int) -> None:
+            self.ran.append(number)
+
+    sixth = scheduled(Second(), "post_step", every(3))
+    Stepper([sixth]).steps(1, 12)
+    assert sixth.ran == [6, 12]
+
+
+def test_counts_go_on_where_an_extension_is_removed_and_added_again() -> None:
+    watcher, stepper = watching(every(3))
+    stepper.steps(1, 2)
+    stepper.remove_extension("watcher")
+    stepper.add_extension(watcher)
+    stepper.step(3)
+    assert watcher.ran == [3]
+
+
+# ---- surviving -----------------------------------------------------------------------------------------------------
+
+SCHEDULES: dict[str, Callable[[], Schedule]] = {
+    "every": lambda: every(3),
+    "at_most": lambda: at_most(4),
+    "exponentially": lambda: exponentially(2, 1.5),
+    "exponentially at the end": lambda: exponentially(3, 1.1, at_end=True),
+    "once": lambda: once,
+    "when": lambda: when(lambda number: number % 5 == 0),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@given(steps=st.integers(1, 40), saved=st.integers(0, 40))
+def test_what_goes_on_from_a_state_runs_as_if_nothing_had_happened(name: str, steps: int, saved: int) -> None:
+    whole = ran_in_training(SCHEDULES[name](), steps)
+    first, before = watching(SCHEDULES[name]())
+    saved = min(saved, steps)
+    for done in range(1, saved + 1):
+        before.step(done, train_manager=Training(Progress(1, done, steps, is_last=done == steps)))
+
+    second = scheduled(Watcher(), "post_step", SCHEDULES[name]())
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    Stepper([second]).train(steps, run=2, first=saved + 1)
+
+    assert first.ran + second.ran == whole
+
+
+def test_a_time_goes_on_from_a_state_without_what_has_passed_between() -> None:
+    clock, later = Clock(), Clock()
+    first, before = watching(periodically(10, clock=clock))
+    ran_at(clock, before, [100, 107])
+
+    second, after = watching(periodically(10, clock=later))
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    ran_at(later, after, [5, 7, 8])
+
+    assert second.ran == [8]
+
+
+def test_a_state_may_be_loaded_before_the_extension_is_added() -> None:
+    class Third(Watcher):
+        @every(3)
+        def post_step(self, number: int) -> None:
+            self.ran.append(number)
+
+    first, second = Third(), Third()
+    Stepper([first]).steps(1, 2)
+    second.load_state_dict(first.state_dict())
+    Stepper([second]).steps(3, 3)
+    assert second.ran == [3]
+
+
+def test_a_state_brings_the_counts_and_not_the_arguments() -> None:
+    first, before = watching(every(3))
+    before.steps(1, 2)
+    second, after = watching(every(4))
+    second.load_state_dict(first.state_dict())
+    after.steps(3, 8)
+    assert second.ran == [4, 8]
+
+
+def test_a_state_of_a_hook_that_is_gone_is_left_out() -> None:
+    watcher, stepper = watching(every(2))
+    watcher.load_state_dict({"schedules": {"pre_gone": [{"count": 1}], "post_step": [{"count": 1, "gone": 2}]}})
+    stepper.step(1)
+    assert watcher.ran == [1]
+
+
+def test_the_state_of_an_extension_without_schedules_is_empty() -> None:
+    assert Watcher().state_dict() == {}
+
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------
+
+
+def refused(make: Callable[[], Any]) -> str:
+    with pytest.raises(HookError) as caught:
+        make()
+    return str(caught.value)
+
+
+wrong: Any = "wrong"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: every(0), "every: the number is 0\n  give a whole number of at least 1: @every(50)"),
+        (lambda: every(True), "every: the number is True\n  give a whole number of at least 1: @every(50)"),
+        (lambda: at_most(-1), "at_most: the number is -1\n  give a whole number of at least 1: @at_most(10)"),
+        (
+            lambda: exponentially(0, 2),
+            "exponentially: the number is 0\n  give a whole number of at least 1: @exponentially(100, 1.2)",
+        ),
+        (
+            lambda: exponentially(100, 0.5),
+            "exponentially: factor is 0.5\n  give a factor of at least 1: @exponentially(100, 1.2)",
+        ),
+        (
+            lambda: exponentially(100, float("nan")),
+            "exponentially: factor is nan\n  give a factor of at least 1: @exponentially(100, 1.2)",
+        ),
+        (
+            lambda: periodically(0),
+            "periodically: seconds is 0\n  give a number of seconds above 0: @periodically(60)",
+        ),
+        (
+            lambda: periodically(1, clock=wrong),
+            "periodically: clock is 'wrong'\n  give a function that tells the time: clock=time.monotonic",
+        ),
+        (
+            lambda: when(wrong),
+            "when: function is 'wrong'\n  give a function of fixtures: @when(lambda loss: loss < .1)",
+        ),
+        (
+            lambda: when(every(2)),
+            "when: function is every(2)\n  give a function of fixtures: @when(lambda loss: loss < .1)",
+        ),
+        (
+            lambda: once(),  # type: ignore[call-arg]
+            "once() was called, but takes nothing\n  write @once, without brackets",
+        ),
+        (
+            lambda: every(2)(wrong),
+            "@every(2) was given 'wrong', which is no hook\n"
+            "  write it above a method pre_<stage>, post_<stage> or around_<stage>",
+        ),
+        (
+            lambda: scheduled(wrong, "post_step", every(2)),
+            "scheduled: the extension is 'wrong'\n  give an object: scheduled(LossCurves(), \"post_eval\", every(2))",
+        ),
+        (
+            lambda: scheduled(Watcher(), "post_stp", every(2)),
+            "scheduled: Watcher has no hook 'post_stp'\n  did you mean 'post_step'?",
+        ),
+        (
+            lambda: scheduled(Watcher(), "ran", every(2)),
+            "scheduled: Watcher has no hook 'ran'\n  its hooks: post_step",
+        ),
+        (
+            lambda: scheduled(Watcher(), "post_step"),
+            "None is no schedule for Watcher.post_step\n  give one, like every(50)",
+        ),
+        (
+            lambda: scheduled(Watcher(), "post_step", wrong),
+            "'wrong' is no schedule for Watcher.post_step\n  give one, like every(50)",
+        ),
+    ],
+)
+def test_an_argument_of_no_use_is_refused_with_the_cure(make: Callable[[], Any], message: str) -> None:
+    assert refused(make) == message
+
+
+def test_every_without_its_number_is_refused() -> None:
+    def forgotten() -> None:
+        class Forgotten(Extension):
+            @every  # type: ignore[arg-type]
+            def post_step(self) -> None: ...
+
+    told = refused(forgotten)
+    assert told.startswith("every: the number is <function ")
+    assert told.endswith("\n  give a whole number of at least 1: @every(50)")
+
+
+def test_a_method_of_one_object_is_refused_with_what_to_write() -> None:
+    assert refused(lambda: every(2)(Watcher().post_step)).endswith(
+        'which is no hook\n  to schedule a hook of one object, write scheduled(extension, "post_step", every(2))'
+    )
+
+
+def test_an_extension_that_has_been_added_is_not_scheduled_any_more() -> None:
+    watcher = Watcher()
+    stepper = Stepper([watcher])
+    assert refused(lambda: scheduled(watcher, "post_step", every(2))) == (
+        "scheduled: this Watcher is an extension of an extensible already\n  schedule its hooks before you add it"
+    )
+    stepper.remove_extension("watcher")
+    scheduled(watcher, "post_step", every(2))
+
+
+def test_a_schedule_on_a_fixture_is_refused() -> None:
+    class Areas(Extension):
+        @every(2)
+        @fixture("step")
+        def area(self, number: int) -> int:
+            return number**2
+
+    told = refused(lambda: Stepper([Areas()]))
+    assert told.startswith("Areas.area is a @fixture with a schedule, and no hook\n")
+    assert told.endswith("\n  take the schedule off: a fixture is made when somebody asks for it")
+
+
+def test_a_schedule_on_what_is_no_hook_is_refused() -> None:
+    class Helping(Extension):
+        @every(2)
+        def helper(self) -> None: ...
+
+    told = refused(lambda: Stepper([Helping()]))
+    assert told.startswith("Helping.helper is marked as a hook, but its name is not a hook's\n")
+    assert told.endswith("\n  hooks are called pre_<stage>, post_<stage> or around_<stage>")
+
+
+def test_schedules_are_shown_as_they_are_written() -> None:
+    shown = [every(2), at_most(3), exponentially(100, 1.2, at_end=True), periodically(1.5, at_end=True), once]
+    assert list(map(str, shown)) == [
+        "every(2)",
+        "at_most(3)",
+        "exponentially(100, 1.2, at_end=True)",
+        "periodically(1.5, at_end=True)",
+        "once",
+    ]

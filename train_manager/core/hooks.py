@@ -1,0 +1,146 @@
+"""A hook: a method named ``pre_<stage>``, ``post_<stage>`` or ``around_<stage>``, found on an object by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, final
+
+from train_manager.core.decorators import Marks, Write, marks_of
+from train_manager.core.locations import stages_opened_by
+from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, unbound
+from train_manager.core.schedule import Gate, gates_of
+from train_manager.core.signature import NamedCall
+from train_manager.core.state import FAILURE
+
+EVERY_STAGE: Final = "stage"
+"""`pre_stage` and its kin belong to no stage: they run at every one where what they ask for is alive."""
+
+SIDES: Final = ("pre", "post", "around")
+FOREIGN_PREFIXES: Final = ("on_", "before_", "after_", "begin_", "end_")  # what hooks are called in other tools
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One hook, read and found callable.
+
+    Attributes:
+        side: ``pre``, ``post`` or ``around``.
+        stage: the stage's name, or ``stage`` for every stage.
+        owner: the extension's name; empty for a method of the Extensible itself.
+        call: the method, its wishes read.
+        always: it runs after a failure too.
+        priority: its place among those that nothing else orders, lowest first.
+        writes: the fixtures that its return value goes to.
+        everywhere: it belongs to every stage.
+        gates: all of them must let it run, each with what it asks for.
+    """
+
+    side: str
+    stage: str
+    owner: str
+    call: NamedCall
+    always: bool
+    priority: int
+    writes: tuple[Write, ...]
+    everywhere: bool
+    gates: tuple[tuple[Gate, NamedCall], ...] = ()
+
+    @property
+    def asks_for(self) -> tuple[str, ...]:
+        """All fixtures that it or its gates name."""
+        return (*self.call.asks_for, *(name for _, is_due in self.gates for name in is_due.asks_for))
+
+    @property
+    def label(self) -> str:
+        """``EMA.post_train_step_batch``, for messages."""
+        return self.call.label
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Names of the fixtures that it declares to write."""
+        return tuple(write.name for write in self.writes)
+
+    @property
+    def whose(self) -> str:
+        """``extension 'ema'``, for messages."""
+        return f"extension {self.owner!r}" if self.owner else "the extensible itself"
+
+
+def read_hooks(holder: object, owner: str, default_priority: int = 0) -> list[Hook]:
+    """The hooks of an object, in the order they are written in its class.
+
+    Raises:
+        HookError: one of them could never be called.
+    """
+    return [_read_hook(holder, name, owner, default_priority) for name in _hook_names(holder)]
+
+
+def refuse_foreign_names(holder: object, opener: type) -> None:
+    """Refuse a method that looks like another tool's hook for a stage of ``opener``: it would never run.
+
+    Raises:
+        HookError: naming the method and what it is called here.
+    """
+    for name in method_names(holder):
+        prefix = next((prefix for prefix in FOREIGN_PREFIXES if name.startswith(prefix)), None)
+        stage = name.removeprefix(prefix or "")
+        if prefix and stage in stages_opened_by(opener):
+            cure = f"call it 'pre_{stage}' or 'post_{stage}'"
+            refuse(holder, name, "looks like a hook, but would never run", cure)
+
+
+def _hook_names(holder: object) -> Iterator[str]:
+    for name in method_names(holder):
+        side, _, stage = name.partition("_")
+        marks = marks_of(unbound(holder, name))
+        if side in SIDES and stage:
+            yield name
+        elif marks.fixture_of is not None and marks.gates:
+            cure = "take the schedule off: a fixture is made when somebody asks for it"
+            refuse(holder, name, "is a @fixture with a schedule, and no hook", cure)
+        elif marks.writes or marks.always or marks.gates or marks.priority is not None:
+            cure = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
+            refuse(holder, name, "is marked as a hook, but its name is not a hook's", cure)
+
+
+def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> Hook:
+    side, _, stage = name.partition("_")
+    marks = marks_of(unbound(holder, name))
+    refuse_uncallable(holder, name)
+    _refuse_generator(holder, name, side, stage)
+    _refuse_marks(holder, name, side, stage, marks)
+    call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
+    unknowable = [wish for wish in call.required if wish in FAILURE]
+    if unknowable and not marks.always:
+        refuse(holder, name, f"wants {unknowable[0]!r}, which only an @always hook gets", "mark it @always")
+    rank = default_priority if marks.priority is None else marks.priority
+    gates = _gates(holder, name, call.label)
+    return Hook(side, stage, owner, call, marks.always, rank, marks.writes, stage == EVERY_STAGE, gates)
+
+
+def _gates(holder: object, name: str, label: str) -> tuple[tuple[Gate, NamedCall], ...]:
+    """This object's own gates of a hook, each with what it asks for."""
+    return tuple((gate, NamedCall(gate.is_due, f"the schedule of {label}")) for gate in gates_of(holder, name))
+
+
+def _refuse_generator(holder: object, name: str, side: str, stage: str) -> None:
+    generator = is_generator(holder, name)
+    if side == "around" and not generator:
+        cure = "an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
+        refuse(holder, name, "is not a generator", cure)
+    if side != "around" and generator:
+        cure = f"take the `yield` out, or call it 'around_{stage}'"
+        refuse(holder, name, "is a generator, and its body would never run", cure)
+
+
+def _refuse_marks(holder: object, name: str, side: str, stage: str, marks: Marks) -> None:
+    if marks.always and side != "post":
+        refuse(holder, name, "is marked @always, which only a post hook can be", "take @always off")
+    if marks.writes and side == "around":
+        refuse(holder, name, "declares writes, but an around-hook returns nothing", "write in a pre or post hook")
+    if stage == EVERY_STAGE and any(write.defines for write in marks.writes):
+        refuse(holder, name, "provides a fixture in every stage", "provide it in the one stage where it belongs")
+    if marks.fixture_of is not None:
+        refuse(holder, name, "is marked @fixture, but has a hook's name", "give the fixture another name")

@@ -1,0 +1,78 @@
+"""The learning rates of an optimizer, read and written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from train_manager.core.errors import InputError
+
+Rate = float | Tensor
+"""A number; or a tensor, which some optimizers want and read where it lies."""
+
+
+def learning_rates(optimizer: Optimizer) -> tuple[Rate, ...]:
+    """The present rates, one for each group of parameters; of a tensor a copy.
+
+    >>> import torch
+    >>> learning_rates(torch.optim.SGD([torch.zeros(1)], lr=0.5))
+    (0.5,)
+    """
+    rates = (group["lr"] for group in optimizer.param_groups)
+    return tuple(rate.detach().clone() if isinstance(rate, Tensor) else rate for rate in rates)
+
+
+def set_learning_rates(optimizer: Optimizer, rates: Iterable[Rate]) -> None:
+    """Give each group of parameters its rate; one that is a tensor stays the same tensor, with another value."""
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
+    """The parameters of an optimizer that have a gradient; none where there is no optimizer.
+
+    >>> import torch
+    >>> weight, frozen = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    >>> optimizer = torch.optim.SGD([weight, frozen], lr=.1)
+    >>> weight.sum().backward()
+    >>> [parameter is weight for parameter in with_gradients(optimizer)]
+    [True]
+    """
+    for group in optimizer.param_groups if optimizer is not None else ():
+        yield from (parameter for parameter in group["params"] if parameter.grad is not None)
+
+
+def require_optimizer_alone(value: Callable[[Optimizer], Any], asked_by: str, form: str) -> None:
+    """What makes a scheduler wants nothing but the optimizer; ``form`` is how it is given: ``lr_schedule={}``."""
+    try:
+        parameters = [*inspect.signature(value).parameters.values()][1:]
+    except ValueError:  # written in C, without a signature
+        return
+    more = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if more:
+        called = getattr(value, "__name__", type(value).__name__)
+        given = ", ".join(f"{name}=..." for name in more)
+        raise InputError(
+            f"{asked_by} was given {called}, which wants more than the optimizer: {', '.join(more)}",
+            name=more[0],
+            asked_by=asked_by,
+            cure="say it: " + form.format(f"lambda optimizer: {called}(optimizer, {given})"),
+        )
+
+
+def fused_option(optimizer: Callable[..., Optimizer], parameters: list[nn.Parameter]) -> dict[str, bool]:
+    """``fused=True`` for one of torch's own classes whose parameters are all on a GPU: one kernel for all of them.
+
+    Not on the CPU, where the last bits would differ from those of a plain loop with the same class (measured with
+    AdamW, and with SGD with momentum).
+    """
+    of_torch = isinstance(optimizer, type) and optimizer.__module__.startswith("torch.optim.")
+    on_gpu = bool(parameters) and all(p.device.type == "cuda" and p.is_floating_point() for p in parameters)
+    return {"fused": True} if of_torch and on_gpu and "fused" in inspect.signature(optimizer).parameters else {}

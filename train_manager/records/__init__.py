@@ -1,0 +1,6 @@
+"""What a training leaves on disk.
+
+Its files in reading order; each imports only those above it:
+
+    files         files that are replaced as a whole
+"""
