@@ -122,9 +122,9 @@ def test_the_block_of_a_run_cannot_be_skipped() -> None:
 
 
 @pytest.mark.parametrize("stage", TRAINING_STAGES)
-@pytest.mark.parametrize("side", ["pre", "post"])
-def test_a_batch_can_be_skipped_from_any_stage_in_it(side: str, stage: str) -> None:
-    tm = tiny_manager(At(f"{side}_{stage}", skip_batch), epochs=2)
+@pytest.mark.parametrize("kind", ["pre", "post"])
+def test_a_batch_can_be_skipped_from_any_stage_in_it(kind: str, stage: str) -> None:
+    tm = tiny_manager(At(f"{kind}_{stage}", skip_batch), epochs=2)
     tm.train()
 
     assert tm.epoch_num == 2
@@ -180,15 +180,15 @@ def test_a_wish_to_skip_after_the_step_leaves_gathered_gradients_alone() -> None
 
 def test_always_hooks_run_while_a_batch_is_skipped() -> None:
     class Note(Extension):
-        wishes: list[object] = []
+        parameters: list[object] = []
 
         @always
         def post_train_step_batch(self, exc_type: object) -> None:
-            self.wishes.append(exc_type)
+            self.parameters.append(exc_type)
 
     tiny_manager(Note(), At("pre_train_backward", skip_batch)).train()
 
-    assert Note.wishes == [SkipBatch] * 3
+    assert Note.parameters == [SkipBatch] * 3
 
 
 @pytest.mark.parametrize("stage", ["train_backward", "train_step_batch"])

@@ -12,7 +12,7 @@ from torch import Tensor
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
-from train_manager.core.signature import asking_for
+from train_manager.core.signature import with_parameters
 from train_manager.metrics.averages import MovingMean
 from train_manager.metrics.metric import Metric, metric_of
 from train_manager.reporting.tables import text_table
@@ -91,10 +91,10 @@ class Metrics(Extension):
         self._is_due = False  # the batch that is alive has not been taken in yet
         self.reset()
         wishes = [wish for metric in self._train.values() for wish in metric.wishes]
-        self.post_train_step_batch = asking_for(["loss", *wishes], self._train_on)
-        self.metrics = fixture("train_step_batch")(asking_for(["loss", *wishes], self._provide))
+        self.post_train_step_batch = with_parameters(["loss", *wishes], self._train_on)
+        self.metrics = fixture("train_step_batch")(with_parameters(["loss", *wishes], self._provide))
         wishes = [wish for metric in self._eval.values() for wish in metric.wishes]
-        self.post_eval_step_batch = asking_for(["true_batch_size", *wishes], self._evaluate)
+        self.post_eval_step_batch = with_parameters(["true_batch_size", *wishes], self._evaluate)
 
     @property
     def train_metrics(self) -> dict[str, Any]:

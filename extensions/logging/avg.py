@@ -9,8 +9,8 @@ from train_manager.core.decorators import provides
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
-from train_manager.core.schedule import Gate
-from train_manager.core.signature import asking_for
+from train_manager.core.schedule import Schedule
+from train_manager.core.signature import with_parameters
 
 
 class Avg(Extension):
@@ -51,7 +51,7 @@ class Avg(Extension):
         self._sums: list[Any] = []
         self._weights: Any = 0
         averages = [f"avg_{name}" for name in names]
-        hook = asking_for([*names, *([] if weight is None else [weight])], self._renew)
+        hook = with_parameters([*names, *([] if weight is None else [weight])], self._renew)
         setattr(self, f"post_{at}", _Inside(over)(provides(*averages, stage=over)(hook)))
         setattr(self, f"pre_{over}", self._begin)
 
@@ -67,11 +67,11 @@ class Avg(Extension):
         return means if len(means) > 1 else means[0]
 
 
-class _Inside(Gate):
+class _Inside(Schedule):
     """Lets a hook run only where a stage is open."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
 
-    def is_due(self, fixtures: Fixtures) -> bool:
+    def should_run(self, fixtures: Fixtures) -> bool:
         return self.stage in fixtures.path

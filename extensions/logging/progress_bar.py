@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
-from train_manager.core.signature import asking_for
+from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.manager import TrainManager
 
@@ -60,7 +60,7 @@ class ProgressBar(Extension):
         self.file = file
         self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
         self._show = [show] if isinstance(show, str) else list(show)
-        self.post_train_step_batch = asking_for([*self._show, "train_manager"], self._end_batch)
+        self.post_train_step_batch = with_parameters([*self._show, "train_manager"], self._end_batch)
 
     def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
         total = train_manager.epochs if train_manager.epochs > epoch_num else None  # train_epochs(n) goes beyond it

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
+from train_manager.core.schedule import Schedule
 from train_manager.metrics.deferred import HeldScalars
 from train_manager.records.files import replace_file
 from train_manager.reporting.curves import Curves, PartCurves, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, rendered, require_matplotlib
 from train_manager.schedules import scheduled
-from train_manager.schedules.rules import Schedule
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -76,7 +76,7 @@ def test_a03_a_batch_runs_from_before_over_gradients_and_update_to_metrics_and_a
     recorder = Recorder()
     tiny_manager(recorder, train_data=ten_batches()[:1], eval_data=None).train()
     forward = ["train_model_forward", "train_loss_forward", "train_backward", "train_optimizer_step"]
-    inside = [f"{side}_{stage}" for stage in forward for side in ("pre", "post")]
+    inside = [f"{kind}_{stage}" for stage in forward for kind in ("pre", "post")]
 
     start = recorder.hooks.index("pre_train_step_batch")
     assert recorder.hooks[start : start + 10] == ["pre_train_step_batch", *inside, "post_train_step_batch"]

@@ -39,10 +39,10 @@ from train_manager import (
     provides,
     scheduled,
 )
+from train_manager.core.schedule import Schedule
 from train_manager.extensions import Accumulate, Constrain, Metrics, ProgressBar, StopOnNonFinite
 from train_manager.loop.losses import Losses, WeightedLosses, add_loss
 from train_manager.model.constraints import max_norm, non_negative, row_norms
-from train_manager.schedules.rules import Schedule
 from train_manager.testing import tiny_manager
 
 

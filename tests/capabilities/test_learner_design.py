@@ -478,11 +478,11 @@ def test_f22_a_hook_reads_by_default_and_transforms_on_request() -> None:
     assert watch.seen == [4.0, 2.0]
 
 
-@pytest.mark.parametrize(("side", "log"), [("pre", ["hook", "stage"]), ("post", ["stage", "hook"])])
-def test_f23_hooks_precede_or_follow_a_stage_by_their_names(side: str, log: list[str]) -> None:
+@pytest.mark.parametrize(("kind", "log"), [("pre", ["hook", "stage"]), ("post", ["stage", "hook"])])
+def test_f23_hooks_precede_or_follow_a_stage_by_their_names(kind: str, log: list[str]) -> None:
     ran: list[str] = []
     extension = Extension()
-    vars(extension)[f"{side}_fit"] = lambda: ran.append("hook")
+    vars(extension)[f"{kind}_fit"] = lambda: ran.append("hook")
     with Extensible([extension]).staged("fit"):
         ran.append("stage")
     assert ran == log

@@ -579,13 +579,13 @@ def test_t33_the_folder_of_a_run_is_a_fixture_where_extensions_write(tmp_path: P
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["epoch_1.txt", "epoch_2.txt"]
 
 
-class Marks(Extension):
+class Declarations(Extension):
     def post_run(self, train_dir: Path) -> None:
         (train_dir / "done").touch()
 
 
 def test_t33_the_folder_is_decided_when_the_manager_is_made(tmp_path: Path) -> None:
-    first, second = (tiny_manager(Marks(), train_dir=tmp_path / name) for name in ("first", "second"))
+    first, second = (tiny_manager(Declarations(), train_dir=tmp_path / name) for name in ("first", "second"))
 
     first.train()
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("done")] == ["first/done"]
@@ -595,7 +595,7 @@ def test_t33_the_folder_is_decided_when_the_manager_is_made(tmp_path: Path) -> N
 
 def test_t33_the_folder_is_not_decided_at_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    tiny_manager(Marks(), train_dir="run").train()
+    tiny_manager(Declarations(), train_dir="run").train()
 
     assert (tmp_path / "run" / "done").exists()
 

@@ -126,23 +126,23 @@ def test_a_provider_of_a_stage_that_does_not_exist_is_found(at: At) -> None:
 
 def test_providers_that_ask_for_each_other_are_found(at: At) -> None:
     class Watcher(Extension):
-        @fixture("step")  # first of the circle
+        @fixture("step")  # first of the cycle
         def one(self, two: int) -> int:
             return two
 
-        @fixture("run")  # second of the circle
+        @fixture("run")  # second of the cycle
         def two(self, one: int) -> int:
             return one
 
     with pytest.raises(CheckError) as error:
         Loop([Watcher()]).check()
     (found,) = [found for found in error.value.mistakes if isinstance(found, OrderError)]
-    first = f"Watcher.one ({at('first of the circle')})"
+    first = f"Watcher.one ({at('first of the cycle')})"
     assert str(found) == (
-        "Watcher.one asks for itself in a circle\n"
-        f"  asked at     {at('first of the circle')}\n"
+        "Watcher.one asks for itself in a cycle\n"
+        f"  asked at     {at('first of the cycle')}\n"
         f"  requested by {first}\n"
-        f"  requested by Watcher.two ({at('second of the circle')})\n"
+        f"  requested by Watcher.two ({at('second of the cycle')})\n"
         f"  requested by {first}\n"
         "  let one of them be computed without the others"
     )

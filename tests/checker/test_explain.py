@@ -133,7 +133,7 @@ def test_json_holds_the_same_for_tools(at: At) -> None:
     assert step["defines"]["loss"] == at("the loss")
     assert (step["defines"]["norm"], step["modifies"]) == ("Grads.post_step", ["epoch_num"])
     assert places["run", "step", "forward"]["reads"] == ["batch"]
-    assert step["on_demand"] == {"square": {"by": "Stats.square", "reads": ["loss"]}}
+    assert step["lazy"] == {"square": {"by": "Stats.square", "reads": ["loss"]}}
     told = [(hook["extension"], hook["reads"], hook["provides"], hook["modifies"]) for hook in step["hooks"]["post"]]
     assert told == [
         ("grads", ["loss"], ["norm"], []),

@@ -3,26 +3,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from train_manager import Extensible, StageError
-from train_manager.core.affinity import current_task, lock_of_nobody, lock_of_this_thread
-
-
-def test_a_thread_is_told_from_another() -> None:
-    lock = lock_of_this_thread()
-    answers = [lock._is_owned()]
-    thread = threading.Thread(target=lambda: answers.append(lock._is_owned()))
-    thread.start()
-    thread.join()
-    assert answers == [True, False]
-
-
-def test_what_is_nobodys_is_no_threads() -> None:
-    assert not lock_of_nobody()._is_owned()
+from train_manager.core.affinity import current_task
 
 
 def test_each_task_of_one_thread_is_another() -> None:

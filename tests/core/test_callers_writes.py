@@ -21,10 +21,10 @@ from train_manager import (
 At = Callable[[str], str]
 
 
-def returning(value: Any, *marks: Callable[..., Any], name: str = "pre_step") -> Extension:
+def returning(value: Any, *declarations: Callable[..., Any], name: str = "pre_step") -> Extension:
     """An extension whose one hook returns a value."""
     function: Callable[..., Any] = lambda: value  # noqa: E731
-    for mark in marks:
+    for mark in declarations:
         function = mark(function)
     return Extension.of(**{name: function})
 

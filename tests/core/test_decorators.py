@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from train_manager import Extensible, Extension, HookError, always, fixture, modifies, priority, provides
-from train_manager.core.decorators import Marks, Write, marks_of
+from train_manager.core.decorators import Declarations, Write, declarations_of
 
 
 def test_a_function_without_decorators_has_no_marks() -> None:
-    assert marks_of(len) == Marks()
+    assert declarations_of(len) == Declarations()
 
 
 def test_a_marked_hook_is_still_a_plain_function() -> None:
@@ -31,14 +31,14 @@ def test_marks_add_up_and_the_tuple_is_read_from_above() -> None:
     def hook() -> None: ...
 
     writes = (Write("a", False), Write("b", False), Write("c", True, "run"))
-    assert marks_of(hook) == Marks(always=True, priority=-2, writes=writes)
+    assert declarations_of(hook) == Declarations(always=True, priority=-2, writes=writes)
 
 
 def test_a_fixture_says_its_stage_and_whether_it_overrides() -> None:
     @fixture("run", override=True)
     def total() -> None: ...
 
-    assert marks_of(total) == Marks(fixture_of="run", overrides=True)
+    assert declarations_of(total) == Declarations(fixture_of="run", overrides=True)
 
 
 @pytest.mark.parametrize("mark", [provides, modifies])

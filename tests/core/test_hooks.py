@@ -34,7 +34,7 @@ def test_hooks_are_found_by_their_names_in_the_order_they_are_written() -> None:
         def around_step(self) -> Generator[None]:
             yield
 
-    found = [(hook.side, hook.stage) for hook in read_hooks(Watcher(), "w")]
+    found = [(hook.kind, hook.stage) for hook in read_hooks(Watcher(), "w")]
     assert found == [("post", "step"), ("pre", "step"), ("around", "step")]
 
 

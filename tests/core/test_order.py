@@ -50,8 +50,8 @@ class Loop(Extensible):
             pass
 
 
-def order_of(extensible: Extensible, side: str = "post") -> list[str]:
-    return [hook.owner for hook in getattr(extensible._registry.plans["step"], side)]
+def order_of(extensible: Extensible, kind: str = "post") -> list[str]:
+    return [hook.owner for hook in getattr(extensible._registry.plans["step"], kind)]
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
@@ -259,7 +259,7 @@ def test_a_circle_is_refused() -> None:
         "hooks at post_step wait for each other: "
         "B.post_step waits for 'a' of A.post_step; A.post_step waits for 'b' of B.post_step"
     )
-    assert lines[-1] == "  let one of them run at another stage or side, or take the value from another fixture"
+    assert lines[-1] == "  let one of them run at another stage, or take the value from another fixture"
 
 
 def test_a_circle_is_told_though_its_hooks_also_wait_for_others() -> None:

@@ -29,10 +29,10 @@ def test_a_plan_has_the_hooks_of_its_stage_and_those_of_every_stage() -> None:
     assert plan.around == ()
 
 
-@pytest.mark.parametrize("side", ["pre", "post"])
-def test_hooks_run_in_the_order_of_registration(side: str) -> None:
+@pytest.mark.parametrize("kind", ["pre", "post"])
+def test_hooks_run_in_the_order_of_registration(kind: str) -> None:
     hooks = [hook for owner in "abc" for hook in read_hooks(Watcher(), owner)]
-    assert [hook.owner for hook in getattr(compile_plan("step", hooks, {}), side)] == ["a", "b", "c"]
+    assert [hook.owner for hook in getattr(compile_plan("step", hooks, {}), kind)] == ["a", "b", "c"]
 
 
 def test_the_lowest_priority_runs_first_and_ties_in_order_of_registration() -> None:

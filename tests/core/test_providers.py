@@ -423,7 +423,7 @@ def test_what_asks_for_itself_in_a_circle_is_refused_with_the_chain_of_requests(
         with pytest.raises(OrderError) as error:
             worker.fixtures["hen"]
         assert str(error.value) == (
-            "Circle.hen asks for itself in a circle\n"
+            "Circle.hen asks for itself in a cycle\n"
             f"  asked at     {at('hen')}\n"
             f"  requested by Circle.hen ({at('hen')})\n"
             f"  requested by Circle.egg ({at('egg')})\n"

@@ -67,19 +67,19 @@ def test_a_hook_may_add_an_extension() -> None:
     assert log == ["pre new", "post new"]
 
 
-class OnDemand(Extension):
+class Lazy(Extension):
     @fixture("step")
     def answer(self) -> int:
         return 42
 
 
-def test_a_fixture_on_demand_comes_and_goes_with_the_next_stage() -> None:
+def test_a_lazy_fixture_comes_and_goes_with_the_next_stage() -> None:
     extensible = Extensible()
     with extensible.staged("step"):
-        extensible.add_extension(OnDemand())
+        extensible.add_extension(Lazy())
         assert "answer" not in extensible.fixtures
     with extensible.staged("step"):
-        extensible.remove_extension("on_demand")
+        extensible.remove_extension("lazy")
         assert extensible.fixtures["answer"] == 42
     with extensible.staged("step"):
         with pytest.raises(FixtureNotFound):
@@ -106,7 +106,7 @@ def test_nothing_to_add_or_both_is_refused() -> None:
     with pytest.raises(HookError, match="takes an extension, or hooks by name"):
         Extensible().add_extension()
     with pytest.raises(HookError, match="takes an extension, or hooks by name"):
-        Extensible().add_extension(OnDemand(), pre_step=lambda: None)
+        Extensible().add_extension(Lazy(), pre_step=lambda: None)
 
 
 def test_a_set_of_extensions_is_added_whole_or_not_at_all() -> None:
@@ -118,4 +118,4 @@ def test_a_set_of_extensions_is_added_whole_or_not_at_all() -> None:
             with pytest.raises(HookError):
                 super().__init__(extensions)
 
-    assert dict(Holder([OnDemand(), Wrong()]).extensions) == {}
+    assert dict(Holder([Lazy(), Wrong()]).extensions) == {}

@@ -10,7 +10,7 @@ from train_manager.core.scope import Cell, Scope
 
 def filled() -> Cell:
     cell = Cell("x")
-    cell.owner, cell.stage, cell.value = Scope(), "step", 1
+    cell.owner, cell.stage, cell.value = Scope("step"), "step", 1
     return cell
 
 

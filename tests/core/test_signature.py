@@ -98,12 +98,12 @@ def test_positional_only_parameters_are_refused(at: At) -> None:
 
 
 def test_a_wrapped_function_is_asked_for_the_wishes_of_what_it_wraps() -> None:
-    def wish(x: int) -> int:
+    def parameter(x: int) -> int:
         return x
 
-    @functools.wraps(wish)
+    @functools.wraps(parameter)
     def wrapper(*args: Any, **kwargs: Any) -> int:
-        return 10 * wish(*args, **kwargs)
+        return 10 * parameter(*args, **kwargs)
 
     extensible = Extensible()
     with extensible.staged("step", {"x": 1}):

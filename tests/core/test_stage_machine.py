@@ -1,7 +1,7 @@
 """Random programs of stages, run by the library and by a slow, obvious model of what the design says of them.
 
 A program is a tree of stages whose bodies write fixtures, open further stages, raise, and leave generators half-way;
-hooks of two extensions fail here and there. After each step both sides write down what came out and what is alive.
+hooks of two extensions fail here and there. After each step both sequences write down what came out and what is alive.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ERRORS = (ValueError, KeyError, KeyboardInterrupt, SystemExit, GeneratorExit, St
 AROUND_FAULTS = ("swallows", "never yields", "yields twice", "remakes")
 
 Error = type[BaseException]
-Shape = tuple[object, ...]  # an exception as both sides write it down
+Shape = tuple[object, ...]  # an exception as both sequences write it down
 Fault = Error | str
 Log = list[tuple[object, ...]]
 
@@ -71,7 +71,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Program:
-    """The blocks one after the other, and which hooks fail: (extension, side, stage) -> how."""
+    """The blocks one after the other, and which hooks fail: (extension, kind, stage) -> how."""
 
     blocks: tuple[Block, ...]
     faults: Mapping[tuple[int, str, str], Fault]
@@ -140,11 +140,11 @@ class Faulty(Extension):
     def post_stage(self, stage: Any, exc_type: Error | None) -> None:
         self._hook("always", stage.name)
 
-    def _hook(self, side: str, stage: str, /) -> None:
-        self.log.append((self.number, side, stage))
-        fault = self.faults.get((self.number, side, stage))
+    def _hook(self, kind: str, stage: str, /) -> None:
+        self.log.append((self.number, kind, stage))
+        fault = self.faults.get((self.number, kind, stage))
         if isinstance(fault, type):
-            raise fault(f"{side} {self.number}")
+            raise fault(f"{kind} {self.number}")
 
     def _around(self, stage: str, /) -> Generator[None]:
         fault = self.faults.get((self.number, "around", stage))
@@ -314,7 +314,7 @@ def weight(shape: Shape) -> int:
 
 
 def outcome(body: Shape | None, of_hooks: list[Shape]) -> Shape | None:
-    """Interruptions before errors before wishes; among equals the body's; several errors of hooks are a group."""
+    """Interruptions before errors before parameters; among equals the body's; several errors of hooks are a group."""
     everything = [body, *of_hooks] if body else of_hooks
     if not everything:
         return None
@@ -431,10 +431,10 @@ class Model:
     def _end(self, frame: Frame, body: Shape | None, of_hooks: list[Shape]) -> None:
         first = body or next(iter(of_hooks), None)
         for number in range(2):
-            for side in ("always", "post"):
-                if side == "always" or not first:
+            for kind in ("always", "post"):
+                if kind == "always" or not first:
                     try:
-                        self._hook(number, side, frame.name)
+                        self._hook(number, kind, frame.name)
                     except Raised as error:
                         of_hooks.append(error.shape)
                         first = first or error.shape
@@ -450,11 +450,11 @@ class Model:
         if told:
             raise Raised(told)
 
-    def _hook(self, number: int, side: str, stage: str) -> None:
-        self.log.append((number, side, stage))
-        fault = self.faults.get((number, side, stage))
+    def _hook(self, number: int, kind: str, stage: str) -> None:
+        self.log.append((number, kind, stage))
+        fault = self.faults.get((number, kind, stage))
         if isinstance(fault, type):
-            raise failed_with(fault, f"{side} {number}")
+            raise failed_with(fault, f"{kind} {number}")
 
     def _enter_around(self, number: int, frame: Frame) -> None:
         try:

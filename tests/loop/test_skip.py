@@ -1,4 +1,4 @@
-"""Who catches the wish to skip: the method that opens the stage, for this stage only."""
+"""Who catches the parameter to skip: the method that opens the stage, for this stage only."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ from train_manager import (
     scheduled,
     when,
 )
-from train_manager.schedules.rules import Progress, Schedule
+from train_manager.core.schedule import Schedule
+from train_manager.schedules.rules import Progress
 
 
 @dataclass
@@ -126,9 +127,9 @@ def test_a_pre_hook_and_an_around_hook_count_as_a_post_hook_does() -> None:
         def post_step(self, number: int) -> None:
             self.ran.append(("post", number))
 
-    sides = Sides()
-    Stepper([sides]).steps(1, 3)
-    assert sides.ran == [("around", 2), ("pre", 2), ("post", 2), ("left", 2)]
+    sequences = Sides()
+    Stepper([sequences]).steps(1, 3)
+    assert sequences.ran == [("around", 2), ("pre", 2), ("post", 2), ("left", 2)]
 
 
 def test_an_opening_that_fails_is_counted() -> None:
@@ -679,7 +680,7 @@ wrong: Any = "wrong"
         ),
         (
             lambda: every(2)(wrong),
-            "@every(2) was given 'wrong', which is no hook\n"
+            "@every(2) was given 'wrong', which is not a hook\n"
             "  write it above a method pre_<stage>, post_<stage> or around_<stage>",
         ),
         (
@@ -721,7 +722,7 @@ def test_every_without_its_number_is_refused() -> None:
 
 def test_a_method_of_one_object_is_refused_with_what_to_write() -> None:
     assert refused(lambda: every(2)(Watcher().post_step)).endswith(
-        'which is no hook\n  to schedule a hook of one object, write scheduled(extension, "post_step", every(2))'
+        'which is not a hook\n  to schedule a hook of one object, write scheduled(extension, "post_step", every(2))'
     )
 
 

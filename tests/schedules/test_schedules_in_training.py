@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from train_manager import Extension, TrainManager, at_most, every, exponentially, once, periodically, scheduled, when
-from train_manager.schedules.rules import Schedule
+from train_manager.core.schedule import Schedule
 from train_manager.testing import tiny_manager
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from train_manager.checker.tree import Place, Tree
-from train_manager.core.hooks import SIDES, Hook
+from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.order import reasons_for
 from train_manager.core.plan import Plan
 
@@ -48,15 +48,15 @@ def extension_text(name: str, tree: Tree, plan_of: PlanOf) -> str:
     lines = [f"extension {name!r}"]
     for place in _first_places(tree):
         plan = plan_of(place.path[-1])
-        for side in SIDES:
-            hooks = _at(plan, side)
+        for kind in KINDS:
+            hooks = _at(plan, kind)
             for number, hook in enumerate(hooks, start=1):
                 if hook.owner == name:
-                    point = f"{side}_{place.path[-1]}, {number} of {len(hooks)}"
+                    point = f"{kind}_{place.path[-1]}, {number} of {len(hooks)}"
                     lines.append(f"  at {point}: {_told(hook, hooks, plan)}")
         for provider in plan.providers.values():
             if provider.owner == name:
-                lines.append(f"  in {place.path[-1]}: provides {provider.name}{_reads(provider.call.asks_for)}")
+                lines.append(f"  in {place.path[-1]}: provides {provider.name}{_reads(provider.call.parameters)}")
     return "\n".join(lines)
 
 
@@ -67,9 +67,9 @@ def _described_place(place: Place, plan: Plan) -> Described:
         "defines": dict(sorted(place.born.items())),
         "reads": sorted(place.reads),
         "modifies": sorted(place.modifies),
-        "hooks": {side: [_described_hook(hook, _at(plan, side), plan) for hook in _at(plan, side)] for side in SIDES},
-        "on_demand": {
-            provider.name: {"by": provider.label, "reads": list(provider.call.asks_for)}
+        "hooks": {kind: [_described_hook(hook, _at(plan, kind), plan) for hook in _at(plan, kind)] for kind in KINDS},
+        "lazy": {
+            provider.name: {"by": provider.label, "reads": list(provider.call.parameters)}
             for provider in plan.providers.values()
         },
     }
@@ -80,13 +80,13 @@ def _described_hook(hook: Hook, hooks: Sequence[Hook], plan: Plan) -> Described:
         "hook": hook.label,
         "extension": hook.owner,
         "defined_at": hook.call.defined_at,
-        "reads": list(hook.call.asks_for),
+        "reads": list(hook.call.parameters),
         "reads_all": hook.call.takes_rest,
         "provides": [write.name for write in hook.writes if write.defines],
         "modifies": [write.name for write in hook.writes if not write.defines],
         "always": hook.always,
         "priority": hook.priority,
-        "because": [str(reason) for reason in reasons_for(hooks, plan.on_demand) if reason.after is hook],
+        "because": [str(reason) for reason in reasons_for(hooks, plan.lazy) if reason.after is hook],
     }
 
 
@@ -113,12 +113,12 @@ def _lines(place: Place, plan: Plan) -> Iterator[str]:
         if names:
             yield f"{label:8} {', '.join(names if label == 'defines' else sorted(names))}"
     for provider in plan.providers.values():
-        yield f"on demand {provider.name} by {provider.label}{_reads(provider.call.asks_for)}"
-    for side in SIDES:
-        hooks = _at(plan, side)
+        yield f"on demand {provider.name} by {provider.label}{_reads(provider.call.parameters)}"
+    for kind in KINDS:
+        hooks = _at(plan, kind)
         for number, hook in enumerate(hooks, start=1):
             if not hook.everywhere:
-                yield f"{side:6} {number}. {_told(hook, hooks, plan)}"
+                yield f"{kind:6} {number}. {_told(hook, hooks, plan)}"
     if place.born:
         yield f"ends     {', '.join(place.born)}"
 
@@ -126,18 +126,18 @@ def _lines(place: Place, plan: Plan) -> Iterator[str]:
 def _everywhere(tree: Tree, plan_of: PlanOf) -> list[str]:
     """The hooks of every stage, told once; their numbers at each stage are left free."""
     plans = [plan_of(place.path[-1]) for place in _first_places(tree)]
-    told = [_told(hook, (), plan) for plan in plans for side in SIDES for hook in _at(plan, side) if hook.everywhere]
+    told = [_told(hook, (), plan) for plan in plans for kind in KINDS for hook in _at(plan, kind) if hook.everywhere]
     return list(dict.fromkeys(told))
 
 
 def _told(hook: Hook, hooks: Sequence[Hook], plan: Plan) -> str:
     """``GradNorm.post_train_backward of extension 'grad_norm'  reads model, provides grad_norm``, and why here."""
-    does = [_reads(hook.call.asks_for, hook.call.takes_rest).strip()]
+    does = [_reads(hook.call.parameters, hook.call.takes_rest).strip()]
     for word, defines in (("provides", True), ("modifies", False)):
         names = [write.name for write in hook.writes if write.defines is defines]
         does += [f"{word} {', '.join(names)}"] if names else []
     does += ["also on failure"] if hook.always else []
-    why = [str(reason) for reason in reasons_for(hooks, plan.on_demand) if reason.after is hook]
+    why = [str(reason) for reason in reasons_for(hooks, plan.lazy) if reason.after is hook]
     if not why and hook.priority:
         why = [f"priority {hook.priority}"]
     told = f"{hook.label} of {hook.whose}" + "".join(f"; {part}" for part in does if part)
@@ -157,14 +157,14 @@ def _touched(name: str, tree: Tree, plan_of: PlanOf) -> Iterator[tuple[str, str]
             yield "read by", f"stage {stage!r} itself"
         if name in place.modifies:
             yield "changed by", f"stage {stage!r} itself"
-        for side in SIDES:
-            for hook in _at(plan, side):
+        for kind in KINDS:
+            for hook in _at(plan, kind):
                 if any(write.name == name and not write.defines for write in hook.writes):
-                    yield "changed by", f"{hook.label} at {side}_{stage}"
-                elif name in hook.call.asks_for:
-                    yield "read by", f"{hook.label} at {side}_{stage}"
+                    yield "changed by", f"{hook.label} at {kind}_{stage}"
+                elif name in hook.call.parameters:
+                    yield "read by", f"{hook.label} at {kind}_{stage}"
         for provider in plan.providers.values():
-            if name in provider.call.asks_for:
+            if name in provider.call.parameters:
                 yield "read by", f"{provider.label} for {provider.name!r}, on demand"
 
 
@@ -173,5 +173,5 @@ def _first_places(tree: Tree) -> list[Place]:
     return [places[0] for places in tree.stages().values()]
 
 
-def _at(plan: Plan, side: str) -> tuple[Hook, ...]:
-    return {"around": plan.around, "pre": plan.pre, "post": plan.post}[side]
+def _at(plan: Plan, kind: str) -> tuple[Hook, ...]:
+    return {"around": plan.around, "pre": plan.pre, "post": plan.post}[kind]

@@ -51,7 +51,7 @@ def mistakes(
         found += _undeclared(hook, whole) if strict else ()
     for provider in providers:
         found += _of_provider(provider, whole, entered, known)
-    found += _circles(providers, whole)
+    found += _cycles(providers, whole)
     found += _of_calls_by_name(entered, known)
     return found
 
@@ -69,7 +69,7 @@ def _of_hook(hook: Hook, whole: Tree, entered: Tree, known: frozenset[str]) -> I
     stages = whole.stages()
     if hook.stage not in stages:
         if not whole.any_stage:
-            yield _no_such_stage(hook, f"{hook.side}_{hook.stage}", hook.stage, stages)
+            yield _no_such_stage(hook, f"{hook.kind}_{hook.stage}", hook.stage, stages)
         return
     for write in hook.writes:
         around = (write.stage in place.path for place in stages[hook.stage])
@@ -78,13 +78,13 @@ def _of_hook(hook: Hook, whole: Tree, entered: Tree, known: frozenset[str]) -> I
     places = entered.stages().get(hook.stage, [])
     modified = (write.name for write in hook.writes if not write.defines)
     for name in dict.fromkeys((*hook.call.required, *modified)):
-        if places and name not in known and not any(place.knows(hook.side, name) for place in places):
+        if places and name not in known and not any(place.knows(hook.kind, name) for place in places):
             verb = "wants" if name in hook.call.required else "modifies"
-            yield _never_alive(hook, f"{hook.label} {verb}", name, places, entered, known, hook.side)
-    for name in dict.fromkeys(name for _, is_due in hook.gates for name in is_due.required):
-        if places and name not in known and not any(place.knows(hook.side, name) for place in places):
+            yield _never_alive(hook, f"{hook.label} {verb}", name, places, entered, known, hook.kind)
+    for name in dict.fromkeys(name for _, should_run in hook.schedules for name in should_run.required):
+        if places and name not in known and not any(place.knows(hook.kind, name) for place in places):
             asks = f"the schedule of {hook.label} wants"
-            yield _never_alive(hook, asks, name, places, entered, known, hook.side)
+            yield _never_alive(hook, asks, name, places, entered, known, hook.kind)
 
 
 def _asked_too_early(
@@ -96,21 +96,21 @@ def _asked_too_early(
         places = [place for place in stages.get(hook.stage, []) if provider.stage in place.path]
         for name in provider.call.required:
             ever = any(place.knows("post", name) for place in stages.get(provider.stage, []))
-            here = name in known or any(place.knows(hook.side, name) for place in places)
+            here = name in known or any(place.knows(hook.kind, name) for place in places)
             if places and ever and not here:
                 asks = f"{hook.label} asks for {provider.name!r}, for which {provider.label} wants"
-                yield _never_alive(hook, asks, name, places, entered, known, hook.side)
+                yield _never_alive(hook, asks, name, places, entered, known, hook.kind)
 
 
 def _of_every_stage_hook(hook: Hook, entered: Tree, known: frozenset[str]) -> Iterator[TrainManagerError]:
     """It runs where all that it asks for is alive; somewhere that must be."""
     places = list(entered.places.values())
     wanted = [name for name in hook.call.required if name not in known]
-    if entered.any_stage or not places or any(all(p.knows(hook.side, name) for name in wanted) for p in places):
+    if entered.any_stage or not places or any(all(p.knows(hook.kind, name) for name in wanted) for p in places):
         return
     for name in wanted:
-        if not any(place.knows(hook.side, name) for place in places):
-            yield _never_alive(hook, f"{hook.label} wants", name, places, entered, known, hook.side)
+        if not any(place.knows(hook.kind, name) for place in places):
+            yield _never_alive(hook, f"{hook.label} wants", name, places, entered, known, hook.kind)
             return
     yield FixtureNotFound(
         f"{hook.label} wants {' and '.join(map(repr, wanted))}, which are alive together in no stage",
@@ -168,30 +168,30 @@ def _of_calls_by_name(entered: Tree, known: frozenset[str]) -> Iterator[TrainMan
             )
 
 
-def _circles(providers: Sequence[Provider], whole: Tree) -> Iterator[TrainManagerError]:
+def _cycles(providers: Sequence[Provider], whole: Tree) -> Iterator[TrainManagerError]:
     told: list[Provider] = []
     for start in providers:
-        circle = [] if start in told else _circle_from(start, providers, whole)
-        if circle:
-            told += circle
+        cycle = [] if start in told else _cycle_from(start, providers, whole)
+        if cycle:
+            told += cycle
             yield OrderError(
-                f"{circle[0].label} asks for itself in a circle",
-                name=circle[0].name,
-                asked_by=circle[0].label,
-                asked_at=circle[0].call.defined_at,
-                requests=[f"{provider.label} ({provider.call.defined_at})" for provider in (*circle, circle[0])],
+                f"{cycle[0].label} asks for itself in a cycle",
+                name=cycle[0].name,
+                asked_by=cycle[0].label,
+                asked_at=cycle[0].call.defined_at,
+                requests=[f"{provider.label} ({provider.call.defined_at})" for provider in (*cycle, cycle[0])],
                 cure="let one of them be computed without the others",
             )
 
 
-def _circle_from(start: Provider, providers: Sequence[Provider], whole: Tree) -> list[Provider]:
+def _cycle_from(start: Provider, providers: Sequence[Provider], whole: Tree) -> list[Provider]:
     """A way from a provider back to itself, through stages that are open together; empty where there is none."""
     ways = [[start]]
     seen: list[Provider] = []
     while ways:
         way = ways.pop()
         stages = {provider.stage for provider in way}
-        for asked in (provider for provider in providers if provider.name in way[-1].call.asks_for):
+        for asked in (provider for provider in providers if provider.name in way[-1].call.parameters):
             together = any(stages.union({asked.stage}).issubset(place.path) for place in whole.places.values())
             if asked is start and together:
                 return way
@@ -230,10 +230,10 @@ def _never_alive(
     places: Sequence[Place],
     tree: Tree,
     known: frozenset[str],
-    side: str,
+    kind: str,
 ) -> TrainManagerError:
-    point = f"{side}_{asker.stage}" if isinstance(asker, Hook) else f"stage {asker.stage!r}"
-    alive = set().union(*(_alive(place, side) for place in places)) - {ANYTHING} - known
+    point = f"{kind}_{asker.stage}" if isinstance(asker, Hook) else f"stage {asker.stage!r}"
+    alive = set().union(*(_alive(place, kind) for place in places)) - {ANYTHING} - known
     owners = [place for place in tree.places.values() if name in place.born]
     if owners:
         stages = dict.fromkeys(place.path[-1] for place in owners)
@@ -255,8 +255,8 @@ def _never_alive(
     )
 
 
-def _alive(place: Place, side: str) -> set[str]:
-    return {"around": place.entered, "pre": place.before, "post": place.after}[side]
+def _alive(place: Place, kind: str) -> set[str]:
+    return {"around": place.entered, "pre": place.before, "post": place.after}[kind]
 
 
 def _lifetime_cure(asker: Hook | Provider, name: str, places: Sequence[Place], owners: Sequence[Place]) -> str:
@@ -265,7 +265,7 @@ def _lifetime_cure(asker: Hook | Provider, name: str, places: Sequence[Place], o
     inside = {owner.path[-1] for owner in owners for place in places if place.path == owner.path[: len(place.path)]}
     if isinstance(asker, Provider):
         return f'provide it there: @fixture("{owners[0].path[-1]}")'
-    if around and asker.side == "post":
+    if around and asker.kind == "post":
         return "it is defined later: hook a stage that ends after that"
     if around:
         return f"it is defined later: use post_{asker.stage}, or a stage after that"

@@ -26,8 +26,8 @@ from train_manager.checker.outline import (
     Yields,
     outline,
 )
-from train_manager.core.decorators import marks_of
-from train_manager.core.hooks import SIDES, Hook
+from train_manager.core.decorators import declarations_of
+from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.plan import Plan
 
 Path = tuple[str, ...]
@@ -60,9 +60,9 @@ class Place:
     reads: set[str] = field(default_factory=set)
     modifies: set[str] = field(default_factory=set)
 
-    def knows(self, side: str, name: str) -> bool:
-        """Whether a name may be alive for the hooks of one side."""
-        alive = {"around": self.entered, "pre": self.before, "post": self.after}[side]
+    def knows(self, kind: str, name: str) -> bool:
+        """Whether a name may be alive for the hooks of one kind."""
+        alive = {"around": self.entered, "pre": self.before, "post": self.after}[kind]
         return name in alive or ANYTHING in alive
 
 
@@ -134,7 +134,7 @@ def _is_relevant(function: FunctionType) -> bool:
 
 
 def _is_hook_or_provider(name: str, function: FunctionType) -> bool:
-    return name.partition("_")[0] in SIDES or marks_of(function).fixture_of is not None
+    return name.partition("_")[0] in KINDS or declarations_of(function).fixture_of is not None
 
 
 def _called_by(nodes: Iterable[Node]) -> Iterable[FunctionType]:
@@ -353,7 +353,7 @@ def _yields(nodes: Iterable[Node], owner: type, seen: frozenset[FunctionType] = 
 def writes_inside(hook: Hook) -> set[tuple[Names, str | None]]:
     """What a hook defines through `fixtures`, beside what it declares; read from its source."""
     found = escapes(*_inside(hook))
-    if not hook.owner or DOORS.intersection(hook.call.asks_for):  # a hook of the extensible has `self.fixtures`
+    if not hook.owner or DOORS.intersection(hook.call.parameters):  # a hook of the extensible has `self.fixtures`
         return found
     return {(names, stage) for names, stage in found if ANYTHING not in names}  # through an Extensible that it keeps
 

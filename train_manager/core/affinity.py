@@ -1,45 +1,28 @@
-"""Who is running: this thread, or the asyncio task in it. The stages of an Extensible belong to who opened the first.
+"""Thread affinity: the stages of an Extensible belong to the thread, or the asyncio task, that opened the outermost.
 
-A thread is told by a lock that it holds: ``lock._is_owned()``, which ``threading.Condition`` is built on, answers at a
-quarter of the price of ``get_ident()`` and a comparison, and every stage and every look-up asks.
-
-A task is asked for only where code that can be suspended asks for a stage: one that a plain function asks for and opens
-is closed before another task can go on.
+The thread is compared at each stage and each lookup. The task is asked for only if code that can be suspended (a
+coroutine or a generator) asks for a stage: a stage that a plain function opens is closed before another task can go on.
 """
 
 from __future__ import annotations
 
 import sys
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_ITERABLE_COROUTINE
-from threading import RLock
 from typing import Any
 
 AWAITING = CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE
 """Flags of the code of coroutines."""
 
 SUSPENDABLE = CO_GENERATOR | AWAITING
-"""And of generators."""
+"""Flags of the code of coroutines and generators."""
 
-
-def lock_of_this_thread() -> Any:
-    """A lock that this thread holds, and never releases: it is thrown away as another thread comes.
-
-    >>> lock_of_this_thread()._is_owned()
-    True
-    """
-    lock = RLock()
-    lock.acquire()
-    return lock
-
-
-def lock_of_nobody() -> Any:
-    """In its place where there is no thread, or where a task must be looked at."""
-    return RLock()
+NO_THREAD = 0
+"""Stands for the thread if a task owns the stages, or if none was ever opened; ``get_ident`` never returns it."""
 
 
 def current_task() -> object:
-    """The asyncio task that is running in this thread, if one is."""
-    asyncio: Any = sys.modules.get("asyncio")  # where nobody has imported it there are no tasks
+    """Return the asyncio task that runs in this thread, or None."""
+    asyncio: Any = sys.modules.get("asyncio")  # unless it was imported there are no tasks
     if asyncio is None or not hasattr(asyncio, "current_task"):  # it may be half-way through its own import
         return None
     return None if asyncio._get_running_loop() is None else asyncio.current_task()

@@ -33,7 +33,7 @@ class Write:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Declarations:
     """All that the decorators say of one function."""
 
     always: bool = False
@@ -41,13 +41,13 @@ class Marks:
     writes: tuple[Write, ...] = ()
     fixture_of: str | None = None
     overrides: bool = False
-    gates: tuple[Any, ...] = ()
+    schedules: tuple[Any, ...] = ()
 
 
-def marks_of(function: object) -> Marks:
+def declarations_of(function: object) -> Declarations:
     """What its decorators say; nothing where it has none."""
-    found = getattr(function, "__train_manager_marks__", None)
-    return found if isinstance(found, Marks) else Marks()
+    found = getattr(function, "__train_manager_declarations__", None)
+    return found if isinstance(found, Declarations) else Declarations()
 
 
 def always(hook: Function) -> Function:
@@ -62,7 +62,7 @@ def always(hook: Function) -> Function:
     ...     def post_train_step_batch(self, exc_value, loss=None):
     ...         print("ended with", exc_value, "at loss", loss)
     """
-    return _marked(hook, replace(marks_of(hook), always=True))
+    return _declaring(hook, replace(declarations_of(hook), always=True))
 
 
 def priority(value: int) -> Callable[[Function], Function]:
@@ -78,7 +78,7 @@ def priority(value: int) -> Callable[[Function], Function]:
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise HookError("@priority takes a whole number: @priority(-1)", name="priority")
-    return lambda hook: _marked(hook, replace(marks_of(hook), priority=value))
+    return lambda hook: _declaring(hook, replace(declarations_of(hook), priority=value))
 
 
 def provides(*names: str, stage: str | None = None) -> Callable[[Function], Function]:
@@ -138,7 +138,7 @@ def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Funct
     """
     if not isinstance(stage, str):
         raise HookError('@fixture takes the name of a stage: @fixture("train_step_batch")', name="fixture")
-    return lambda method: _marked(method, replace(marks_of(method), fixture_of=stage, overrides=override))
+    return lambda method: _declaring(method, replace(declarations_of(method), fixture_of=stage, overrides=override))
 
 
 def overridable(method: Callable[..., R]) -> Callable[..., R]:
@@ -146,9 +146,9 @@ def overridable(method: Callable[..., R]) -> Callable[..., R]:
     return method
 
 
-def marked_with(hook: Function, gate: Any) -> Function:
-    """Note that a hook runs only when a gate lets it."""
-    return _marked(hook, replace(marks_of(hook), gates=(gate, *marks_of(hook).gates)))
+def with_schedule(hook: Function, schedule: Any) -> Function:
+    """Note that a hook runs only when a schedule lets it."""
+    return _declaring(hook, replace(declarations_of(hook), schedules=(schedule, *declarations_of(hook).schedules)))
 
 
 def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Callable[[Function], Function]:
@@ -157,13 +157,13 @@ def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Cal
         raise HookError(f'@{what} takes the names of fixtures: @{what}("loss")', name=what)
     writes = tuple(Write(name, defines, stage) for name in names)
     # decorators apply from below, and the returned tuple is read from above
-    return lambda hook: _marked(hook, replace(marks_of(hook), writes=writes + marks_of(hook).writes))
+    return lambda hook: _declaring(hook, replace(declarations_of(hook), writes=writes + declarations_of(hook).writes))
 
 
-def _marked(function: Function, marks: Marks) -> Function:
+def _declaring(function: Function, declarations: Declarations) -> Function:
     plain: Any = function.__func__ if isinstance(function, staticmethod | classmethod) else function
     try:
-        plain.__train_manager_marks__ = marks
+        plain.__train_manager_declarations__ = declarations
     except AttributeError:
         what = f"{getattr(function, '__qualname__', repr(function))} cannot be marked: it is no plain function"
         raise HookError(what, cure="write the decorator above the `def` of the hook") from None

@@ -6,7 +6,7 @@ TrainManagerError
 ├── NoStageOpen        (RuntimeError)   a fixture was written while no stage was open
 ├── StageError         (RuntimeError)   a stage was opened, left or touched where it cannot be
 ├── HookError          (TypeError)      a hook, or an extension, that can never be called
-├── OrderError         (ValueError)     nothing orders two hooks, or fixtures wait for each other in a circle
+├── OrderError         (ValueError)     nothing orders two hooks, or fixtures wait for each other in a cycle
 ├── CheckError         (ValueError)     mistakes found before the first stage, all at once
 ├── ExtensionNotFound  (KeyError)       no extension has this name
 ├── InputError         (ValueError)     an argument, the data, or what the model or the loss returned cannot be used
@@ -103,7 +103,7 @@ class HookError(TrainManagerError, TypeError):
 
 
 class OrderError(TrainManagerError, ValueError):
-    """Nothing says in which order two hooks run, or wishes lead back to where they came from."""
+    """Nothing says in which order two hooks run, or parameters lead back to where they came from."""
 
 
 class CheckError(TrainManagerError, ValueError):

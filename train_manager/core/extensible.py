@@ -7,19 +7,19 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from sys import _getframe
+from threading import get_ident
 from types import FrameType, MethodType
 from typing import Any, Self, TypeVar
 
-from train_manager.core.affinity import SUSPENDABLE
 from train_manager.core.errors import CheckError, HookError, did_you_mean, near
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.locations import line_of, site_of
 from train_manager.core.registry import Declared, Registry, Switch, load
-from train_manager.core.scope import SPARE, TAKEN, Cell
 from train_manager.core.signature import NamedCall
-from train_manager.core.stage import Stage, new_stage
+from train_manager.core.stage import Stage
+from train_manager.core.state import Options
 from train_manager.core.store import Store
 
 R = TypeVar("R")
@@ -65,7 +65,6 @@ class Extensible:
     __slots__ = (
         "__dict__",
         "__weakref__",
-        "_cells",
         "_checked",
         "_named_calls",
         "_registry",
@@ -78,18 +77,14 @@ class Extensible:
     strict: Any = Switch(False)
     fixtures: Fixtures
 
-    # What a class of its own loop may ask for; as attributes of the class, they hold for copies, too.
-    _times_hooks = _notes_errors = False
-    _known_fixtures: tuple[str, ...] = ()
-    """Their cells are there from the beginning, so that the loop need not look whether they are."""
+    _options = Options()
+    """What a class with a loop of its own may ask for; an attribute of the class, so that it holds for copies too."""
 
     _store: Store
-    _cells: dict[str, Cell]
-    """For loops whose own code is known to be at the right place: ``self._cells["x"].value``, without any check."""
     _registry: Registry
     _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
     _unopened: list[Hook]  # for stages that stand nowhere in the source, as far as the last check could read it
-    _named_calls: dict[Any, NamedCall]  # function of a method -> its wishes, read once
+    _named_calls: dict[Any, NamedCall]  # function of a method -> its parameters, read once
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -106,13 +101,9 @@ class Extensible:
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Here rather than in __init__, so that a subclass need not remember to call it.
         self = super().__new__(cls)
-        self._store = Store(self._always_there())
-        self._cells = self._store.cells
+        self._store = Store({"extensible": self, cls._options.own_name: self}, cls._options)
         self._store.strict = cls.strict
-        self._store.times_hooks, self._store.notes_errors = cls._times_hooks, cls._notes_errors
-        for name in cls._known_fixtures:
-            self._store.pinned(name)
-        self.fixtures = self._cells["fixtures"].value = Fixtures(self._store)
+        self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
         self._unopened = []
@@ -156,24 +147,8 @@ class Extensible:
             FixtureExists: one of ``fixtures`` is alive already.
             StageError: the name cannot be a stage's, or a hook of this object is running.
         """
-        store = self._store
-        try:
-            place = store.places[name]
-        except (KeyError, TypeError):  # a name that is no string may not be hashable
-            place = store.place_of(name)
-        stage: Stage = place.stage
-        if stage is None or stage.phase is not SPARE:
-            stage = new_stage(name, place, store)
-        else:
-            stage.phase = TAKEN
-        frame = _getframe(1)
-        code = frame.f_code
-        if code is not stage.code:
-            stage.code = code
-            stage.suspends = bool(code.co_flags & SUSPENDABLE)
-        stage.instruction = frame.f_lasti
-        stage._given = fixtures if defaults is None else {**store.absent(defaults, name), **(fixtures or {})}
-        return stage
+        given = fixtures if defaults is None else {**self._store.absent(defaults, name), **(fixtures or {})}
+        return Stage(name, self._store, given, _getframe(1))
 
     def call_by_name(self, function: Callable[..., R]) -> R:
         """Call a function with the live fixtures that its parameters name, as hooks are called.
@@ -184,14 +159,13 @@ class Extensible:
             FixtureNotFound: it names something that is not alive.
         """
         store = self._store
-        if not store.lock._is_owned():
-            store.require_own_strand()
+        if store.thread != get_ident():
+            store.require_own_thread()
         try:
             call = self._named_calls[function.__func__] if function.__self__ is self else NamedCall(function)  # type: ignore[attr-defined]
         except (AttributeError, KeyError):
             call = self._named_call(function)
-        result: R
-        result = call.function() if call.by_position and not call.required else call(store)
+        result: R = call(store)
         return result
 
     def _named_call(self, function: Callable[..., Any]) -> NamedCall:
@@ -254,7 +228,7 @@ class Extensible:
         if format == "code":
             if not isinstance(about, str):
                 raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
-            return "\n".join(side.text() for side in self._registry.plans[about].sides if side)
+            return "\n".join(sequence.text() for sequence in self._registry.plans[about].sequences if sequence)
         from train_manager.checker.explain import described, extension_text, fixture_text, tree_text
         from train_manager.checker.tree import stage_tree
 
@@ -317,10 +291,6 @@ class Extensible:
             for name, method in zip(names, found, strict=True)
         )
 
-    def _always_there(self) -> dict[str, Any]:
-        """Fixtures that need no stage; a subclass may add its own name for itself."""
-        return {"extensible": self}
-
     def _approve_extensions(self) -> None:
         """Called after extensions have come or gone; raising takes the change back."""
         self._checked = {}
@@ -329,7 +299,7 @@ class Extensible:
         """Hooks of stages that stand nowhere in the source and have not opened so far."""
         if not any(self._checked.values()):
             return []
-        return [hook for hook in self._unopened if hook.stage not in self._store.places]
+        return [hook for hook in self._unopened if hook.stage not in self._store.plans]
 
 
 _KEPT, _STRICT = "_kept_extensions", "_kept_strict"
@@ -370,7 +340,6 @@ def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mappi
     extensible = _calling_extensible(frame)
     stage = extensible.staged(name, fixtures, defaults)
     stage.code, stage.instruction = site_of(frame)
-    stage.suspends = bool(stage.code.co_flags & SUSPENDABLE)
     return stage
 
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
-from train_manager.core.decorators import Marks, Write, marks_of
+from train_manager.core.decorators import Declarations, Write, declarations_of
 from train_manager.core.locations import stages_opened_by
 from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, unbound
-from train_manager.core.schedule import Gate, gates_of
+from train_manager.core.schedule import Schedule, schedules_of
 from train_manager.core.signature import NamedCall
 from train_manager.core.state import FAILURE
 
 EVERY_STAGE: Final = "stage"
 """`pre_stage` and its kin belong to no stage: they run at every one where what they ask for is alive."""
 
-SIDES: Final = ("pre", "post", "around")
+KINDS: Final = ("pre", "post", "around")
 FOREIGN_PREFIXES: Final = ("on_", "before_", "after_", "begin_", "end_")  # what hooks are called in other tools
 
 
@@ -26,18 +26,18 @@ class Hook:
     """One hook, read and found callable.
 
     Attributes:
-        side: ``pre``, ``post`` or ``around``.
+        kind: ``pre``, ``post`` or ``around``.
         stage: the stage's name, or ``stage`` for every stage.
         owner: the extension's name; empty for a method of the Extensible itself.
-        call: the method, its wishes read.
+        call: the method, its parameters read.
         always: it runs after a failure too.
         priority: its place among those that nothing else orders, lowest first.
         writes: the fixtures that its return value goes to.
         everywhere: it belongs to every stage.
-        gates: all of them must let it run, each with what it asks for.
+        schedules: all of them must let it run, each with what it asks for.
     """
 
-    side: str
+    kind: str
     stage: str
     owner: str
     call: NamedCall
@@ -45,12 +45,17 @@ class Hook:
     priority: int
     writes: tuple[Write, ...]
     everywhere: bool
-    gates: tuple[tuple[Gate, NamedCall], ...] = ()
+    schedules: tuple[tuple[Schedule, NamedCall], ...] = ()
 
     @property
-    def asks_for(self) -> tuple[str, ...]:
-        """All fixtures that it or its gates name."""
-        return (*self.call.asks_for, *(name for _, is_due in self.gates for name in is_due.asks_for))
+    def parameters(self) -> tuple[str, ...]:
+        """All fixtures that it or its schedules name."""
+        return (*self.call.parameters, *(name for _, call in self.schedules for name in call.parameters))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call with fixtures by position is all that it takes."""
+        return self.call.by_position and not (self.writes or self.everywhere or self.schedules)
 
     @property
     def label(self) -> str:
@@ -93,54 +98,59 @@ def refuse_foreign_names(holder: object, opener: type) -> None:
 
 def _hook_names(holder: object) -> Iterator[str]:
     for name in method_names(holder):
-        side, _, stage = name.partition("_")
-        marks = marks_of(unbound(holder, name))
-        if side in SIDES and stage:
+        kind, _, stage = name.partition("_")
+        declarations = declarations_of(unbound(holder, name))
+        if kind in KINDS and stage:
             yield name
-        elif marks.fixture_of is not None and marks.gates:
+        elif declarations.fixture_of is not None and declarations.schedules:
             cure = "take the schedule off: a fixture is made when somebody asks for it"
             refuse(holder, name, "is a @fixture with a schedule, and no hook", cure)
-        elif marks.writes or marks.always or marks.gates or marks.priority is not None:
+        elif declarations.writes or declarations.always or declarations.schedules or declarations.priority is not None:
             cure = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
             refuse(holder, name, "is marked as a hook, but its name is not a hook's", cure)
 
 
 def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> Hook:
-    side, _, stage = name.partition("_")
-    marks = marks_of(unbound(holder, name))
+    kind, _, stage = name.partition("_")
+    declarations = declarations_of(unbound(holder, name))
     refuse_uncallable(holder, name)
-    _refuse_generator(holder, name, side, stage)
-    _refuse_marks(holder, name, side, stage, marks)
+    _refuse_generator(holder, name, kind, stage)
+    _refuse_declarations(holder, name, kind, stage, declarations)
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
-    unknowable = [wish for wish in call.required if wish in FAILURE]
-    if unknowable and not marks.always:
+    unknowable = [parameter for parameter in call.required if parameter in FAILURE]
+    if unknowable and not declarations.always:
         refuse(holder, name, f"wants {unknowable[0]!r}, which only an @always hook gets", "mark it @always")
-    rank = default_priority if marks.priority is None else marks.priority
-    gates = _gates(holder, name, call.label)
-    return Hook(side, stage, owner, call, marks.always, rank, marks.writes, stage == EVERY_STAGE, gates)
+    rank = default_priority if declarations.priority is None else declarations.priority
+    schedules = _schedules(holder, name, call.label)
+    return Hook(
+        kind, stage, owner, call, declarations.always, rank, declarations.writes, stage == EVERY_STAGE, schedules
+    )
 
 
-def _gates(holder: object, name: str, label: str) -> tuple[tuple[Gate, NamedCall], ...]:
-    """This object's own gates of a hook, each with what it asks for."""
-    return tuple((gate, NamedCall(gate.is_due, f"the schedule of {label}")) for gate in gates_of(holder, name))
+def _schedules(holder: object, name: str, label: str) -> tuple[tuple[Schedule, NamedCall], ...]:
+    """This object's own schedules of a hook, each with what it asks for."""
+    return tuple(
+        (schedule, NamedCall(schedule.should_run, f"the schedule of {label}"))
+        for schedule in schedules_of(holder, name)
+    )
 
 
-def _refuse_generator(holder: object, name: str, side: str, stage: str) -> None:
+def _refuse_generator(holder: object, name: str, kind: str, stage: str) -> None:
     generator = is_generator(holder, name)
-    if side == "around" and not generator:
+    if kind == "around" and not generator:
         cure = "an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
         refuse(holder, name, "is not a generator", cure)
-    if side != "around" and generator:
+    if kind != "around" and generator:
         cure = f"take the `yield` out, or call it 'around_{stage}'"
         refuse(holder, name, "is a generator, and its body would never run", cure)
 
 
-def _refuse_marks(holder: object, name: str, side: str, stage: str, marks: Marks) -> None:
-    if marks.always and side != "post":
+def _refuse_declarations(holder: object, name: str, kind: str, stage: str, declarations: Declarations) -> None:
+    if declarations.always and kind != "post":
         refuse(holder, name, "is marked @always, which only a post hook can be", "take @always off")
-    if marks.writes and side == "around":
+    if declarations.writes and kind == "around":
         refuse(holder, name, "declares writes, but an around-hook returns nothing", "write in a pre or post hook")
-    if stage == EVERY_STAGE and any(write.defines for write in marks.writes):
+    if stage == EVERY_STAGE and any(write.defines for write in declarations.writes):
         refuse(holder, name, "provides a fixture in every stage", "provide it in the one stage where it belongs")
-    if marks.fixture_of is not None:
+    if declarations.fixture_of is not None:
         refuse(holder, name, "is marked @fixture, but has a hook's name", "give the fixture another name")

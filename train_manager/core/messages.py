@@ -30,7 +30,7 @@ def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureN
     """For a name that is not alive: its stage took it along, a recursion hides it, or it never was."""
     alive = state.names()
     nearest = near(name, {*alive, *state.gone})
-    stage = state.took(name)
+    stage = state.ended_with(name)
     if state.hidden(name) is not None:
         what = "which the inner stage of a recursion hides"
         cure = "it is back when the inner stage ends; hand it down with `staged(name, {...})`"
@@ -111,7 +111,7 @@ def no_stage(state: State, name: str, definer: Definer) -> NoStageOpen:
 
 def not_open(state: State, stage: str, definer: Definer) -> StageError:
     """For a definition in a stage that is not open."""
-    nearest = near(stage, state.opened)
+    nearest = near(stage, state.path)
     return StageError(
         f"{who(definer)} defines a fixture in stage {stage!r}, which is not open",
         name=stage,
@@ -136,7 +136,7 @@ def undeclared(state: State, name: str, caller: Caller, site: Definer) -> HookEr
     )
 
 
-def other_strand(state: State) -> StageError:
+def other_thread(state: State) -> StageError:
     """For another thread or task."""
     return StageError(
         "stages were touched by another thread or task than the one that opened them",
@@ -149,5 +149,5 @@ def _nearest(state: State, nearest: tuple[str, ...]) -> str:
     if not nearest:
         return "no stage has defined it so far; a parameter with a default may be absent"
     gone = not state.has(nearest[0])
-    lived = f" it lived in stage {state.took(nearest[0])!r}, which has closed" if gone else ""
+    lived = f" it lived in stage {state.ended_with(nearest[0])!r}, which has closed" if gone else ""
     return did_you_mean(nearest) + lived

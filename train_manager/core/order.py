@@ -38,7 +38,7 @@ def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[
         providers: fixtures that are computed on demand; asking for one reads all that it asks for.
 
     Raises:
-        OrderError: nothing orders two modifiers of one fixture, two hooks provide one, or they wait in a circle.
+        OrderError: nothing orders two modifiers of one fixture, two hooks provide one, or they wait in a cycle.
     """
     reasons = reasons_for(hooks, providers)
     later: list[list[int]] = [[] for _ in hooks]
@@ -59,7 +59,7 @@ def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[
                 heappush(ready, _rank(hooks[follower], follower))
     if len(ordered) < len(hooks):
         waiting = [hook for hook in hooks if hook not in ordered]
-        _refuse_circle([reason for reason in reasons if reason.after in waiting and reason.before in waiting])
+        _refuse_cycle([reason for reason in reasons if reason.after in waiting and reason.before in waiting])
     _refuse_unordered_modifiers(ordered, reasons)
     return tuple(ordered)
 
@@ -99,13 +99,13 @@ def _both_modify(first: Hook, second: Hook) -> list[str]:
 def reads_of(hook: Hook, providers: Mapping[str, Provider], written: set[str]) -> set[str]:
     """The fixtures a hook reads, also through the provided ones it asks for; ``**kwargs`` reads all."""
     found: set[str] = set()
-    ahead = [*hook.asks_for, *(written if hook.call.takes_rest else ())]
+    ahead = [*hook.parameters, *(written if hook.call.takes_rest else ())]
     while ahead:
         name = ahead.pop()
         if name not in found:
             found.add(name)
             if name in providers:
-                ahead += providers[name].call.asks_for
+                ahead += providers[name].call.parameters
     return found
 
 
@@ -143,7 +143,7 @@ def _refuse_unordered_modifiers(ordered: Sequence[Hook], reasons: Sequence[Reaso
             shared = _both_modify(first, second)
             if shared and not _leads(first, second, reasons):
                 cure = "say which is first: @priority(-1) on it, or `priority` on its extension"
-                both = f"both modify {shared[0]!r} at {second.side}_{second.stage}, and nothing says which is first"
+                both = f"both modify {shared[0]!r} at {second.kind}_{second.stage}, and nothing says which is first"
                 _refuse_pair(first, second, both, shared[0], cure)
 
 
@@ -173,7 +173,7 @@ def _refuse_pair(first: Hook | Provider, second: Hook, do: str, name: str, cure:
     )
 
 
-def _refuse_circle(reasons: Sequence[Reason]) -> NoReturn:
+def _refuse_cycle(reasons: Sequence[Reason]) -> NoReturn:
     """Walk back along the reasons among the hooks that wait until one comes a second time."""
     walked = [reasons[0].after]
     links: list[Reason] = []
@@ -184,9 +184,9 @@ def _refuse_circle(reasons: Sequence[Reason]) -> NoReturn:
     links = links[walked.index(walked[-1]) :]
     steps = "; ".join(f"{link.after.label} waits for {link.name!r} of {link.before.label}" for link in links)
     raise OrderError(
-        f"hooks at {links[0].after.side}_{links[0].after.stage} wait for each other: {steps}",
+        f"hooks at {links[0].after.kind}_{links[0].after.stage} wait for each other: {steps}",
         name=links[0].name,
         asked_by=links[0].after.label,
         asked_at=links[0].after.call.defined_at,
-        cure="let one of them run at another stage or side, or take the value from another fixture",
+        cure="let one of them run at another stage, or take the value from another fixture",
     )

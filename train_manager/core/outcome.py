@@ -9,7 +9,7 @@ from train_manager.core.locations import shown_path
 
 
 class Skip(Exception):
-    """Base of the wishes. When an error and a wish meet at the end of a stage, the error comes out."""
+    """Base of the parameters. When an error and a parameter meet at the end of a stage, the error comes out."""
 
 
 class SkipStage(Skip):
@@ -45,12 +45,12 @@ class Failures:
 
     One exception comes out, and nothing is lost on the way:
 
-    - an interruption (KeyboardInterrupt, SystemExit) before an error, an error before a wish to skip or a
+    - an interruption (KeyboardInterrupt, SystemExit) before an error, an error before a parameter to skip or a
       generator that is only being closed
     - among errors the body's; several of hooks alone come out as an ExceptionGroup
     - all others become notes on the one that comes out
 
-    A skipped stage, whose wish must not hide an error:
+    A skipped stage, whose parameter must not hide an error:
 
     >>> failures = Failures("step", Skip())
     >>> failures.add(ValueError("in an @always hook"))

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from train_manager.core.decorators import marks_of
+from train_manager.core.decorators import declarations_of
 from train_manager.core.errors import HookError, OrderError
 from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, unbound
 from train_manager.core.scope import Scope
@@ -26,7 +26,7 @@ class Provider:
         name: the fixture.
         stage: the stage that owns it.
         owner: the extension's name; empty for a method of the Extensible itself.
-        call: the method, its wishes read.
+        call: the method, its parameters read.
         cleans_up: it yields the value, and the rest runs when the stage ends.
         overrides: it takes the place of another provider of this name and stage.
     """
@@ -60,7 +60,7 @@ def read_providers(holder: object, owner: str) -> list[Provider]:
     Raises:
         HookError: one of them could never be called.
     """
-    names = [name for name in method_names(holder) if marks_of(unbound(holder, name)).fixture_of is not None]
+    names = [name for name in method_names(holder) if declarations_of(unbound(holder, name)).fixture_of is not None]
     return [_read_provider(holder, name, owner) for name in names]
 
 
@@ -88,8 +88,8 @@ def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
 
 
 @final
-class Promise:
-    """A provided fixture of one open stage that nobody has asked for yet."""
+class LazyFixture:
+    """A provided fixture of one open stage, to be computed when it is first asked for."""
 
     __slots__ = ("_store", "provider", "scope")
 
@@ -102,32 +102,32 @@ class Promise:
         """Compute the value from what is alive now, and make it the stage's own fixture.
 
         Raises:
-            OrderError: it is being computed already: its wishes lead back to itself.
+            OrderError: it is being computed already: its parameters lead back to itself.
             FixtureNotFound: it asks for what is not alive, or for what lives shorter than itself.
         """
         provider, store = self.provider, self._store
         request = f"{provider.label} ({provider.call.defined_at})"
         if request in store.requests:
-            raise self._circle(request)
-        with store.asking(request, provider):
-            for name in provider.call.asks_for:
+            raise self._cycle(request)
+        with store.resolving(request, provider):
+            for name in provider.call.parameters:
                 store.require_life(name, self.scope, provider)
             value = provider.call(store)
             if provider.cleans_up:
                 value = self._entered(value)
-        store.fulfil(provider.name, value, self.scope, provider)
+        store.set_computed(provider.name, value, self.scope, provider)
         return value
 
     def _entered(self, generator: Generator[Any, None, None]) -> Any:
         for value in generator:
-            self.scope.suspended = (*self.scope.suspended, (self.provider, generator))
+            self.scope.add_extras().suspended.append((self.provider, generator))
             return value
         raise _misused(self.provider, "did not yield a value")
 
-    def _circle(self, request: str) -> OrderError:
+    def _cycle(self, request: str) -> OrderError:
         requests = self._store.requests
         return OrderError(
-            f"{self.provider.label} asks for itself in a circle",
+            f"{self.provider.label} asks for itself in a cycle",
             name=self.provider.name,
             asked_by=self.provider.label,
             asked_at=self.provider.call.defined_at,
@@ -148,19 +148,19 @@ def clean_up(provider: Provider, generator: Generator[Any, None, None]) -> None:
         raise _misused(provider, "yields more than once")
 
 
-def promises(providers: Mapping[str, Provider], scope: Scope, store: Store) -> dict[str, Promise]:
-    """What the providers of a stage promise as it opens."""
-    return {name: Promise(provider, scope, store) for name, provider in providers.items()}
+def lazy_fixtures(providers: Mapping[str, Provider], scope: Scope, store: Store) -> dict[str, LazyFixture]:
+    """Return the lazy fixtures of a stage that opens, by name."""
+    return {name: LazyFixture(provider, scope, store) for name, provider in providers.items()}
 
 
 def _read_provider(holder: object, name: str, owner: str) -> Provider:
-    marks = marks_of(unbound(holder, name))
-    assert marks.fixture_of is not None, "read_providers has looked"
+    declarations = declarations_of(unbound(holder, name))
+    assert declarations.fixture_of is not None, "read_providers has looked"
     refuse_uncallable(holder, name)
     if name in RESERVED:
         refuse(holder, name, f"provides {name!r}, which is always there", "take another name")
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
-    return Provider(name, marks.fixture_of, owner, call, is_generator(holder, name), marks.overrides)
+    return Provider(name, declarations.fixture_of, owner, call, is_generator(holder, name), declarations.overrides)
 
 
 def _misused(provider: Provider, wrong: str) -> HookError:

@@ -142,7 +142,7 @@ class Registry:
     def __init__(self, holder: object, store: Store, approve: Callable[[], None]) -> None:
         self.extensions: dict[str, Extension] = {}
         self.plans = Plans(store)
-        store.place_of, store.plan_of, store.extensions = self.plans.place_of, self.plans.__getitem__, self.extensions
+        store.plan_of, store.extensions = self.plans.__getitem__, self.extensions
         self._opener = type(holder)
         self._store = store
         self._approve = approve

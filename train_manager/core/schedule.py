@@ -1,95 +1,113 @@
-"""A gate: what decides, each time a stage opens, whether one of its hooks runs. Schedules are made of it."""
+"""A schedule decides, each time a stage opens, whether one of its hooks runs."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from train_manager.core.decorators import Function, marked_with, marks_of
+from train_manager.core.decorators import Function, declarations_of, with_schedule
+from train_manager.core.errors import HookError
 from train_manager.core.methods import unbound
 from train_manager.core.scope import Scope
 
-GATES = "_gates"
-"""The attribute in which an object keeps the gates of its hooks, by the hook's name."""
+SCHEDULES = "_schedules"
+"""The attribute in which an object keeps the schedules of its hooks, by the hook's name."""
 
 
-class Gate:
-    """Base class of decorators that let a hook run only now and then.
+class Schedule:
+    """Base class of decorators that let a hook run only now and then; extensions take schedules as arguments too.
 
     >>> from train_manager import Extension
-    >>> class Alternating(Gate):
+    >>> class Alternating(Schedule):
+    ...     remembers = ("count",)
     ...     count = 0
     ...     def opened(self, stage, alive):
     ...         self.count += 1
-    ...     def is_due(self):
+    ...     def should_run(self):
     ...         return self.count % 2 == 1
     >>> class Watcher(Extension):
     ...     @Alternating()
     ...     def post_train_step_batch(self, loss):
     ...         print(loss)
 
-    One that is written above a method stands for all objects of the class; each object gets a copy of its own as it
-    is added to an Extensible. What the copy remembers is in its ``__dict__``: numbers, strings, and no more.
+    A schedule above a method stands for all objects of the class; each object gets a copy of its own as it is added to
+    an Extensible.
     """
 
+    remembers: ClassVar[tuple[str, ...]] = ()
+    """Attributes that belong to a checkpoint: numbers and strings. Arguments do not, for the code may change."""
+
     def __call__(self, hook: Function) -> Function:
-        return marked_with(hook, self)
+        if inspect.ismethod(hook):
+            cure = f'to schedule a hook of one object, write scheduled(extension, "{hook.__name__}", {self})'
+        elif isinstance(hook, staticmethod | classmethod) or (callable(hook) and not isinstance(hook, type | Schedule)):
+            return with_schedule(hook, self)
+        else:
+            cure = "write it above a method pre_<stage>, post_<stage> or around_<stage>"
+        raise HookError(f"@{self} was given {hook!r:.60}, which is not a hook", name="schedule", cure=cure)
 
     def opened(self, stage: Scope, alive: Mapping[str, Any]) -> None:
-        """The stage opens; called before its hooks run, also where the hook runs at the end.
+        """Take note that the stage opens; called before its hooks run, also for a hook that runs at the end.
 
         Args:
-            stage: the one that opens; where it nests in itself, each of them.
-            alive: all fixtures, those on demand left out.
+            stage: the stage that opens; if it nests in itself, each of them.
+            alive: all fixtures but the lazy ones.
         """
 
-    is_due: Callable[..., bool]
-    """Whether the hook is to run now; it may name fixtures. Not asked where another gate has said no already."""
+    should_run: Callable[..., bool]
+    """Return whether the hook runs now; may name fixtures. Not called if another schedule has said no already."""
 
     def finished(self) -> None:
-        """The hook has run, perhaps into an error."""
+        """Take note that the hook has run, perhaps into an error."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What it remembers."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, int | float | str | None)}
+        """Return what it remembers."""
+        return {name: getattr(self, name) for name in self.remembers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take that back."""
-        vars(self).update(state)
+        vars(self).update({name: state[name] for name in self.remembers if name in state})
 
     def copy(self) -> Self:
-        """One for another object."""
+        """Return a schedule for another object."""
         return copy.copy(self)
 
 
-def gates_of(holder: object, hook: str) -> list[Gate]:
-    """An object's own gates of one hook, as read from above; made once, so that they go on where it is added again."""
-    of_object: dict[str, list[Gate]] = getattr(holder, GATES, None) or {}
-    if hook not in of_object:
-        above = [gate.copy() for gate in marks_of(unbound(holder, hook)).gates]
-        if not above:
+def schedules_of(holder: object, hook: str) -> list[Schedule]:
+    """Return an object's own schedules of one hook, as read from above.
+
+    They are made once, so that they go on if the object is added again.
+    """
+    by_hook = _by_hook(holder)
+    if hook not in by_hook:
+        declared = [schedule.copy() for schedule in declarations_of(unbound(holder, hook)).schedules]
+        if not declared:
             return []
-        of_object = {**of_object, hook: above}
-        setattr(holder, GATES, of_object)
-    return of_object[hook]
+        by_hook = {**by_hook, hook: declared}
+        setattr(holder, SCHEDULES, by_hook)
+    return by_hook[hook]
 
 
-def add_gates(holder: object, hook: str, gates: Sequence[Gate]) -> None:
-    """Give one object's hook more of them, above those that it has."""
-    own = [*(gate.copy() for gate in gates), *gates_of(holder, hook)]
-    setattr(holder, GATES, {**(getattr(holder, GATES, None) or {}), hook: own})
+def add_schedules(holder: object, hook: str, schedules: Sequence[Schedule]) -> None:
+    """Give one object's hook more schedules, above those that it has."""
+    own = [*(schedule.copy() for schedule in schedules), *schedules_of(holder, hook)]
+    setattr(holder, SCHEDULES, {**_by_hook(holder), hook: own})
 
 
 def states_of(holder: object) -> dict[str, list[dict[str, Any]]]:
-    """What the gates of an object remember, by hook."""
-    of_object: dict[str, list[Gate]] = getattr(holder, GATES, None) or {}
-    return {hook: [gate.state_dict() for gate in gates] for hook, gates in of_object.items()}
+    """Return what the schedules of an object remember, by hook."""
+    return {hook: [schedule.state_dict() for schedule in schedules] for hook, schedules in _by_hook(holder).items()}
 
 
 def load_states(holder: object, states: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Take that back, also where the object has not been added to an Extensible yet."""
+    """Take that back, also before the object is added to an Extensible."""
     for hook, of_hook in states.items():
         if hasattr(holder, hook):  # the code may have changed since
-            for gate, state in zip(gates_of(holder, hook), of_hook, strict=False):
-                gate.load_state_dict(state)
+            for schedule, state in zip(schedules_of(holder, hook), of_hook, strict=False):
+                schedule.load_state_dict(state)
+
+
+def _by_hook(holder: object) -> dict[str, list[Schedule]]:
+    return getattr(holder, SCHEDULES, None) or {}

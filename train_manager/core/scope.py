@@ -1,10 +1,13 @@
-"""A cell: the place of one fixture, made when its name is first met, and kept. Its value is nowhere else.
+"""A scope is one open stage, seen as the owner of fixtures; each fixture is kept in a cell.
+
+A cell is made when the name of a fixture is first met, and is found again by every later stage that defines the name:
 
     cells["loss"]   value 0.31, owner <stage train_step_batch>      alive
-    cells["norm"]   no value, owner <stage run>, promise <...>      alive, to be computed at the first look-up
-    cells["batch"]  no value, owner None, stage "train_step_batch"  dead; its stage has ended
+    cells["norm"]   no value, owner <stage run>, compute <...>      alive and lazy: computed when it is first read
+    cells["batch"]  no value, owner None, stage "train_step_batch"  dead: its stage has ended
 
-Whoever has a cell reads with ``cell.value``, without looking up a name; where there is none, that is an error.
+A function that has kept the cell reads ``cell.value``, without a lookup by name, at a third of its price; if the fixture
+is not alive, there is no such attribute. A scope empties its cells as it closes, so no value outlives its stage here.
 """
 
 from __future__ import annotations
@@ -15,65 +18,8 @@ from typing import Any, NamedTuple, Protocol, final
 from train_manager.core.locations import Site
 
 
-class Content(NamedTuple):
-    """All that is in a cell, to be put back."""
-
-    owner: Any
-    definer: Any
-    stage: str | None
-    promise: Any
-    next: Cell | None
-    values: tuple[Any, ...]
-
-
-@final
-class Cell:
-    """The place of one fixture.
-
-    Attributes:
-        name: the fixture's.
-        value: only there while the fixture is alive, and computed; else reading it raises an AttributeError.
-        owner: the scope that it dies with; None where it is not alive.
-        definer: who has defined it; None: the line that opened the stage.
-        stage: the name of its owner, or of its last one.
-        promise: computes the value; None where it is there, or the fixture dead.
-        next: another cell of the same owner, one that is older.
-        is_pinned: somebody keeps it, so that the name must not get another one.
-    """
-
-    __slots__ = ("definer", "is_pinned", "name", "next", "owner", "promise", "stage", "value")
-
-    value: Any
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.owner: Any = None
-        self.definer: Any = None
-        self.stage: str | None = None
-        self.promise: Any = None
-        self.next: Cell | None = None
-        self.is_pinned = False
-
-    def empty(self) -> None:
-        """The fixture dies."""
-        self.owner = self.promise = None
-        if hasattr(self, "value"):
-            del self.value
-
-    def content(self) -> Content:
-        """What is in it now."""
-        values = (self.value,) if hasattr(self, "value") else ()
-        return Content(self.owner, self.definer, self.stage, self.promise, self.next, values)
-
-    def restore(self, content: Content) -> None:
-        """Put that back."""
-        self.owner, self.definer, self.stage, self.promise, self.next, values = content
-        for value in values:
-            self.value = value
-
-
 class Caller(Protocol):
-    """A hook or a provider: what fixtures know of who is being called."""
+    """A hook or a provider, as fixtures know the code that is being called."""
 
     @property
     def label(self) -> str: ...
@@ -86,25 +32,98 @@ class Caller(Protocol):
 
 
 Definer = Site | Caller
-"""Who defined a fixture: a line of code, or a hook or provider by its return value."""
+"""The definer of a fixture: a line of code, or a hook or provider by its return value."""
 
 
-SPARE, TAKEN, NEW, OPEN, OPEN_WITH_MORE, CLOSED = range(6)
-"""The life of a scope. Most end with their fixtures; one with more hides, promises, suspends or keeps something.
+class Content(NamedTuple):
+    """The content of a cell, which can be put back."""
 
-One that has ended and that nobody can see is spare, and is taken to open again; then no other of its name is open.
-"""
+    owner: Any
+    definer: Any
+    stage: str | None
+    compute: Any
+    next: Cell | None
+    values: tuple[Any, ...]
+
+
+@final
+class Cell:
+    """The place where one fixture is kept.
+
+    Attributes:
+        name: the fixture's name.
+        value: the fixture's value; reading it is an AttributeError unless the fixture is alive and computed.
+        owner: the scope that the fixture dies with; None if it is not alive.
+        definer: the line or hook that has defined the fixture; None stands for the line that opened the stage.
+        stage: the name of the owner, or of the last one.
+        compute: computes the value of a lazy fixture; None if it is computed, or if the fixture is dead.
+        next: the cell that the same owner got before this one.
+        is_pinned: whether a function keeps the cell, so that the name must not get another one.
+    """
+
+    __slots__ = ("compute", "definer", "is_pinned", "name", "next", "owner", "stage", "value")
+
+    value: Any
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.owner: Any = None
+        self.definer: Any = None
+        self.stage: str | None = None
+        self.compute: Any = None
+        self.next: Cell | None = None
+        self.is_pinned = False
+
+    def empty(self) -> None:
+        """Let the fixture die."""
+        self.owner = self.compute = None
+        if hasattr(self, "value"):
+            del self.value
+
+    def content(self) -> Content:
+        """Return the content of the cell."""
+        values = (self.value,) if hasattr(self, "value") else ()
+        return Content(self.owner, self.definer, self.stage, self.compute, self.next, values)
+
+    def restore(self, content: Content) -> None:
+        """Put a content back."""
+        self.owner, self.definer, self.stage, self.compute, self.next, values = content
+        for value in values:
+            self.value = value
 
 
 class Hidden(NamedTuple):
-    """What the outer stage of a recursion owns, put aside until the inner one ends."""
+    """The fixtures of the outer stage of a recursion, put aside until the inner stage ends."""
 
+    outer: Scope
     first: Cell | None
     contents: tuple[tuple[Cell, Content], ...]
 
     def content_of(self, name: str) -> Content | None:
-        """What is in the cell of this name; None where it is not among them."""
+        """Return what was put aside under a name, or None."""
         return {cell.name: content for cell, content in self.contents}.get(name)
+
+
+@final
+class Extras:
+    """What few scopes have beside their fixtures, and the end must see to.
+
+    Attributes:
+        hidden: what an outer stage of the same name owns, put aside until this scope closes.
+        suspended: hooks and providers that go on at the end, with their generators, the last one first.
+        kept: the fixtures that outlive the stage, since ``Stage.keep`` was called.
+    """
+
+    __slots__ = ("hidden", "kept", "suspended")
+
+    def __init__(self) -> None:
+        self.hidden: Hidden | None = None
+        self.suspended: list[tuple[Any, Any]] = []
+        self.kept: dict[str, Any] = {}
+
+
+NEW, OPEN, CLOSED = range(3)
+"""The life of a scope."""
 
 
 class Scope:
@@ -123,49 +142,49 @@ class Scope:
         path: names of the open stages, outermost first, this one last.
     """
 
-    # Nothing else can be kept here, and no weak reference: the object may serve for the next stage of its name.
     __slots__ = (
+        "__weakref__",
         "code",
+        "extras",
         "first",
-        "hidden",
         "instruction",
         "name",
         "parent",
         "phase",
-        "same_name",
-        "suspended",
-        "suspends",
     )
 
-    same_name: Scope | None
-    """The enclosing stage of this name, in a recursion."""
-    hidden: Hidden | None
-    """What `same_name` owns, put aside until this one ends."""
-    suspended: tuple[tuple[Any, Any], ...]
-    """Hooks and providers that go on when the stage ends, the last one first."""
-
-    name: str
     code: CodeType
-    """Of the method that opened it; with `instruction` a line, looked up only for a message."""
+    """The code of the method that opened the stage; with `instruction` a line, looked up only for a message."""
     instruction: int
-    suspends: bool
-    """Whether that is code that can be suspended while the stage is open."""
-    phase: int
-    """One of the six above."""
-    first: Cell | None
-    """Of its fixtures, linked by `next`, the last one first."""
-    parent: Scope | None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.phase = NEW
+        self.parent: Scope | None = None
+        self.first: Cell | None = None  # the newest of its fixtures, which are linked by `next`
+        self.extras: Extras | None = None
 
     def own(self, cell: Cell, definer: Definer | None) -> None:
-        """Make a fixture its own; the value is still to come."""
+        """Make a fixture this scope's own; the value is still to be written."""
         cell.next = self.first
         self.first = cell
         cell.definer = definer
         cell.stage = self.name
         cell.owner = self
 
+    def add_extras(self) -> Extras:
+        """Return its extras, made if it has none."""
+        if self.extras is None:
+            self.extras = Extras()
+        return self.extras
+
+    @property
+    def hidden(self) -> Hidden | None:
+        """What an outer stage of the same name owns, put aside until this scope closes."""
+        return None if self.extras is None else self.extras.hidden
+
     def cells(self) -> list[Cell]:
-        """Those of its fixtures, the last one first."""
+        """Return the cells of its fixtures, the newest first."""
         found, cell = [], self.first
         while cell is not None:
             found.append(cell)
@@ -174,22 +193,22 @@ class Scope:
 
     @property
     def owned(self) -> tuple[str, ...]:
-        """The names of its fixtures, in the order they were defined; those on demand when they have been computed."""
-        return tuple(cell.name for cell in self.cells() if cell.promise is None)[::-1]
+        """The names of its fixtures, oldest first; a lazy fixture counts once it is computed."""
+        return tuple(cell.name for cell in self.cells() if cell.compute is None)[::-1]
 
     @property
     def is_open(self) -> bool:
         """Whether its block is running."""
-        return self.phase in (OPEN, OPEN_WITH_MORE)
+        return self.phase == OPEN
 
     @property
     def opened_at(self) -> Site:
-        """Where it was opened."""
+        """The line that opened it."""
         return self.code, self.instruction
 
     @property
     def depth(self) -> int:
-        """How many stages are open, this one included."""
+        """The number of open stages, this one included."""
         return len(self.path)
 
     @property
@@ -199,18 +218,3 @@ class Scope:
 
     def __repr__(self) -> str:
         return f"<stage {' > '.join(self.path)}>"
-
-
-class Place:
-    """What one Extensible knows of one stage name, whether such a stage is open or not.
-
-    Attributes:
-        plan: what runs there; None until it is decided, and again when extensions have changed.
-        stage: the one that serves again and again, as long as nobody else can see it at its end.
-    """
-
-    __slots__ = ("plan", "stage")
-
-    def __init__(self) -> None:
-        self.plan: Any = None
-        self.stage: Any = None

@@ -1,4 +1,4 @@
-"""What a function asks for by the names of its parameters, and the call that hands it over.
+"""The fixtures that a function names as its parameters, and the call that hands them over.
 
 A signature is read once, when the function is handed in; a call then only looks names up.
 """
@@ -9,15 +9,12 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from inspect import Parameter, Signature
-from operator import attrgetter, itemgetter
 from typing import Any, final
 
 from train_manager.core import messages
 from train_manager.core.errors import FixtureNotFound, HookError
 from train_manager.core.locations import line_of_function
 from train_manager.core.store import Store
-
-_value = attrgetter("value")
 
 
 @final
@@ -30,21 +27,21 @@ class NamedCall:
     'a grey extensible'
 
     Args:
-        function: what is called.
-        label: what messages call it.
-        reads: where the signature is read, if not from ``function``.
+        function: the function to call.
+        label: its name in messages.
+        reads: the function whose signature is read, if it is another one.
 
     Attributes:
-        required: names that must be there.
-        optional: names with a default, which is used when they are absent.
+        required: names that must be alive.
+        optional: names with a default, which is used if they are absent.
         by_position: all its parameters are required and can be given in their order.
-        takes_rest: it has ``**kwargs`` and gets everything that is there.
+        takes_rest: it has ``**kwargs`` and gets every live fixture.
 
     Raises:
-        HookError: a parameter can't be given by name (``*args``, positional-only).
+        HookError: a parameter cannot be given by name (``*args``, positional-only).
     """
 
-    __slots__ = ("_cells", "by_position", "defined_at", "function", "label", "optional", "required", "takes_rest")
+    __slots__ = ("by_position", "defined_at", "function", "label", "optional", "required", "takes_rest")
 
     def __init__(self, function: Callable[..., Any], label: str = "", reads: Callable[..., Any] | None = None) -> None:
         self.function = function
@@ -57,24 +54,21 @@ class NamedCall:
         self.required = tuple(p.name for p in named if p.default is Parameter.empty)
         self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
         self.takes_rest = len(named) < len(parameters)
-        self._cells: Any = itemgetter(*self.required) if len(self.required) > 1 else None
         positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         self.by_position = positional and not self.optional and reads is None  # a call by position takes half the time
 
     def __call__(self, store: Store) -> Any:
-        """Call the function with what it asks for.
+        """Call the function with the fixtures that its parameters name.
 
-        ``**kwargs`` gets all that is alive but the always-there ones, and computes nothing.
+        ``**kwargs`` gets every live fixture but the always-there ones, and computes nothing.
 
         Raises:
-            FixtureNotFound: a required name is not alive; then none that it asks for has been computed.
+            FixtureNotFound: a required name is not alive; then no lazy fixture has been computed.
         """
-        names, cells = self.required, store.cells
         if self.by_position:
-            if not names:
-                return self.function()
+            cells = store.cells
             try:
-                values = [cells[names[0]].value] if len(names) == 1 else [*map(_value, self._cells(cells))]
+                values = [cells[name].value for name in self.required]
             except (KeyError, AttributeError):  # not alive, or to be computed
                 pass
             else:
@@ -94,16 +88,16 @@ class NamedCall:
         return {name: store.value(name) for name in self.required}
 
     def not_found(self, store: Store, name: str) -> FixtureNotFound:
-        """The error for a required name that is not alive."""
+        """Make the error for a required name that is not alive."""
         return messages.not_found(store, name, f"{self.label} wants", self.defined_at)
 
     def missing(self, store: Store) -> list[str]:
-        """The required names that are not alive."""
+        """Return the required names that are not alive."""
         return [name for name in self.required if not store.has(name)]
 
     @property
-    def asks_for(self) -> tuple[str, ...]:
-        """All that it names, with and without a default."""
+    def parameters(self) -> tuple[str, ...]:
+        """All names, with and without a default."""
         return (*self.required, *self.optional)
 
     def _refuse_nameless(self, parameter: Parameter) -> None:
@@ -122,39 +116,41 @@ class NamedCall:
         )
 
 
-def asking_for(wishes: Iterable[str | Parameter], function: Callable[[Mapping[str, Any]], Any]) -> Callable[..., Any]:
-    """A hook that asks for these fixtures, and is checked and ordered as any other; the function gets them by name.
+def with_parameters(
+    parameters: Iterable[str | Parameter], function: Callable[[Mapping[str, Any]], Any]
+) -> Callable[..., Any]:
+    """Make a hook whose parameters are known only when an extension is made; it is checked and ordered as any other.
 
-    >>> hook = asking_for(["loss", "batch"], lambda values: print(sorted(values)))
+    >>> hook = with_parameters(["loss", "batch"], lambda values: print(sorted(values)))
     >>> hook(loss=.5, batch=None)
     ['batch', 'loss']
 
     Args:
-        wishes: names, or parameters, which may have a default. Of two of one name one that has none counts.
-        function: called with a mapping of what was asked for.
+        parameters: names, or parameters, which may have a default. A name that comes twice is required if it is so once.
+        function: called with a mapping of names to values.
     """
+    by_name: dict[str, Parameter] = {}
+    for given in parameters:
+        parameter = Parameter(given, Parameter.POSITIONAL_OR_KEYWORD) if isinstance(given, str) else given
+        if parameter.name not in by_name or parameter.default is Parameter.empty:
+            by_name[parameter.name] = parameter
+    ordered = in_signature_order(by_name.values())
 
-    parameters: dict[str, Parameter] = {}
-    for wish in wishes:
-        parameter = Parameter(wish, Parameter.POSITIONAL_OR_KEYWORD) if isinstance(wish, str) else wish
-        if parameter.name not in parameters or parameter.default is Parameter.empty:
-            parameters[parameter.name] = parameter
-    ordered = signed(parameters.values())
-    names = tuple(parameter.name for parameter in ordered)
-
-    # Not a closure: of an extension that is copied, the hook is to call the copy.
-    hook = partial(_ask, function, names)
+    # Not a closure: the hook of an extension that was copied must call the copy.
+    hook = partial(_call_with_mapping, function, tuple(parameter.name for parameter in ordered))
     hook.__signature__ = Signature(ordered)  # type: ignore[attr-defined]
     return hook
 
 
-def _ask(function: Callable[[Mapping[str, Any]], Any], names: tuple[str, ...], /, *given: Any, **named: Any) -> Any:
-    """Hand over what was given, by position where all are there, which is quicker."""
+def _call_with_mapping(
+    function: Callable[[Mapping[str, Any]], Any], names: tuple[str, ...], /, *given: Any, **named: Any
+) -> Any:
+    """Hand the values over, given by position if all are there, which is quicker, or else by name."""
     return function(dict(zip(names, given, strict=False), **named))
 
 
-def signed(parameters: Collection[Parameter]) -> list[Parameter]:
-    """The parameters of a signature: those with a default are given by name, and come last."""
+def in_signature_order(parameters: Collection[Parameter]) -> list[Parameter]:
+    """Return the parameters of a signature: required ones by position, then those with a default by name."""
     required = [p for p in parameters if p.default is Parameter.empty]
     optional = [p for p in parameters if p.default is not Parameter.empty]
     by_position = [p.replace(kind=Parameter.POSITIONAL_OR_KEYWORD, annotation=Parameter.empty) for p in required]

@@ -8,116 +8,83 @@ After a failure anywhere on this way only ``@always`` hooks still run; around-ho
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from sys import getrefcount
-from types import MappingProxyType, TracebackType
+from threading import get_ident
+from types import FrameType, TracebackType
 from typing import Any, final
 
-from train_manager.core import callers, dispatch, messages
-from train_manager.core.affinity import AWAITING
-from train_manager.core.callers import write
+from train_manager.core import callers, messages
+from train_manager.core.affinity import AWAITING, SUSPENDABLE
 from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.hooks import Hook
 from train_manager.core.locations import line_of
 from train_manager.core.outcome import Failures, Skip, SkipStage
-from train_manager.core.providers import Provider, clean_up, promises
+from train_manager.core.providers import Provider, clean_up, lazy_fixtures
 from train_manager.core.registry import refuse_if_busy
-from train_manager.core.scope import CLOSED, NEW, OPEN, OPEN_WITH_MORE, SPARE, TAKEN, Caller, Place, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope
 from train_manager.core.store import Store
-
-
-class _Probe:
-    """Counts the references to itself in ``__exit__`` where no variable has it; how many, is Python's affair."""
-
-    count = 0
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        _Probe.count = getrefcount(self)
-
-
-with _Probe():
-    pass
-
-_NO_PLAN = object()
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-UNSEEN = min(_Probe.count, 3) + 1  # a debugger that looks on has one more
-"""References to a stage in its ``__exit__`` where nobody but its place can see it afterwards."""
 
 
 @final
 class Stage(Scope):
-    """What ``with self.staged(name, ...)`` opens and ends. Made, and its attributes set, by ``Extensible.staged``.
+    """What ``with self.staged(name, ...)`` opens and ends.
 
     Not a generator-made context manager: one that is abandoned half-way would close the wrong scope when it is
     collected, and costs six times as much.
     """
 
-    __slots__ = ("_given", "_place", "_plan", "_store", "kept")
+    __slots__ = ("_given", "_plan", "_store")
 
-    _store: Store
-    _place: Place
-    _given: Mapping[str, Any] | None
-    _plan: Any  # a Plan, once it is open
-    kept: Mapping[str, Any]
-    """The fixtures that outlive the stage because its opener has asked for them."""
+    # ---- the path of every stage: written out, since a call costs more than most of what is done here --------------
 
-    # ---- the path of every stage, written out: a call would cost more than what it does --------------------------
+    def __init__(self, name: str, store: Store, given: Mapping[str, Any] | None, opener: FrameType) -> None:
+        self.name = name
+        self.phase = NEW
+        self.first = self.extras = None  # as in Scope
+        self.code = opener.f_code  # not the frame, which would keep the opener's variables alive
+        self.instruction = opener.f_lasti
+        self._store = store
+        self._given = given
 
     def __enter__(self) -> Stage:
-        store, place = self._store, self._place
-        outer = None
-        if self.phase is not TAKEN or store.running is not None:
-            self._refuse_opening()
-            outer = store.scope_of(self.name)
-        plan = place.plan
-        if plan is not self._plan:  # what is there already is not written: comparing takes half the time
-            plan = self._plan = place.plan or store.plan_of(self.name)
-        if not store.lock._is_owned() or store.shares or self.suspends:
-            self._take_strand()
+        store, name = self._store, self.name
+        if self.phase is not NEW or store.running is not None:
+            raise self._not_to_be_opened()
+        outer = store.innermost
+        while outer is not None and outer.name != name:
+            outer = outer.parent
+        plan = self._plan = store.plans.get(name) or store.plan_of(name)
+        if store.thread != get_ident() or store.shares or self.code.co_flags & SUSPENDABLE:
+            self._claim()
         self.parent = store.innermost
         try:
             store.innermost = self
             self.phase = OPEN
             if outer is not None:
-                store.put_aside(outer, self)
+                store.hide(outer, self)
             given = self._given
             if given is not None:
                 self._given = None  # `with` keeps this object, and the values must not outlive the stage
-                cells, stage = store.cells, self.name
-                for name in given:
-                    try:
-                        cell = cells[name]
-                    except KeyError:
-                        cell = store.cell(name)
+                cells = store.cells
+                for fixture in given:
+                    cell = cells[fixture] if fixture in cells else store.cell(fixture)
                     if cell.owner is not None:
-                        raise messages.exists(store, name, self.opened_at)
-                    if cell.definer is not None:  # what `own` does
-                        cell.definer = None
-                    if cell.stage is not stage:
-                        cell.stage = stage
-                    cell.next = self.first
-                    self.first = cell
-                    cell.owner = self
-                    cell.value = given[name]
+                        raise messages.exists(store, fixture, self.opened_at)
+                    self.own(cell, None)
+                    cell.value = given[fixture]
         except BaseException:
             store.close_scope(self)
             raise
-        try:
-            if plan.run_pre is not None:
+        if plan.run_pre is not None:
+            try:
                 plan.run_pre(self, store)
-        except BaseException as error:
-            failures = Failures(self.name)
-            failures.add(self._told(error))
-            if isinstance(error, SkipStage):
-                error.path = self.path
-        else:
-            return self
-        self._end(failures, plan.post)
-        raise failures.outcome() or AssertionError("a failure has an outcome")
+            except BaseException as error:
+                failures = self._failed(error)
+                if isinstance(error, SkipStage):
+                    error.path = self.path
+            else:
+                return self
+            self._end(failures, plan.post)
+        return self
 
     def __exit__(
         self,
@@ -130,21 +97,18 @@ class Stage(Scope):
             self._end_failed(error)
             return
         if plan.run_post is not None:
-            if not store.lock._is_owned():
-                store.require_own_strand()
+            if store.thread != get_ident():
+                store.require_own_thread()
             failures = None
             try:
                 plan.run_post(self, store)
             except BaseException as raised:
                 rest = _after(store.running, plan.post)
-                failures = Failures(self.name)
-                failures.add(self._told(raised))
+                failures = self._failed(raised)
             if failures is not None:
                 self._end(failures, rest)
-                _raise(failures)
-                return
-        if self.phase is not OPEN:
-            self._end_rest()
+        if self.extras is not None:
+            self._end(Failures(self.name), ())
             return
         try:
             cell = self.first  # what `close_scope` does
@@ -157,14 +121,7 @@ class Stage(Scope):
             store.close_scope(self)
             return
         store.innermost = self.parent
-        place = self._place
-        if place.stage is self and getrefcount(self) <= UNSEEN:  # and extensions have not changed
-            self.phase = SPARE
-            self.parent = None  # who would be seen by this one
-        else:
-            self.phase = CLOSED
-            if place.stage is self:
-                place.stage = None
+        self.phase = CLOSED
 
     # ---- for users -----------------------------------------------------------------------------------------------
 
@@ -184,70 +141,85 @@ class Stage(Scope):
         >>> Meter([Rounded()]).measure()
         0.3
         """
-        self.kept = {**self.kept, name: None}
-        self.phase = OPEN_WITH_MORE
+        self.add_extras().kept[name] = None
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """The fixtures that ``keep`` has handed out, by name."""
+        return {} if self.extras is None else self.extras.kept
 
     # ---- the beginning -------------------------------------------------------------------------------------------
 
-    def _take_strand(self) -> None:
-        """See that nobody else has stages open, neither here nor where an extension of this one serves, too."""
+    def _claim(self) -> None:
+        """Refuse the stages of another thread or task, and extensions that serve another stage at the moment."""
         store = self._store
-        if not store.lock._is_owned() or self.suspends:
-            store.take_strand(awaits=bool(self.code.co_flags & AWAITING))
+        if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE:
+            store.claim(awaits=bool(self.code.co_flags & AWAITING))
         if store.shares and store.innermost is None:
             refuse_if_busy(store.extensions.values(), store)
 
-    def _promise(self) -> None:
-        """Let what is provided in this stage be computed on demand."""
-        self.phase = OPEN_WITH_MORE
-        self._store.promise(self, promises(self._plan.providers, self, self._store))
+    def _define_lazy(self) -> None:
+        """Define the fixtures that are provided in this stage, to be computed when they are asked for."""
+        self.add_extras()
+        self._store.define_lazy(self, lazy_fixtures(self._plan.providers, self, self._store))
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""
         generator = self._call(hook)
-        if generator is not None:  # None: it is not due, or is for every stage and asks for what is not alive here
+        if generator is not None:  # None: its schedule says no, or a hook of every stage names what is not alive here
             callers.enter(hook, generator)
-            self.suspended = (*self.suspended, (hook, generator))
-            self.phase = OPEN_WITH_MORE
+            self.add_extras().suspended.append((hook, generator))
+
+    def _not_to_be_opened(self) -> StageError:
+        if self._store.running is not None:
+            what = f"{self._store.running.label} opens stage {self.name!r} of the extensible that is calling it"
+            cure = "hooks run around stages and open none; open the stage in a method of the extensible"
+        else:
+            what = f"stage {self.name!r} was opened a second time from one `staged(...)`"
+            cure = "call `self.staged(...)` anew in each `with`"
+        return StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)
 
     # ---- the end -----------------------------------------------------------------------------------------------
 
     def _end_failed(self, error: BaseException | None) -> None:
-        """After an error in the body, or while stages inside this one are open."""
+        """End after an error in the body, or while stages inside this one are open."""
         if self.phase == CLOSED:  # an outer stage has unwound this one, and said so
             return
-        self._store.require_own_strand()
-        if self._store.notes_errors and isinstance(error, Exception):
+        self._store.require_own_thread()
+        if self._store.options.notes_errors and isinstance(error, Exception):
             self._say_where(error)
         failures = Failures(self.name, error)
         while self._store.innermost is not self:
             self._unwind_inner(failures)
-        self._end(failures, self._plan.post)
-        _raise(failures, error)
+        self._end(failures, self._plan.post, error)
 
-    def _end_rest(self) -> None:
-        """After the post hooks, where there is more to end than the fixtures."""
-        failures = Failures(self.name)
-        self._end(failures, ())
-        _raise(failures)
+    def _end(self, failures: Failures, hooks: Iterable[Hook], error: BaseException | None = None) -> None:
+        """End the stage, and raise what comes out of it; if that is the error of its body, ``with`` does it."""
+        self._close(failures, hooks)
+        outcome = failures.outcome()
+        if outcome is not None and outcome is not error:
+            try:
+                raise outcome
+            finally:
+                del outcome  # its traceback knows this frame, and would keep it and all that it saw alive
 
-    def _end(self, failures: Failures, hooks: Iterable[Hook]) -> None:
-        """The ``@always`` hooks, the around-hooks in reverse and, whatever they did, the end of the fixtures."""
+    def _close(self, failures: Failures, hooks: Iterable[Hook]) -> None:
+        """Run the ``@always`` hooks, leave the around-hooks in reverse and, whatever they did, close the scope."""
         try:
             for hook in hooks:
                 if hook.always:
                     self._guarded(failures, hook, self._call, hook)
-            while self.suspended:
-                *rest, (caller, generator) = self.suspended
-                self.suspended = tuple(rest)
+            while self.extras is not None and self.extras.suspended:
+                caller, generator = self.extras.suspended.pop()
                 self._guarded(failures, caller, self._resume, caller, generator, failures.first())
         finally:
-            if self.kept:
-                self.kept = {name: getattr(self._store.cells.get(name), "value", None) for name in self.kept}
+            if self.extras is not None:
+                kept = self.extras.kept
+                kept.update({name: getattr(self._store.cells.get(name), "value", None) for name in kept})
             self._store.close_scope(self)
 
     def _guarded(self, failures: Failures, caller: Hook | Provider, do: Callable[..., None], *args: Any) -> None:
-        """Do one thing of the end, which can see what has failed so far, and note if it fails itself."""
+        """Do one thing at the end, which is told what has failed so far, and note if it fails itself."""
         store, error = self._store, failures.first()
         store.running = caller
         try:
@@ -273,36 +245,36 @@ class Stage(Scope):
             cure="a generator opened it and was left half-way: finish or close() it inside the outer stage",
         )
         inner_failures = Failures(inner.name, error)
-        inner._end(inner_failures, inner._plan.post)
+        inner._close(inner_failures, inner._plan.post)
         failures.add(inner_failures.outcome() or error)
 
     # ---- hooks -------------------------------------------------------------------------------------------------
 
     def _call(self, hook: Hook) -> Any:
-        """Call a hook, known to be running, with the fixtures it names; hand on what it returns."""
+        """Call a hook, known to be running, with the fixtures it names, and write what it returns."""
         store = self._store
         if hook.everywhere and not self._is_alive(hook):
             return None
-        for _, is_due in hook.gates:
-            if not is_due(store):
+        for _, should_run in hook.schedules:
+            if not should_run(store):
                 return None
         try:
             returned = hook.call(store)
         finally:
-            if hook.gates and hook.side != "around":
+            if hook.schedules and hook.kind != "around":
                 _finished(hook)
         if hook.writes:
-            write(store, hook, self, returned)
+            callers.write(store, hook, self, returned)
         return returned
 
     def _is_alive(self, hook: Hook) -> bool:
-        """Whether all that a hook and its gates ask for and modify is alive."""
-        wanted = [target.name for target in hook.writes if not target.defines]
-        wanted += [name for _, is_due in hook.gates for name in is_due.required]
-        return not hook.call.missing(self._store) and all(map(self._store.has, wanted))
+        """Return whether all fixtures that a hook and its schedules name or modify are alive."""
+        names = [target.name for target in hook.writes if not target.defines]
+        names += [name for _, should_run in hook.schedules for name in should_run.required]
+        return not hook.call.missing(self._store) and all(map(self._store.has, names))
 
     def _resume(self, suspended: Hook | Provider, generator: Any, error: BaseException | None) -> None:
-        """Let a hook or a provider do what stands after its yield."""
+        """Run the part of a hook or a provider after its yield."""
         if isinstance(suspended, Hook):
             try:
                 callers.leave(suspended, generator, error)
@@ -311,71 +283,39 @@ class Stage(Scope):
         else:
             clean_up(suspended, generator)
 
+    def _failed(self, error: BaseException) -> Failures:
+        """Return the failures of this stage, of which the error of a hook is the first."""
+        failures = Failures(self.name)
+        failures.add(self._told(error))
+        return failures
+
     def _told(self, error: BaseException) -> BaseException:
-        """The error of the hook that was running, with a note that says which, and where."""
+        """Return the error of the running hook with a note that says which hook, and where."""
         store = self._store
         caller, store.running = store.running, None
         if caller is None:
             return error
-        absent = dispatch.name_not_found(error)
-        if absent is not None:
-            error = caller.call.not_found(store, absent)
         kind = "hook" if isinstance(caller, Hook) else "fixture"
+        if isinstance(error, AttributeError) and isinstance(caller, Hook) and caller.is_plain:
+            missing = caller.call.missing(store)
+            if missing:  # then it was not called: the generated function found no value in a cell
+                error = caller.call.not_found(store, missing[0])
         error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
         return error
 
     def _say_where(self, error: Exception) -> None:
-        """Note at which stage the body has failed, where nothing else says it; the errors of this library do."""
+        """Note at which stage the body has failed, unless the error says so already, as those of this library do."""
         known = isinstance(error, Skip | TrainManagerError)
         if not known and not any("at stage " in note for note in getattr(error, "__notes__", ())):
             error.add_note(f"at stage {' > '.join(self.path)}")
 
-    def _refuse_opening(self) -> None:
-        if self.phase not in (NEW, TAKEN):
-            what = f"stage {self.name!r} was opened a second time from one `staged(...)`"
-            cure = "call `self.staged(...)` anew in each `with`"
-        elif self._store.running is not None:
-            what = f"{self._store.running.label} opens stage {self.name!r} of the extensible that is calling it"
-            cure = "hooks run around stages and open none; open the stage in a method of the extensible"
-        else:
-            return
-        raise StageError(what, name=self.name, asked_at=line_of(self.opened_at), stages=self._store.path, cure=cure)
-
-
-def new_stage(name: str, place: Place, store: Store) -> Stage:
-    """One to be opened, where none is spare; where it was asked for is still to be set."""
-    if place.stage is not None and place.stage.phase is TAKEN:  # it may open inside this one
-        place.stage.phase = NEW
-    stage = place.stage = Stage()
-    stage.name = name
-    stage.code = new_stage.__code__
-    stage.suspends = False
-    stage._plan = _NO_PLAN
-    stage.phase = NEW
-    stage.first = stage.same_name = stage.hidden = None
-    stage.suspended = ()
-    stage.kept = _NOTHING
-    stage._place = place
-    stage._store = store
-    return stage
-
 
 def _finished(hook: Hook) -> None:
-    for gate, _ in hook.gates:
-        gate.finished()
+    for schedule, _ in hook.schedules:
+        schedule.finished()
 
 
 def _after(ran: Caller | None, hooks: Sequence[Hook]) -> Sequence[Hook]:
-    """The hooks that stand after the one that ran last."""
-    place = next((place for place, hook in enumerate(hooks, start=1) if hook is ran), 0)
-    return hooks[place:]
-
-
-def _raise(failures: Failures, error: BaseException | None = None) -> None:
-    """Raise what comes out of a stage; where that is the error of its body, `with` does it."""
-    outcome = failures.outcome()
-    if outcome is not None and outcome is not error:
-        try:
-            raise outcome
-        finally:
-            del outcome  # its traceback knows this frame, and would keep it and all that it saw alive
+    """Return the hooks after the one that ran last."""
+    count = next((count for count, hook in enumerate(hooks, start=1) if hook is ran), 0)
+    return hooks[count:]

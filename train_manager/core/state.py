@@ -1,30 +1,48 @@
-"""The state of one Extensible: which scopes are open, what is alive in them, who is being called. Stages and fixtures
-change in ``store.py``.
+"""The state of one Extensible: which scopes are open, what is alive in them, which hook is being called.
 
-run                   owns epoch_num                    one cell for each name, found in one flat dict
-└─ train_step_batch   owns batch, loss   <- innermost   a scope that closes empties its own
+run                   owns epoch_num                    each name has one cell, found in one flat dict
+└─ train_step_batch   owns batch, loss   <- innermost   a scope that closes empties its own cells
+
+Only reading is here: stages and fixtures change in ``store.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, final
 
-from train_manager.core import affinity
-from train_manager.core.scope import Caller, Cell, Content, Place, Scope
+from train_manager.core.affinity import NO_THREAD
+from train_manager.core.scope import Caller, Cell, Content, Scope
 
 FAILURE = ("exc_type", "exc_value", "traceback")
-"""For ``@always`` hooks: why the stage ends; None while nothing has failed."""
+"""For ``@always`` hooks: why the stage ends; None as long as nothing has failed."""
 
 MOST_DEAD = 1000
-"""As many names of dead fixtures may be kept for the words of an error."""
+"""The number of dead names that may be kept for the words of an error."""
 
 ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
-"""Names that nobody may define; an Extensible adds its own."""
+"""Names that cannot be defined; an Extensible adds its own."""
 
 
-class Promise(Protocol):
-    """A provided fixture of an open stage that nobody has asked for yet; calling it computes the value."""
+@final
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a class of Extensibles asks of its stages, beside the stages themselves.
+
+    Attributes:
+        own_name: a second fixture name of the object, beside ``extensible``.
+        times_hooks: the time that hooks take is added up in ``hook_seconds``.
+        notes_errors: an error in the body of a stage gets a note that says at which stage.
+    """
+
+    own_name: str = "extensible"
+    times_hooks: bool = False
+    notes_errors: bool = False
+
+
+class LazyFixture(Protocol):
+    """A provided fixture of an open stage, to be computed when it is first asked for; a call computes it."""
 
     @property
     def provider(self) -> Caller: ...
@@ -35,21 +53,20 @@ class State:
     """What is alive, and in which scopes.
 
     Attributes:
-        cells: the places of all fixtures that have been met, by name; a plain dict, for every look-up goes there.
-        most_cells: as many as this, and those that nobody needs are forgotten.
-        always_there: names that need no stage and that nobody may write.
+        cells: the cells of all fixtures that have been met, by name; a plain dict, since every lookup goes there.
+        most_cells: the number of cells at which those of dead fixtures are forgotten.
+        always_there: names that need no stage and that cannot be written.
         innermost: the innermost open scope.
-        places: of every stage name that has been asked for, in that order.
-        place_of: makes one.
-        plan_of: decides what runs at a stage, where that has not been decided.
-        extensions: who is served, by name.
+        plans: what runs at each stage that was asked for, by name; None if extensions have changed since.
+        plan_of: decides what runs at a stage, and keeps it in ``plans``.
+        extensions: the extensions that are served, by name.
         running: the hook or provider that is being called.
         requests: the providers that are being computed, the first asked for first.
+        options: what the class of the Extensible asks for.
         strict: hooks may write only what they declare.
-        notes_errors: an error in the body of a stage gets a note that says at which.
-        times_hooks: the time that hooks take is added up in ``hook_seconds``.
+        hook_seconds: the time that hooks have taken, if the options ask for it.
         shares: another Extensible has, or had, an extension of this one.
-        lock: held by the thread that opened the outermost stage the last time; by nobody where a task has.
+        thread: the thread that opened the outermost stage the last time; ``NO_THREAD`` if a task did.
         task: a weak reference to that task.
     """
 
@@ -60,21 +77,19 @@ class State:
         "extensions",
         "hook_seconds",
         "innermost",
-        "lock",
         "most_cells",
-        "notes_errors",
-        "place_of",
-        "places",
+        "options",
         "plan_of",
+        "plans",
         "requests",
         "running",
         "shares",
         "strict",
         "task",
-        "times_hooks",
+        "thread",
     )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
 
-    def __init__(self, always: Mapping[str, Any]) -> None:
+    def __init__(self, always: Mapping[str, Any], options: Options | None = None) -> None:
         self.cells: dict[str, Cell] = {}
         self.most_cells = MOST_DEAD
         self.always_there = frozenset({*always, *ALWAYS_THERE})
@@ -84,47 +99,47 @@ class State:
             self.cells[name].value = None
         for name, value in always.items():
             self.cells[name].value = value
-        # The innermost stage is looked up rather than written at each opening and each end.
-        self.cells["stage"].promise = lambda: self.innermost
+        # Computed at each lookup, since to write it would cost more, at each opening and each end.
+        self.cells["stage"].compute = lambda: self.innermost
         self.innermost: Scope | None = None
-        self.places: dict[str, Place] = {}
-        self.place_of: Callable[[str], Place] = self.places.__getitem__
-        self.plan_of: Callable[[str], Any] = self.places.__getitem__
+        self.plans: dict[str, Any] = {}
+        self.plan_of: Callable[[str], Any] = self.plans.__getitem__
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []
+        self.options = options or Options()
         self.strict = False
         self.shares = False
-        self.notes_errors = False
-        self.times_hooks = False
         self.hook_seconds = 0.0
-        self.lock: Any = affinity.lock_of_nobody()
+        self.thread = NO_THREAD
         self.task: Callable[[], object] | None = None
 
     # ---- names -------------------------------------------------------------------------------------------------
 
     def cell(self, name: str) -> Cell:
-        """The place of a fixture, made if it is the first time."""
-        if name not in self.cells:
+        """Return the cell of a fixture; it is made at the first time."""
+        try:
+            return self.cells[name]
+        except KeyError:
             if len(self.cells) >= self.most_cells:
                 self._forget_the_dead()
-            self.cells[name] = Cell(name)
-        return self.cells[name]
+            cell = self.cells[name] = Cell(name)
+            return cell
 
     def pinned(self, name: str) -> Cell:
-        """The same, for somebody who keeps it."""
+        """Return the same cell to a function that keeps it."""
         cell = self.cell(name)
         cell.is_pinned = True
         return cell
 
     def forget_definers(self) -> None:
-        """Let go of who has defined what is dead."""
+        """Let go of the definers of dead fixtures, which may be hooks of a removed extension."""
         for cell in self.cells.values():
             if cell.owner is None:
                 cell.definer = None
 
     def _forget_the_dead(self) -> None:
-        """Let go of names that were made at run time, which may be ever new ones."""
+        """Let go of the names of dead fixtures: names made at run time may be new ones for ever."""
         hidden = {cell.name for scope in self.scopes() if scope.hidden for cell, _ in scope.hidden.contents}
         dead = [name for name, cell in self.cells.items() if cell.owner is None and not cell.is_pinned]
         for name in dead:
@@ -133,41 +148,41 @@ class State:
         self.most_cells = MOST_DEAD + 2 * len(self.cells)
 
     def has(self, name: object) -> bool:
-        """Whether a look-up would find it; computes nothing."""
+        """Return whether a name is alive, also if it is still to be computed."""
         cell = self.cells.get(name)  # type: ignore[call-overload]
         return cell is not None and cell.owner is not None
 
     def value(self, name: str) -> Any:
-        """The value of what is alive, computed if need be."""
+        """Return the value of a live fixture; a lazy one is computed."""
         cell = self.cells[name]
-        return cell.value if cell.promise is None else cell.promise()
+        return cell.value if cell.compute is None else cell.compute()
 
     def names(self) -> list[str]:
-        """What is alive, also what is to be computed on demand; the always-there names left out."""
+        """Return the names of the live fixtures, lazy ones too, without those that are always there."""
         return [cell.name for scope in self.scopes()[::-1] for cell in scope.cells()[::-1]]
 
     @property
     def computed(self) -> dict[str, Any]:
-        """The values of what is alive, what was not computed yet and the always-there names left out."""
-        return {name: self.cells[name].value for name in self.names() if self.cells[name].promise is None}
+        """The values of the live fixtures, without lazy ones and those that are always there."""
+        return {name: self.cells[name].value for name in self.names() if self.cells[name].compute is None}
 
     @property
-    def promised(self) -> set[str]:
-        """What is to be computed on demand."""
-        return {name for name in self.names() if self.cells[name].promise is not None}
+    def lazy(self) -> set[str]:
+        """The names of the live fixtures that are still to be computed."""
+        return {name for name in self.names() if self.cells[name].compute is not None}
 
     @property
     def gone(self) -> set[str]:
-        """What was alive once."""
+        """The names of dead fixtures."""
         return {name for name, cell in self.cells.items() if cell.owner is None and cell.stage is not None}
 
-    def took(self, name: str) -> str | None:
-        """The stage that took a name along as it closed; None where none has."""
+    def ended_with(self, name: str) -> str | None:
+        """Return the stage that a dead fixture ended with, or None."""
         return self.cells[name].stage if name in self.gone else None
 
     def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
-        """Those of some values whose names will not be alive when a stage of this name opens."""
-        outer = self.scope_of(stage)  # what it owns will be hidden
+        """Return the values whose names will not be alive when a stage of this name opens."""
+        outer = self.scope_of(stage)  # its fixtures will be hidden
         hidden = set() if outer is None else {cell.name for cell in outer.cells()}
         return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
 
@@ -179,7 +194,7 @@ class State:
         return self.innermost.path if self.innermost else ()
 
     def scopes(self) -> list[Scope]:
-        """Those that are open, the innermost first."""
+        """Return the open scopes, the innermost first."""
         found, scope = [], self.innermost
         while scope is not None:
             found.append(scope)
@@ -187,35 +202,35 @@ class State:
         return found
 
     def scope_of(self, stage: str) -> Scope | None:
-        """The innermost open scope of this name."""
+        """Return the innermost open scope of this name, or None."""
         scope = self.innermost
         while scope is not None and scope.name != stage:
             scope = scope.parent
         return scope
 
-    @property
-    def opened(self) -> dict[str, Scope]:
-        """The innermost open scope of each stage name."""
-        return {scope.name: scope for scope in self.scopes()[::-1]}
-
     def owner_of(self, name: str) -> Scope | None:
-        """The scope that owns a name; None where it is not alive."""
+        """Return the scope that owns a name, or None if it is not alive."""
         owner: Scope | None = self.cells[name].owner if name in self.cells else None
         return None if owner is ALWAYS else owner
 
     def hidden(self, name: str, owner: Scope | None = None) -> Content | None:
-        """What a recursion inside ``owner`` (None: anywhere) has put aside under this name: it will be back."""
-        for scope in self.scopes():
-            if scope is owner:
-                break
+        """Return what a recursion has put aside under this name, and will put back; None if there is nothing.
+
+        Args:
+            name: the fixture's name.
+            owner: look only at recursions inside this scope; None stands for all of them.
+        """
+        scope = self.innermost
+        while scope is not None and scope is not owner:
             content = None if scope.hidden is None else scope.hidden.content_of(name)
             if content is not None:
                 return content
+            scope = scope.parent
         return None
 
 
 class Alive(Mapping[str, Any]):
-    """The values that are there now, without their cells; what is to be computed on demand is left out."""
+    """The values of the live fixtures, without their cells and without lazy ones."""
 
     __slots__ = ("_state",)
 
@@ -235,5 +250,5 @@ class Alive(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-ALWAYS = Scope()
-"""The owner of what is always there."""
+ALWAYS = Scope("always")
+"""The owner of the fixtures that are always there."""

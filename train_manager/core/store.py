@@ -1,18 +1,20 @@
-"""All changes of the state: scopes close, fixtures are defined, modified, promised.
+"""All changes of the state: scopes close; fixtures are defined, modified, computed.
 
-``Stage`` opens scopes, and closes them here; ``Fixtures`` is the face that users see.
+``Stage`` opens scopes, and closes them here; ``Fixtures`` is what users see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, final
 from weakref import ref
 
-from train_manager.core import affinity, messages
-from train_manager.core.scope import CLOSED, OPEN_WITH_MORE, Caller, Definer, Hidden, Scope
-from train_manager.core.state import FAILURE, Promise, State
+from train_manager.core import messages
+from train_manager.core.affinity import NO_THREAD, current_task
+from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope
+from train_manager.core.state import FAILURE, LazyFixture, State
 
 
 @final
@@ -24,42 +26,37 @@ class Store(State):
     # ---- scopes ------------------------------------------------------------------------------------------------
 
     def close_scope(self, scope: Scope) -> None:
-        """End the innermost scope: its fixtures die, what it hid is back.
+        """End the innermost scope: its fixtures die, and what it hid is back.
 
         Until the last steps it can be done again: Ctrl-C may have cut it short.
         """
         while scope.first is not None:
             cell = scope.first
             scope.first = cell.next  # before the value goes, which may have a finalizer that writes fixtures
-            if cell.owner is scope or cell.owner is None:  # not where an `@always` hook has defined it anew
-                cell.owner = cell.promise = None  # written out: Ctrl-C comes at calls
+            if cell.owner is scope or cell.owner is None:  # not if an `@always` hook has defined it anew
+                cell.owner = cell.compute = None  # not `cell.empty()`: Ctrl-C comes at calls
                 try:  # noqa: SIM105
                     del cell.value
                 except AttributeError:  # it was not computed, or is gone already
                     pass
-        if scope.hidden is not None:
-            self._unhide(scope.hidden, scope.same_name)
-            scope.hidden = None
-        place = self.places[scope.name]
-        if place.stage is scope:
-            place.stage = None
+        if scope.extras is not None and scope.extras.hidden is not None:
+            self._unhide(scope.extras.hidden)
+            scope.extras.hidden = None
         self.innermost = scope.parent
         scope.phase = CLOSED
 
-    def put_aside(self, outer: Scope, inner: Scope) -> None:
-        """Hide what the outer stage of a recursion owns, until the inner one closes."""
-        inner.phase = OPEN_WITH_MORE
-        inner.same_name = outer
-        inner.hidden = Hidden(outer.first, tuple((cell, cell.content()) for cell in outer.cells()))
+    def hide(self, outer: Scope, inner: Scope) -> None:
+        """Put the fixtures of the outer stage of a recursion aside, until the inner one closes."""
+        hidden = Hidden(outer, outer.first, tuple((cell, cell.content()) for cell in outer.cells()))
+        inner.add_extras().hidden = hidden
         outer.first = None
-        for cell, _ in inner.hidden.contents:
+        for cell, _ in hidden.contents:
             cell.empty()
 
-    def _unhide(self, hidden: Hidden, outer: Scope | None) -> None:
-        assert outer is not None, "it has hidden something"
+    def _unhide(self, hidden: Hidden) -> None:
         for cell, content in hidden.contents:
             cell.restore(content)
-        outer.first = hidden.first
+        hidden.outer.first = hidden.first
 
     # ---- values ------------------------------------------------------------------------------------------------
 
@@ -70,8 +67,8 @@ class Store(State):
             FixtureExists: the name is alive, or always there.
             NoStageOpen: there is no scope.
         """
-        if not self.lock._is_owned():
-            self.require_own_strand()
+        if self.thread != get_ident():
+            self.require_own_thread()
         if scope is None:
             raise messages.no_stage(self, name, definer)
         cell = self.cell(name)
@@ -88,21 +85,22 @@ class Store(State):
             FixtureExists: it is always there.
             NoStageOpen: no stage is open.
         """
-        self.require_own_strand()
+        if self.thread != get_ident():
+            self.require_own_thread()
         if self.innermost is None:
             raise messages.no_stage(self, name, definer)
         if name in self.always_there:
             raise messages.reserved(self, name, definer)
-        owner = self.owner_of(name)
-        if owner is None:
+        cell = self.cells.get(name)
+        if cell is None or cell.owner is None:
             raise messages.not_found(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
-        if self.cells[name].promise is None:
-            self.cells[name].value = value
-        else:  # then nobody need compute it any more
-            self.fulfil(name, value, owner, definer)
+        if cell.compute is not None:  # then it need not be computed any more
+            cell.compute = None
+            cell.definer = definer
+        cell.value = value
 
     def provide(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
-        """Define a fixture, or renew it where the same hook has defined it before in the same open stage."""
+        """Define a fixture, or renew it if the same hook has defined it before in the same open stage."""
         cell = self.cell(name)
         if cell.owner is scope and cell.definer is definer:
             cell.value = value
@@ -110,38 +108,38 @@ class Store(State):
             self.define(name, value, scope, definer)
 
     def tell_failure(self, *failure: Any) -> None:
-        """Say to ``@always`` hooks why the stage ends: type, error and traceback, or None three times."""
+        """Tell ``@always`` hooks why the stage ends: type, error and traceback, or None three times."""
         for name, value in zip(FAILURE, failure, strict=True):
             self.cells[name].value = value
 
-    # ---- provided fixtures ---------------------------------------------------------------------------------------
+    # ---- lazy fixtures -------------------------------------------------------------------------------------------
 
-    def promise(self, scope: Scope, promises: Mapping[str, Promise]) -> None:
-        """Let fixtures be computed on demand, as long as the scope is open.
+    def define_lazy(self, scope: Scope, fixtures: Mapping[str, LazyFixture]) -> None:
+        """Give a scope fixtures that are computed when they are first asked for.
 
         Raises:
             FixtureExists: a name is alive already.
         """
-        for name, promise in promises.items():
+        for name, fixture in fixtures.items():
             if self.has(name):
-                raise messages.exists(self, name, promise.provider)
-        for name, promise in promises.items():
+                raise messages.exists(self, name, fixture.provider)
+        for name, fixture in fixtures.items():
             cell = self.cell(name)
-            scope.own(cell, promise.provider)
-            cell.promise = promise
+            scope.own(cell, fixture.provider)
+            cell.compute = fixture
 
-    def fulfil(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
-        """Keep a promise: the value is a fixture of its scope now."""
+    def set_computed(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
+        """Write the value of a lazy fixture: from now on it is a fixture as any other."""
         cell = self.cells[name]
         if cell.owner is not scope:
             scope.own(cell, definer)
         cell.definer = definer
-        cell.promise = None
+        cell.compute = None
         cell.value = value
 
     @contextmanager
-    def asking(self, request: str, caller: Caller) -> Iterator[None]:
-        """While a provider is being computed; an error can then tell the chain of requests."""
+    def resolving(self, request: str, caller: Caller) -> Iterator[None]:
+        """Note that a provider is being computed, so that an error can tell the chain of requests."""
         before, self.running = self.running, caller
         asker = [f"{before.label} ({before.call.defined_at})"] if before is not None and not self.requests else []
         depth = len(self.requests)
@@ -156,7 +154,7 @@ class Store(State):
             self.running = before
 
     def require_life(self, name: str, scope: Scope, caller: Caller) -> None:
-        """Refuse that something owned by ``scope`` is made of what dies before it.
+        """Refuse that a fixture of ``scope`` is made of a fixture that dies before it.
 
         Raises:
             FixtureNotFound: the name belongs to a stage inside ``scope``.
@@ -165,40 +163,42 @@ class Store(State):
         if owner is not None and owner.depth > scope.depth:
             raise messages.shorter_lived(self, name, owner, scope, caller)
 
-    # ---- who may touch it ------------------------------------------------------------------------------------------
+    # ---- thread affinity -----------------------------------------------------------------------------------------
 
-    def require_own_strand(self) -> None:
+    def require_own_thread(self) -> None:
         """Refuse another thread or task than the one that opened the stages.
 
         Raises:
             StageError: it is another one.
         """
-        if self.lock._is_owned() or self.innermost is None:
+        if self.thread == get_ident() or self.innermost is None:
             return  # as nearly always
         owner = None if self.task is None else self.task()
-        if owner is None or owner is not affinity.current_task():
-            raise messages.other_strand(self)
+        if owner is None or owner is not current_task():
+            raise messages.other_thread(self)
 
-    def take_strand(self, *, awaits: bool) -> None:
-        """The outermost stage belongs to whoever opens it; the others must be opened by the same.
+    def claim(self, *, awaits: bool) -> None:
+        """Give the outermost stage to the thread or task that opens it; refuse another one for the stages inside.
 
         Args:
-            awaits: a coroutine opens it.
+            awaits: whether a coroutine opens the stage.
 
         Raises:
             StageError: another thread or task has opened the outermost stage.
         """
-        task = affinity.current_task()
+        task = current_task()
         if self.innermost is not None:
-            self.require_own_strand()
-            if awaits and task is not None and self.task is None:  # inside a plain function's stage: others may be, too
-                raise messages.other_strand(self)
+            self.require_own_thread()
+            if (
+                awaits and task is not None and self.task is None
+            ):  # inside a plain function's stage other tasks may be too
+                raise messages.other_thread(self)
             return
-        self.lock = affinity.lock_of_this_thread() if task is None else affinity.lock_of_nobody()
+        self.thread = get_ident() if task is None else NO_THREAD
         self.task = None if task is None else ref(task)
 
     def require_declared(self, name: str, site: Definer) -> None:
-        """With ``strict``, refuse a hook's write of what it does not declare.
+        """Refuse, with ``strict``, that a hook writes what it does not declare.
 
         Raises:
             HookError: naming the hook and the decorator it lacks.

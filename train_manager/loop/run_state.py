@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from train_manager.core.decorators import overridable
 from train_manager.core.errors import StageError
 from train_manager.core.extensible import Extensible
+from train_manager.core.state import Options
 from train_manager.data.batch import Structures
 from train_manager.loop.arguments import require_folder, require_train_dir_where_needed
 from train_manager.loop.modes import mode, preserved_modes
@@ -41,8 +42,11 @@ INSIDE_A_STEP = frozenset(
 class Running(Extensible):
     """What belongs to a run as a whole. TrainManager, which derives from it, says what its attributes are."""
 
-    _times_hooks = _notes_errors = True
-    _known_fixtures = ("batch", "losses", "inputs", "targets", "prediction", "backward_loss", "true_batch_size")
+    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True)
+
+    @property
+    def _cells(self):
+        return self._store.cells
 
     device: torch.device | None
     model: Any
@@ -78,6 +82,8 @@ class Running(Extensible):
         self._losses = FiniteLosses(epoch=1)
         self._structures = Structures()  # of the run's batches
         self._step_seconds: deque[float] = deque(maxlen=1001)
+        for name in ("batch", "losses", "inputs", "targets", "prediction", "backward_loss", "true_batch_size"):
+            self._store.pinned(name)
         super().__init__()
 
     # ---- to be called ------------------------------------------------------------------------------------------
@@ -245,9 +251,6 @@ class Running(Extensible):
         if idle:
             what = f"{type(self.model).__name__} trains itself, so these hooks never run: {', '.join(idle)}"
             warnings.warn(f"{what} (the stages inside a batch do not open)", stacklevel=2)
-
-    def _always_there(self) -> dict[str, Any]:
-        return {**super()._always_there(), "train_manager": self}
 
     def _refuse_while(self, method: str, *stages: str) -> None:
         alive = next((stage for stage in stages if stage in self.fixtures.path), None)

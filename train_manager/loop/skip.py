@@ -1,4 +1,4 @@
-"""How the loop leaves stages and batches out: who catches the wish to skip."""
+"""How the loop leaves stages and batches out: who catches the parameter to skip."""
 
 from __future__ import annotations
 

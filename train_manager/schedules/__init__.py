@@ -27,8 +27,8 @@ from train_manager.core.errors import HookError, did_you_mean, near
 from train_manager.core.extension import Extension
 from train_manager.core.methods import method_names
 from train_manager.core.registry import is_serving
-from train_manager.core.schedule import Gate, add_gates
-from train_manager.schedules.rules import AtMost, Every, Exponentially, Once, OrAtEnd, Periodically, Schedule, When
+from train_manager.core.schedule import Schedule, add_schedules
+from train_manager.schedules.rules import AtMost, Every, Exponentially, Once, OrAtEnd, Periodically, When
 
 _SIDES: Final = ("pre_", "post_", "around_")
 AnExtension = TypeVar("AnExtension", bound=Extension)
@@ -151,7 +151,7 @@ def when(function: Callable[..., Any]) -> Schedule:
     Raises:
         HookError: it is no function.
     """
-    if not callable(function) or isinstance(function, Gate):
+    if not callable(function) or isinstance(function, Schedule):
         raise _wrong("when", "function", function, "give a function of fixtures: @when(lambda loss: loss < .1)")
     return When(function)
 
@@ -185,7 +185,7 @@ def scheduled(extension: AnExtension, hook: str, *schedules: Schedule) -> AnExte
         if not isinstance(schedule, Schedule):
             what = f"{schedule!r:.60} is no schedule for {type(extension).__name__}.{hook}"
             raise HookError(what, name="scheduled", cure="give one, like every(50)")
-    add_gates(extension, hook, schedules)
+    add_schedules(extension, hook, schedules)
     return extension
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any, ClassVar, NamedTuple, Self, final
+from typing import Any, NamedTuple, Self, final
 
 from train_manager.core.decorators import Function
 from train_manager.core.errors import HookError
-from train_manager.core.schedule import Gate
+from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
 
 
@@ -41,28 +40,6 @@ def new_call() -> int:
 _NO_HOOK: Any = object()
 
 
-class Schedule(Gate):
-    """A decorator of hooks; also an argument of extensions that take a schedule."""
-
-    remembers: ClassVar[tuple[str, ...]] = ()
-    """Attributes that belong to a checkpoint; the arguments do not, for the code may have changed since."""
-
-    def __call__(self, hook: Function) -> Function:
-        if inspect.ismethod(hook):
-            cure = f'to schedule a hook of one object, write scheduled(extension, "{hook.__name__}", {self})'
-        elif isinstance(hook, staticmethod | classmethod) or (callable(hook) and not isinstance(hook, type | Gate)):
-            return super().__call__(hook)
-        else:
-            cure = "write it above a method pre_<stage>, post_<stage> or around_<stage>"
-        raise HookError(f"@{self} was given {hook!r:.60}, which is no hook", name="schedule", cure=cure)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.remembers}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self).update({name: state[name] for name in self.remembers if name in state})
-
-
 class Counted(Schedule):
     """One that is of certain openings of the stage."""
 
@@ -70,18 +47,18 @@ class Counted(Schedule):
 
     def __init__(self) -> None:
         self.count = 0
-        self._due: dict[int, bool] = {}  # by depth: a stage may nest in itself, and the outer one ends later
+        self._runs: dict[int, bool] = {}  # by depth: a stage may nest in itself, and the outer one ends later
 
     def opened(self, stage: Scope, alive: Mapping[str, Any]) -> None:
         self.count += 1
-        self._due[stage.depth] = self._falls_on(self.count)
+        self._runs[stage.depth] = self._falls_on(self.count)
 
-    def is_due(self, stage: Scope) -> bool:
-        return self._due.get(stage.depth, False)
+    def should_run(self, stage: Scope) -> bool:
+        return self._runs.get(stage.depth, False)
 
     def copy(self) -> Self:
         made = super().copy()
-        made._due = {}
+        made._runs = {}
         return made
 
     def _falls_on(self, count: int) -> bool:
@@ -142,7 +119,7 @@ class AtMost(Schedule):
     def __repr__(self) -> str:
         return f"at_most({self.n})"
 
-    def is_due(self, train_manager: Any = None) -> bool:
+    def should_run(self, train_manager: Any = None) -> bool:
         progress = _progress_of(train_manager, self)
         if progress.done < self._last or self._run not in (None, progress.run):
             self._times = self._last = 0
@@ -189,7 +166,7 @@ class Periodically(Schedule):
             self._run, self._seen = run, None  # what has passed since then was a pause
         self._pass()
 
-    def is_due(self, stage: Scope) -> bool:
+    def should_run(self, stage: Scope) -> bool:
         self._pass()
         return self.elapsed >= self.seconds
 
@@ -221,10 +198,10 @@ class OrAtEnd(Schedule):
     def opened(self, stage: Scope, alive: Mapping[str, Any]) -> None:
         self.other.opened(stage, alive)
 
-    def is_due(self, stage: Scope, train_manager: Any = None) -> bool:
+    def should_run(self, stage: Scope, train_manager: Any = None) -> bool:
         progress = _progress_of(train_manager, self)
         self._ending = progress.run if progress.is_last else None
-        falls_here = self.other.is_due(stage)
+        falls_here = self.other.should_run(stage)
         return self._ended != progress.run if progress.is_last else falls_here
 
     def finished(self) -> None:
@@ -262,7 +239,7 @@ class Once(Schedule):
             raise HookError("once() was called, but takes nothing", name="once", cure="write @once, without brackets")
         return super().__call__(hook)
 
-    def is_due(self) -> bool:
+    def should_run(self) -> bool:
         return not self.has_run
 
     def finished(self) -> None:
@@ -274,10 +251,10 @@ class When(Schedule):
     """Where a function of fixtures says so."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.is_due = function
+        self.should_run = function
 
     def __repr__(self) -> str:
-        return f"when({getattr(self.is_due, '__name__', self.is_due)})"
+        return f"when({getattr(self.should_run, '__name__', self.should_run)})"
 
 
 def _progress_of(train_manager: Any, schedule: Schedule) -> Progress:
