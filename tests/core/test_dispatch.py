@@ -146,7 +146,7 @@ def test_a_lazy_fixture_of_a_removed_extension_is_still_computed() -> None:
     assert seen == [3]
 
 
-# ---- the loop that the generated function stands for ------------------------------------------------------------------
+# ---- the loop that the generated function stands for ---------------------------------------------------------------
 
 
 def looped(sequence: HookSequence, cell_of: CellOf) -> Run:
@@ -173,12 +173,9 @@ def looped(sequence: HookSequence, cell_of: CellOf) -> Run:
 
 @contextmanager
 def loops_instead_of_functions() -> Iterator[None]:
-    before = HookSequence.function
-    HookSequence.function = looped  # type: ignore[method-assign]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HookSequence, "function", looped)
         yield
-    finally:
-        HookSequence.function = before  # type: ignore[method-assign]
 
 
 class Noting(Extension):
@@ -268,7 +265,8 @@ class Raising(Noting):
 
 
 KINDS: list[Callable[[list[Any]], Extension]] = [
-    Plain, WithDefault, WithRest, Around, Providing, Modifying, Lazy, Scheduled, Everywhere, AlwaysHook, Missing, Raising
+    Plain, WithDefault, WithRest, Around, Providing, Modifying, Lazy, Scheduled, Everywhere, AlwaysHook, Missing,
+    Raising,
 ]  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from train_manager import (
     FixtureNotFound,
     InputError,
     Objective,
+    StageError,
     TrainManager,
     add_loss,
     fixture,
@@ -467,11 +468,27 @@ def test_a_method_that_is_replaced_on_the_object_counts_as_one_of_a_class() -> N
     assert of_class.train_epochs(1).metrics != tiny_manager(seed=0, epochs=2).train().metrics
 
 
-def test_a_method_that_is_replaced_while_it_trains_is_told_to_have_come_too_late() -> None:
+def test_a_method_that_is_replaced_while_it_trains_is_refused() -> None:
     tm = tiny_manager(At("post_train_step_epoch", lambda: setattr(tm, "model_forward", forward_of(tm))))
-    words = r"a method that each step calls was replaced while train\(\) ran: it counts from the next call"
-    with pytest.warns(UserWarning, match=words):
+
+    with pytest.raises(StageError) as error:
         tm.train()
+
+    assert str(error.value) == (
+        "TrainManager.model_forward was replaced while a call that uses it runs\n"
+        "  open stages  run > train > train_step_epoch\n"
+        "  override it in a class, or replace it before the call"
+    )
+    assert "model_forward" not in vars(tm)
+
+
+def test_a_method_can_be_replaced_between_two_calls_in_a_held_run() -> None:
+    tm = tiny_manager()
+    with tm.run():
+        tm.train_steps(1)
+        tm.model_forward = forward_of(tm)  # type: ignore[method-assign]
+        tm.train_steps(1)
+    assert tm.step_num == 2
 
 
 @pytest.mark.parametrize("method", ["unpack_batch", "get_true_batch_size", "loss_forward", "train_loss_forward"])

@@ -98,10 +98,6 @@ class SourceOf:
             return node.attr == "fixtures"
         return isinstance(node, ast.Name) and node.id == "fixtures"
 
-    def is_cells(self, node: ast.expr) -> bool:
-        """``self._cells``, by which a loop reads and changes what its fixtures are."""
-        return isinstance(node, ast.Attribute) and node.attr == "_cells"
-
     def is_staged(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
             return node.id == "staged" or self.is_bare_staged(self.outer(node.id))

@@ -257,8 +257,6 @@ class _Reader(SourceOf):
         for part in (part for target in targets for part in ast.walk(target)):
             if isinstance(part, ast.Subscript) and self.is_fixtures(part.value):
                 yield Defines(self.name_of(part.slice), None, self.line(node))
-            elif isinstance(part, ast.Subscript) and self.is_cells(part.value):
-                yield Touches(self.name_of(part.slice), modifies=True)
             elif isinstance(part, ast.Subscript):
                 yield from self.expression(part.value)
                 yield from self.expression(part.slice)
@@ -275,7 +273,7 @@ class _Reader(SourceOf):
         elif isinstance(node, ast.YieldFrom):
             inner = self.own_method(node.value.func) if isinstance(node.value, ast.Call) else None
             yield Calls(inner, (Yields(),)) if inner else Yields()
-        elif isinstance(node, ast.Subscript) and (self.is_fixtures(node.value) or self.is_cells(node.value)):
+        elif isinstance(node, ast.Subscript) and (self.is_fixtures(node.value)):
             yield Touches(self.name_of(node.slice), modifies=False)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
             made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
@@ -324,6 +322,9 @@ class _Reader(SourceOf):
         elif self.is_me(node.func) and (called_itself := method(self.owner, "__call__")) is not None:
             yield from self.arguments(node)
             yield Calls(called_itself)
+        elif (chosen := self.chosen_method(node.func)) is not None:
+            yield _named_by(chosen)
+            yield Calls(chosen)
         elif called is not None:
             yield from self.arguments(node)
             yield Calls(called)
@@ -342,8 +343,14 @@ class _Reader(SourceOf):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "call_by_name" and self.is_me(node.func.value):
             for argument in node.args:
                 if (called := self.own_method(argument)) is not None:
-                    names = list(inspect.signature(called).parameters)[1:]
-                    yield Touches(frozenset(names), modifies=False, by=called)
+                    yield _named_by(called)
+
+    def chosen_method(self, node: ast.expr) -> FunctionType | None:
+        """``self._chosen.x``: a method that a TrainManager has chosen before, to call it by name in each batch."""
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)):
+            return None
+        is_chosen = node.value.attr == "_chosen" and self.is_me(node.value.value)
+        return method(self.owner, node.attr) if is_chosen else None
 
     def arguments(self, node: ast.Call) -> Iterator[Node]:
         for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
@@ -370,3 +377,8 @@ class _Reader(SourceOf):
             yield Touches(self.name_of(keywords.get("name", values.get("first"))), modifies=method == "modify")
         elif method == "update":
             yield Defines(self.names_in(values.get("first", keywords.get("values"))), None, self.line(node))
+
+
+def _named_by(called: FunctionType) -> Touches:
+    """What a method reads that is called with the fixtures that its parameters name."""
+    return Touches(frozenset(list(inspect.signature(called).parameters)[1:]), modifies=False, by=called)

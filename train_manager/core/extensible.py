@@ -6,9 +6,10 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from sys import _getframe
 from threading import get_ident
-from types import FrameType, MethodType
+from types import FrameType
 from typing import Any, Self, TypeVar
 
 from train_manager.core.errors import CheckError, HookError, did_you_mean, near
@@ -283,13 +284,13 @@ class Extensible:
     def __contains__(self, name: object) -> bool:
         return name in self._registry.extensions
 
-    def _has_defaults(self, defaults: Mapping[str, Any], *names: str) -> bool:
-        """Whether methods are what a base class had, neither overridden in a class nor replaced on the object."""
-        found = [getattr(self, name) for name in names]
-        return all(
-            isinstance(method, MethodType) and method.__self__ is self and method.__func__ is defaults[name]
-            for name, method in zip(names, found, strict=True)
-        )
+    def _overrides(self, name: str, base: type) -> bool:
+        """Return whether a method is another one than the base's: overridden in a class, or replaced on the object."""
+        return getattr(getattr(self, name), "__func__", None) is not vars(base)[name]
+
+    def _ready(self, name: str) -> Callable[[], Any]:
+        """Return a call of a method by fixture names, for a loop that calls it often."""
+        return partial(self._named_call(getattr(self, name)), self._store)
 
     def _approve_extensions(self) -> None:
         """Called after extensions have come or gone; raising takes the change back."""

@@ -6,8 +6,9 @@ A cell is made when the name of a fixture is first met, and is found again by ev
     cells["norm"]   no value, owner <stage run>, compute <...>      alive and lazy: computed when it is first read
     cells["batch"]  no value, owner None, stage "train_step_batch"  dead: its stage has ended
 
-A function that has kept the cell reads ``cell.value``, without a lookup by name, at a third of its price; if the fixture
-is not alive, there is no such attribute. A scope empties its cells as it closes, so no value outlives its stage here.
+A function that has kept the cell reads ``cell.value``, without a lookup by name, at a third of its price; if the
+fixture is not alive, there is no such attribute. A scope empties its cells as it closes, so no value outlives its stage
+here.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def with_parameters(
     ['batch', 'loss']
 
     Args:
-        parameters: names, or parameters, which may have a default. A name that comes twice is required if it is so once.
+        parameters: names, or parameters, which may have a default. A name that comes twice is required if one is.
         function: called with a mapping of names to values.
     """
     by_name: dict[str, Parameter] = {}

@@ -1,30 +1,34 @@
-"""What of the algorithm is there to be overridden: called with the fixtures that the parameters name."""
+"""The algorithm of a TrainManager: the methods that a subclass overrides, called by the names of their parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
 from train_manager.core.decorators import overridable
-from train_manager.data.batch import SameStructure
+from train_manager.core.errors import StageError
+from train_manager.core.extensible import Extensible
+from train_manager.core.state import Options
 from train_manager.data.iteration import parts_of
 from train_manager.loop.arguments import loss_by_name
-from train_manager.loop.feed import Feeding
 from train_manager.loop.objectives import Objective
-from train_manager.loop.outputs import no_targets, require_batch_size, require_parts, rows_of
+from train_manager.loop.outputs import no_targets, rows_of
 
 
-class Shortcuts(NamedTuple):
-    """Which parts of a training step do what is written here, so that they can do it without the calls."""
+class Chosen(NamedTuple):
+    """The methods that every batch calls, each ready to be called with the live fixtures."""
 
-    batch: bool
-    model: bool
-    loss: bool
+    unpack_batch: Callable[[], Any]
+    get_true_batch_size: Callable[[], Any]
+    train_model_forward: Callable[[], Any]
+    eval_model_forward: Callable[[], Any]
+    train_loss_forward: Callable[[], Any]
+    eval_loss_forward: Callable[[], Any]
 
 
-class Forwarding(Feeding):
+class Algorithm(Extensible):
     """From a batch to a loss. These methods open no stages, so hooks may call them again.
 
     >>> from train_manager import TrainManager
@@ -33,108 +37,104 @@ class Forwarding(Feeding):
     ...         return (prediction - inputs).square().mean()
     """
 
+    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True)
+    _chosen: Chosen = None  # type: ignore[assignment]  # while no call runs
+
+    model: Any
+    loss: Any
     objective: Objective | None
-    _named_loss: tuple[Any, Any]
-    _plain_loss: Any  # the loss where it is called as PyTorch's are, else None
-    _shortcuts: Shortcuts
+    _named_loss: tuple[Any, Any] = (None, None)  # the loss, and its call by fixture names if it is called so
+
+    # ---- to be overridden ----------------------------------------------------------------------------------------
+
+    @overridable
+    def initialize_params(self) -> None:
+        """Initialise the model's parameters, once, as the first run opens. Here: they stay as the modules made them."""
 
     @overridable
     def unpack_batch(self, batch: Any) -> tuple[Any, ...] | Mapping[str, Any]:
-        """What is ``inputs`` and what is ``targets`` in a batch. Here: a pair is both, also one with names, and a dict
-        that has ``inputs``; anything else is ``inputs``.
+        """Return the inputs and targets of a batch. Here: of a pair, also one with names, or of a dict that has
+        ``inputs``; any other batch is ``inputs`` as a whole.
 
-        Return ``(inputs, targets)``, or a dict of the two where one is missing. For other parts of a batch write
-        a ``@fixture("train_step_batch")`` method of that name.
+        Return ``(inputs, targets)``, or a dict of the two if one is missing. For other parts of a batch write a
+        ``@fixture("train_step_batch")`` method of that name.
         """
         return parts_of(batch)
 
     @overridable
     def get_true_batch_size(self, batch: Any) -> int:
-        """How many examples a batch has, the weight of its loss. Here: rows of the first tensor in it."""
+        """Return how many examples a batch has, the weight of its loss. Here: rows of the first tensor in it."""
         return rows_of(batch)
 
     @overridable
     def model_forward(self, inputs: Any) -> Any:
-        """The prediction, in training and evaluation. Here: of the objective, or what the model makes of the inputs."""
+        """Return the prediction, in training and evaluation. Here: the objective's, or the model's of the inputs."""
         return self.model(inputs) if self.objective is None else self.objective.predict(self.model, inputs)
 
     @overridable
     def train_model_forward(self) -> Any:
-        """The prediction in training. Here: ``model_forward``."""
+        """Return the prediction in training. Here: ``model_forward``."""
         return self.call_by_name(self.model_forward)
 
     @overridable
     def eval_model_forward(self) -> Any:
-        """The prediction in evaluation. Here: ``model_forward``."""
+        """Return the prediction in evaluation. Here: ``model_forward``."""
         return self.call_by_name(self.model_forward)
 
     @overridable
     def loss_forward(self) -> Tensor | None:
-        """The loss, in training and evaluation. Here: ``loss``, by fixture names or as PyTorch's losses are called.
+        """Return the loss, in training and evaluation. Here: ``loss``, called by fixture names or as PyTorch's losses.
 
-        None where there is none, because all is added by the model (``add_loss``).
+        Return None if there is none, because the model adds all of it (``add_loss``).
         """
         if self.loss is not self._named_loss[0]:
-            self._note_loss()
+            self._named_loss = self.loss, loss_by_name(self.loss)
         by_name = self._named_loss[1]
         if by_name is not None:
             return by_name(self._store)  # type: ignore[no-any-return]
         if self.loss is None:
             return None
-        if "targets" not in self.fixtures:
-            raise no_targets(self.fixtures["batch"])
-        return self.loss(self.fixtures["prediction"], self.fixtures["targets"])  # type: ignore[no-any-return]
+        fixtures = self.fixtures
+        if "targets" not in fixtures:
+            raise no_targets(fixtures["batch"])
+        return self.loss(fixtures["prediction"], fixtures["targets"])  # type: ignore[no-any-return]
 
     @overridable
     def train_loss_forward(self) -> Tensor | None:
-        """The loss in training. Here: ``loss_forward``."""
+        """Return the loss in training. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
 
     @overridable
     def eval_loss_forward(self) -> Tensor | None:
-        """The loss in evaluation. Here: ``loss_forward``."""
+        """Return the loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
 
-    # ---- how the loop gets there -------------------------------------------------------------------------------------
+    # ---- chosen once per call of train, eval and the like --------------------------------------------------------
 
-    def _find_shortcuts(self) -> Shortcuts:
-        """Where the steps to come need no calls by name. An override counts from the next call of ``train``."""
-        return Shortcuts(
-            batch=self._has_defaults(_DEFAULTS, "unpack_batch", "get_true_batch_size"),
-            model=self._has_defaults(_DEFAULTS, "train_model_forward", "model_forward") and self.objective is None,
-            loss=self._has_defaults(_DEFAULTS, "train_loss_forward", "loss_forward"),
-        )
+    def _choose(self) -> Chosen:
+        """Find the methods that the batches to come will call, past those that only hand on to the common one."""
+        names = {name: name for name in Chosen._fields}
+        names |= {name: common for name, common in _COMMON.items() if not self._overrides(name, Algorithm)}
+        return Chosen(**{field: self._ready(name) for field, name in names.items()})
 
-    def _note_loss(self) -> None:
-        """How ``loss`` is called."""
-        by_name = loss_by_name(self.loss)
-        self._named_loss = self.loss, by_name
-        self._plain_loss = self.loss if by_name is None else None
+    if not TYPE_CHECKING:  # which would let any attribute be set
 
-    def _define_batch_parts(self, data_name: str) -> None:
-        """Unpack the batch as the pre hooks have left it: what they did to it is what is trained on."""
-        batch, structure = self._cells["batch"].value, self._structures[data_name]
-        if self._shortcuts.batch and type(batch) in (tuple, list) and len(batch) == 2:
-            self._define_pair(batch, structure)
-            return
-        parts = require_parts(self.call_by_name(self.unpack_batch))
-        structure.check(parts, self.step_num + 1)
-        if "inputs" in parts:
-            self.fixtures["inputs"] = parts["inputs"]
-        if "targets" in parts:
-            self.fixtures["targets"] = parts["targets"]
-        self.fixtures["true_batch_size"] = require_batch_size(self.call_by_name(self.get_true_batch_size))
-
-    def _define_pair(self, batch: tuple[Any, Any] | list[Any], structure: SameStructure) -> None:
-        """The same for a pair, where nothing is overridden."""
-        inputs, targets = batch
-        if not (type(inputs) is type(targets) is Tensor and structure.is_pair):
-            structure.check({"inputs": inputs, "targets": targets}, self.step_num + 1)
-        self.fixtures.define("inputs", inputs)
-        self.fixtures.define("targets", targets)
-        shape = inputs.shape if type(inputs) is Tensor else None
-        size = shape[0] if shape and shape[0] else require_batch_size(rows_of(batch))
-        self.fixtures.define("true_batch_size", size)
+        def __setattr__(self, name: str, value: Any) -> None:
+            if self._chosen is not None and name in _FOUND_ONCE:
+                raise StageError(
+                    f"{type(self).__name__}.{name} was replaced while a call that uses it runs",
+                    name=name,
+                    stages=self.fixtures.path,
+                    cure="override it in a class, or replace it before the call",
+                )
+            super().__setattr__(name, value)
 
 
-_DEFAULTS = dict(vars(Forwarding))
+_COMMON = {
+    "train_model_forward": "model_forward",
+    "eval_model_forward": "model_forward",
+    "train_loss_forward": "loss_forward",
+    "eval_loss_forward": "loss_forward",
+}
+_FOUND_ONCE = frozenset({*Chosen._fields, *_COMMON.values()})
+"""Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -257,3 +258,34 @@ def require_folder(path: Path) -> None:
 
 def _parameters(holder: object) -> Iterable[nn.Parameter]:
     return holder.parameters() if isinstance(holder, nn.Module) else ()
+
+
+# ---- hooks ---------------------------------------------------------------------------------------------------------
+
+INSIDE_A_STEP = frozenset(
+    {
+        "train_model_forward",
+        "train_loss_forward",
+        "train_backward",
+        "train_optimizer_step",
+        "eval_model_forward",
+        "eval_loss_forward",
+    }
+)
+
+
+def warn_of_idle_hooks(hooks: Iterable[Hook], model: object) -> None:
+    """Warn of hooks of the stages inside a step, which do not open if the model does the whole step."""
+    idle = [hook.label for hook in hooks if hook.stage in INSIDE_A_STEP]
+    if idle:
+        what = f"{type(model).__name__} trains itself, so these hooks never run: {', '.join(idle)}"
+        warnings.warn(f"{what} (the stages inside a batch do not open)", stacklevel=3)
+
+
+def warn_of_hooks_that_never_ran(hooks: Iterable[Hook]) -> None:
+    """Warn of hooks whose stage has not opened: if a part of the source cannot be read, a mistake shows only here."""
+    for hook in hooks:
+        warnings.warn(
+            f"{hook.label} ({hook.whose}) never ran: no stage {hook.stage!r} has opened ({hook.call.defined_at})",
+            stacklevel=3,
+        )

@@ -1,10 +1,10 @@
-"""Which batches a TrainManager trains and evaluates on, and where it has left its data. ``manager.py`` has the loop."""
+"""The batches that a run trains and evaluates on, and the place where the last call has left the data."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import Any
+from typing import Any, final
 
 from train_manager.data.iteration import (
     FromSource,
@@ -12,69 +12,85 @@ from train_manager.data.iteration import (
     length_of,
     no_batch,
     reset,
-    to_device,
     unending,
     walk,
     walk_steps,
 )
-from train_manager.loop.run_state import Running
 
 Batches = Iterator[tuple[Any, bool]]
 """Of one epoch, each with whether it is the last."""
 
 
-class Feeding(Running):
-    """What TrainManager takes from its data, batch by batch."""
+@final
+class Feed:
+    """Where the batches come from.
+
+    Attributes:
+        datasource_name: which set of ``Interleaved`` data the batch is of; "train" if there is one set only.
+        data_name: what errors call the set that the batch is of.
+    """
 
     def __init__(self) -> None:
-        # Where the data was left: of data that is cut into epochs, and of an epoch that was not finished.
-        self._stream: Generator[Any, None, None] | None = None
-        self._unfinished: tuple[Any, Batches] | None = None
-        super().__init__()
+        self.datasource_name, self.data_name = "train", "train_data"
+        self._stream: Generator[Any, None, None] | None = None  # of data that is cut into epochs
+        self._unfinished: tuple[Any, Batches] | None = None  # the data, and the rest of an epoch that was left
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled; a copy that was made within an epoch begins it anew."""
-        return {**super().__getstate__(), "_stream": None, "_unfinished": None}
-
-    def _epoch_length(self) -> int | None:
-        """Batches of an epoch, where that is known."""
-        return self.steps_per_epoch if self.steps_per_epoch is not None else length_of(self.train_data)
+        """Return what is copied or pickled: a pass over data cannot be, so a copy begins the epoch anew."""
+        return {**self.__dict__, "_stream": None, "_unfinished": None}
 
     @property
-    def _is_within_epoch(self) -> bool:
-        """Whether a pass over this data was begun, and left."""
-        return self._unfinished is not None and self._unfinished[0] is self.train_data
+    def is_unfinished(self) -> bool:
+        """Whether an epoch was begun, and left."""
+        return self._unfinished is not None
 
-    def _train_batches(self) -> Batches:
-        """One epoch's batches, from where an unfinished one was left."""
-        if self._unfinished is None or not self._is_within_epoch:
-            self._unfinished = self.train_data, self._new_train_batches()
+    def is_within(self, data: Iterable[Any] | None) -> bool:
+        """Return whether an epoch of this data was begun, and left."""
+        return self._unfinished is not None and self._unfinished[0] is data
+
+    def batches(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> Batches:
+        """Return one epoch's batches, from where an unfinished epoch was left."""
+        if self._unfinished is None or not self.is_within(data):
+            self._unfinished = data, self._new_pass(data, steps_per_epoch, epoch_num)
         return self._unfinished[1]
 
-    def _new_train_batches(self) -> Batches:
-        assert self.train_data is not None, "train() has checked it"
-        self.datasource_name, self._train_set_name = "train", "train_data"
-        if self.steps_per_epoch is None:
-            begin_epoch(self.train_data, self.epoch_num)
-            return walk(self.train_data, "train_data")
-        if self._stream is None or getgeneratorstate(self._stream) == GEN_CLOSED:  # perhaps by an error
-            self._stream = unending(self.train_data)
-        return walk_steps(self._stream, self.steps_per_epoch)
+    def leave(self) -> None:
+        """Forget an unfinished epoch, which closes the data also while an error is kept."""
+        self._unfinished = None
 
-    def _of_source(self, batch: FromSource) -> Any:
-        """The batch itself, and a note of which set it is."""
+    def take(self, batch: Any) -> Any:
+        """Return the batch itself, and note which set it is of."""
+        if type(batch) is not FromSource:
+            return batch
         self.datasource_name = batch.datasource_name
-        self._train_set_name = f"train_data[{self.datasource_name!r}]"
+        self.data_name = f"train_data[{batch.datasource_name!r}]"
         return batch.batch
 
-    def _eval_batches(self, name: str, data: Iterable[Any]) -> Iterator[Any]:
-        gave_any = False
-        reset(data)
-        for batch in data:
-            gave_any = True
-            yield self._on_device(batch.batch if type(batch) is FromSource else batch)
-        if not gave_any:
-            raise no_batch(data, f"eval_data[{name!r}]", f"after epoch {self.epoch_num}")
+    def _new_pass(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> Batches:
+        self.datasource_name, self.data_name = "train", "train_data"
+        if steps_per_epoch is None:
+            begin_epoch(data, epoch_num)
+            return walk(data, "train_data")
+        if self._stream is None or getgeneratorstate(self._stream) == GEN_CLOSED:  # perhaps by an error
+            self._stream = unending(data)
+        return walk_steps(self._stream, steps_per_epoch)
 
-    def _on_device(self, batch: Any) -> Any:
-        return batch if self.device is None else to_device(batch, self.device)
+
+def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int | None:
+    """Return the number of batches of an epoch, or None if it is unknown."""
+    return steps_per_epoch if steps_per_epoch is not None else length_of(data)
+
+
+def eval_batches(data: Iterable[Any], name: str, epoch_num: int) -> Iterator[Any]:
+    """Give the batches of one pass over an evaluation set.
+
+    Raises:
+        InputError: the set is empty.
+    """
+    gave_any = False
+    reset(data)
+    for batch in data:
+        gave_any = True
+        yield batch.batch if type(batch) is FromSource else batch
+    if not gave_any:
+        raise no_batch(data, name, f"after epoch {epoch_num}")
