@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from train_manager.core.fixtures import Fixtures
 from train_manager.loop.losses import Losses
 from train_manager.model.buffers import preserved_buffers
 from train_manager.model.optimizers import with_gradients
+from train_manager.validation import require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
@@ -85,9 +85,7 @@ class SAM(Extension):
     priority = -5
 
     def __init__(self, rho: float = 0.05) -> None:
-        if not isinstance(rho, int | float) or isinstance(rho, bool) or not 0 < rho < math.inf:
-            raise InputError(f"rho is {rho!r:.60}", name="rho", cure="give a number above 0")
-        self.rho = float(rho)
+        self.rho = require_number(rho, "rho", above=0)
 
     def post_train_backward(self, loss: Tensor, backward_loss: Tensor) -> None:
         if backward_loss is not loss:

@@ -258,13 +258,13 @@ def test_arrays_on_different_devices_are_refused() -> None:
 @pytest.mark.parametrize("size", [0, -1, 2.5, True])
 def test_a_batch_size_that_is_no_number_of_rows_is_refused(size: Any) -> None:
     assert refusal(lambda: InMemory(torch.zeros(3), batch_size=size)) == (
-        f"InMemory's batch_size is {size}\n  give a whole number, 1 or more"
+        f"InMemory's batch_size must be a whole number of at least 1, but is {size}"
     )
 
 
 def test_a_negative_seed_is_refused() -> None:
     assert refusal(lambda: InMemory(torch.zeros(3), batch_size=1, seed=-1)) == (
-        "InMemory's seed is -1\n  give a whole number, 0 or more"
+        "InMemory's seed must be a whole number of at least 0, but is -1"
     )
 
 

@@ -198,7 +198,7 @@ def test_a_ratio_without_a_set_is_refused() -> None:
 @pytest.mark.parametrize("ratio", [0, 0.5, -1])
 def test_a_ratio_that_is_no_count_is_refused(ratio: Any) -> None:
     assert refusal(lambda: Interleaved({"a": A}, ratios={"a": ratio})) == (
-        f"Interleaved's ratio of 'a' is {ratio}\n  give a whole number, 1 or more"
+        f"Interleaved's ratio of 'a' must be a whole number of at least 1, but is {ratio}"
     )
 
 

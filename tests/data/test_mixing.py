@@ -130,13 +130,13 @@ def test_the_state_is_plain_and_draws_on_through_a_file() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 1.0, 0), "alpha is 0\n  give a number above 0"),
-        ((-1.0, 1.0, 0), "alpha is -1.0\n  give a number above 0"),
-        ((float("inf"), 1.0, 0), "alpha is inf\n  give a number above 0"),
-        (("1", 1.0, 0), "alpha is '1'\n  give a number above 0"),
-        ((1.0, 1.5, 0), "probability is 1.5\n  give a number from 0 to 1"),
-        ((1.0, True, 0), "probability is True\n  give a number from 0 to 1"),
-        ((1.0, 1.0, 0.5), "seed is 0.5\n  give a whole number"),
+        ((0, 1.0, 0), "alpha must be a number above 0, but is 0"),
+        ((-1.0, 1.0, 0), "alpha must be a number above 0, but is -1.0"),
+        ((float("inf"), 1.0, 0), "alpha must be a number above 0, but is inf"),
+        (("1", 1.0, 0), "alpha must be a number above 0, but is '1'"),
+        ((1.0, 1.5, 0), "probability must be a number of at least 0 and of at most 1, but is 1.5"),
+        ((1.0, True, 0), "probability must be a number of at least 0 and of at most 1, but is True"),
+        ((1.0, 1.0, 0.5), "seed must be a whole number, but is 0.5"),
     ],
 )
 def test_arguments_of_no_use_are_refused(arguments: Any, message: str) -> None:

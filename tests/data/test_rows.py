@@ -211,7 +211,9 @@ def test_no_examples_are_refused(data: Any) -> None:
 
 
 def test_a_batch_size_of_none_is_refused() -> None:
-    assert refusal(lambda: Rows([1], batch_size=0)) == "Rows's batch_size is 0\n  give a whole number, 1 or more"
+    assert refusal(lambda: Rows([1], batch_size=0)) == (
+        "Rows's batch_size must be a whole number of at least 1, but is 0"
+    )
 
 
 # ---- in a training -----------------------------------------------------------------------------------------------

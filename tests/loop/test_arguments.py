@@ -39,7 +39,6 @@ from train_manager.loop.outputs import (
     rows_of,
 )
 from train_manager.model.optimizers import fused_option
-from train_manager.validation import require_count, require_one_of
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -51,30 +50,6 @@ def refusal(call: Callable[[], object]) -> str:
 
 def sgd() -> Optimizer:
     return SGD(nn.Linear(1, 1).parameters(), lr=0.1)
-
-
-# ---- numbers and words -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), ("3", "'3'"), (2.0, "2.0"), (None, "None"), (True, "True")])
-def test_a_count_is_a_whole_number_that_is_large_enough(value: Any, shown: str) -> None:
-    text = refusal(lambda: require_count(value, "epochs", at_least=0))
-
-    assert text == f"epochs is {shown}\n  give a whole number, 0 or more"
-
-
-def test_a_count_that_is_large_enough_passes() -> None:
-    assert require_count(0, "epochs", at_least=0) == 0
-
-
-def test_a_count_of_numpy_becomes_pythons() -> None:
-    assert type(require_count(np.int64(2), "epochs", at_least=0)) is int  # type: ignore[arg-type]
-
-
-def test_a_word_that_is_not_allowed_is_refused() -> None:
-    text = refusal(lambda: require_one_of("steps", "at", ("step", "epoch")))
-
-    assert text == "at is 'steps'\n  give one of 'step', 'epoch'"
 
 
 # ---- data without an end -----------------------------------------------------------------------------------------
@@ -433,7 +408,8 @@ def test_a_batch_without_targets_is_named_by_its_type() -> None:
 )
 def test_a_batch_size_is_a_whole_number_of_examples(value: Any, shown: str) -> None:
     assert refusal(lambda: require_batch_size(value)) == (
-        f"get_true_batch_size returned {shown}\n  return how many examples the batch has, a whole number, 1 or more"
+        f"get_true_batch_size must return a whole number of at least 1, but returned {shown}\n"
+        "  return how many examples the batch has"
     )
 
 

@@ -81,4 +81,4 @@ def test_a_mode_that_cannot_be_known_is_refused() -> None:
 def test_a_mode_that_is_none_is_refused() -> None:
     with pytest.raises(InputError) as error:
         mode_of("valid/loss", "smallest", "EarlyStopping")
-    assert str(error.value) == "mode is 'smallest'\n  give one of 'min', 'max'"
+    assert str(error.value) == "mode must be 'min' or 'max', but is 'smallest'"

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
+from train_manager.validation import require_count, require_number
 
 
 def draw_share(alpha: float, source: random.Random) -> float:
@@ -116,11 +117,9 @@ class Draws:
     """
 
     def __init__(self, alpha: float, probability: float, seed: int) -> None:
-        self.alpha = _number(alpha, "alpha", "a number above 0", math.ulp(0.0), math.inf)
-        self.probability = _number(probability, "probability", "a number from 0 to 1", 0.0, 1.0)
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise InputError(f"seed is {seed!r:.60}", name="seed", cure="give a whole number")
-        self.source = random.Random(seed)
+        self.alpha = require_number(alpha, "alpha", above=0)
+        self.probability = require_number(probability, "probability", at_least=0, at_most=1)
+        self.source = random.Random(require_count(seed, "seed"))
         self._permutations = torch.Generator()
 
     def is_due(self) -> bool:
@@ -146,24 +145,6 @@ class Draws:
         self.source.setstate((state["version"], tuple(state["numbers"]), state["following"]))
 
 
-def checked_num_classes(value: int | None) -> int | None:
-    """A number of classes, or None.
-
-    Raises:
-        InputError: it is no whole number, 2 or more.
-    """
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 2):
-        raise InputError(f"num_classes is {value!r:.60}", name="num_classes", cure="give a whole number, 2 or more")
-    return value
-
-
-def _number(value: float, name: str, wanted: str, at_least: float, at_most: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not at_least <= value <= at_most or math.isinf(value):
-        raise InputError(f"{name} is {value!r:.60}", name=name, cure=f"give {wanted}")
-    return float(value)
-
-
 class MixesExamples(Extension):
     """What ``Mixup`` and ``CutMix`` have in common: their arguments, and a random state that is theirs and survives.
 
@@ -175,7 +156,7 @@ class MixesExamples(Extension):
     """
 
     def __init__(self, alpha: float, num_classes: int | None, probability: float, seed: int) -> None:
-        self.num_classes = checked_num_classes(num_classes)
+        self.num_classes = None if num_classes is None else require_count(num_classes, "num_classes", at_least=2)
         self.draws = Draws(alpha, probability, seed)
 
     def state_dict(self) -> dict[str, Any]:

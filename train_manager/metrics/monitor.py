@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import final
 
 from train_manager.core.errors import InputError, did_you_mean, near
+from train_manager.validation import require_one_of
 
 LESS_IS_BETTER = frozenset({"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer"})
 MORE_IS_BETTER = frozenset(
@@ -22,10 +23,8 @@ def mode_of(metric: str, mode: str | None, asked_by: str) -> str:
     Raises:
         InputError: it is neither, or the name does not tell.
     """
-    if mode not in ("min", "max", None):
-        raise InputError(f"mode is {mode!r}", name="mode", asked_by=asked_by, cure="give one of 'min', 'max'")
     if mode is not None:
-        return mode
+        return require_one_of(mode, "mode", ("min", "max"), asked_by=asked_by)
     word = metric.replace("/", "_").lower().rpartition("_")[2]
     if word in LESS_IS_BETTER:
         return "min"

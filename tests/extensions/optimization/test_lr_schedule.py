@@ -333,7 +333,7 @@ def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per": "batch"}, "per is 'batch'\n  give one of 'epoch', 'step'"),
+        ({"per": "batch"}, "per must be 'epoch' or 'step', but is 'batch'"),
         (
             {"per": "step", "metric": "valid/loss"},
             "LRSchedule was given both per='step' and metric='valid/loss'\n  leave out one of them",
