@@ -195,20 +195,22 @@ def test_a_dataset_instead_of_a_loader_is_refused(name: str) -> None:
     shown = "eval_data['eval']" if name == "eval_data" else name
 
     assert rejected(**{name: TensorDataset(torch.zeros(4, 2))}) == (
-        f"{shown} is a TensorDataset of single examples\n"
+        f"{shown} must be an iterable of batches, but is a TensorDataset of single examples\n"
         "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     )
 
 
 def test_a_tensor_instead_of_batches_is_refused() -> None:
     assert rejected(train_data=torch.zeros(4, 2)) == (
-        "train_data is a tensor\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+        "train_data must be an iterable of batches, but is a tensor\n"
+        "  cut it into batches: InMemory(x, y, batch_size=64)"
     )
 
 
 def test_a_dict_instead_of_batches_is_refused() -> None:
     assert rejected(train_data={"train": make_batches(1)}) == (
-        "train_data is a dict, whose keys would be the batches\n  give the iterable of batches itself"
+        "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
+        "  give the iterable of batches itself"
     )
 
 

@@ -15,7 +15,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.loop.losses import Losses
 from train_manager.model.buffers import preserved_buffers
-from train_manager.model.optimizers import with_gradients
+from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class SAM(Extension):
     ) -> Any:
         modules = [part for part in (train_manager.model, train_manager.loss) if isinstance(part, nn.Module)]
         assert train_manager.optimizer is not None, "there is no training without one"
-        with climbed(with_gradients(train_manager.optimizer), self.rho), preserved_buffers(*modules):
+        with climbed(parameters_with_gradients(train_manager.optimizer), self.rho), preserved_buffers(*modules):
             train_manager.optimizer.zero_grad(set_to_none=True)
             try:
                 with autocast(), Losses() as losses:

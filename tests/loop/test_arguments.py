@@ -38,7 +38,7 @@ from train_manager.loop.outputs import (
     require_training_loss,
     rows_of,
 )
-from train_manager.model.optimizers import fused_option
+from train_manager.model.optimizers import fused_argument
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -211,7 +211,7 @@ def test_no_evaluation_data_is_no_set() -> None:
 def test_the_set_that_is_of_no_use_is_named() -> None:
     text = refusal(lambda: require_eval_data({"valid": [1], "test": torch.zeros(1)}))
 
-    assert text.startswith("eval_data['test'] is a tensor\n")
+    assert text.startswith("eval_data['test'] must be an iterable of batches, but is a tensor\n")
 
 
 def ready(train_data: Any = (), train_passes: int = 1, eval_data: Any = None, eval_passes: int = 2) -> None:
@@ -467,23 +467,23 @@ class OwnSGD(SGD):
 
 @pytest.mark.parametrize("optimizer", [SGD, AdamW])
 def test_a_class_of_torchs_is_fused_where_all_parameters_are_on_a_gpu(optimizer: Any) -> None:
-    assert fused_option(optimizer, parameters_on("cuda", "cuda:0")) == {"fused": True}
+    assert fused_argument(optimizer, parameters_on("cuda", "cuda:0")) == {"fused": True}
 
 
 @pytest.mark.parametrize("devices", [(), ("cpu",), ("cuda", "cpu"), ("meta",)])
 def test_nothing_is_fused_elsewhere(devices: tuple[str, ...]) -> None:
-    assert fused_option(SGD, parameters_on(*devices)) == {}
+    assert fused_argument(SGD, parameters_on(*devices)) == {}
 
 
 @pytest.mark.parametrize(
     "optimizer", [OwnSGD, lambda parameters: SGD(parameters, lr=0.1), functools.partial(SGD, lr=0.1), LBFGS]
 )
 def test_nothing_but_a_class_of_torchs_that_can_be_fused_is_fused(optimizer: Any) -> None:
-    assert fused_option(optimizer, parameters_on("cuda")) == {}
+    assert fused_argument(optimizer, parameters_on("cuda")) == {}
 
 
 def test_parameters_that_are_no_floating_point_numbers_are_not_fused() -> None:
-    assert fused_option(SGD, [FakeParameter("cuda", torch.int64)]) == {}  # type: ignore[list-item]
+    assert fused_argument(SGD, [FakeParameter("cuda", torch.int64)]) == {}  # type: ignore[list-item]
 
 
 def test_an_optimizer_on_the_cpu_is_not_fused() -> None:

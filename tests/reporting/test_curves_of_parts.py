@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from train_manager.metrics.deferred import HeldScalars
+from train_manager.metrics.deferred import DeferredScalars
 from train_manager.reporting.curves import PartCurves
 
 
@@ -29,7 +29,7 @@ def test_a_part_that_comes_only_in_some_steps_has_points_there() -> None:
 
 def test_no_more_than_a_thousand_values_are_held() -> None:
     parts = PartCurves()
-    for step in range(HeldScalars.limit):
+    for step in range(DeferredScalars.limit):
         parts.append({"a": torch.tensor(1.0)}, step, examples=1)
     assert len(parts.curves["a"]["batch"].x) > 0
 

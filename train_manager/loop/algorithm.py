@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from train_manager.core.decorators import overridable
-from train_manager.data.batch import SameStructure
-from train_manager.data.iteration import parts_of
+from train_manager.data.batch import SameStructure, parts_of
 from train_manager.loop.arguments import loss_by_name
 from train_manager.loop.feed import Feeding
 from train_manager.loop.objectives import Objective

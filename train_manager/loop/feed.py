@@ -6,17 +6,8 @@ from collections.abc import Generator, Iterable, Iterator
 from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any
 
-from train_manager.data.iteration import (
-    FromSource,
-    begin_epoch,
-    length_of,
-    no_batch,
-    reset,
-    to_device,
-    unending,
-    walk,
-    walk_steps,
-)
+from train_manager.data.batch import FromSource, to_device
+from train_manager.data.iteration import begin_epoch, length_of, no_batch, reset, unending, walk, walk_steps
 from train_manager.loop.run_state import Running
 
 Batches = Iterator[tuple[Any, bool]]

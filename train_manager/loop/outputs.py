@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.errors import InputError
-from train_manager.data.iteration import tensors_in
+from train_manager.data.batch import tensors_in
 
 
 def rows_of(batch: Any) -> int:

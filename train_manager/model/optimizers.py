@@ -35,21 +35,21 @@ def set_learning_rates(optimizer: Optimizer, rates: Iterable[Rate]) -> None:
             group["lr"] = rate
 
 
-def with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
+def parameters_with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
     """The parameters of an optimizer that have a gradient; none where there is no optimizer.
 
     >>> import torch
     >>> weight, frozen = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     >>> optimizer = torch.optim.SGD([weight, frozen], lr=.1)
     >>> weight.sum().backward()
-    >>> [parameter is weight for parameter in with_gradients(optimizer)]
+    >>> [parameter is weight for parameter in parameters_with_gradients(optimizer)]
     [True]
     """
     for group in optimizer.param_groups if optimizer is not None else ():
         yield from (parameter for parameter in group["params"] if parameter.grad is not None)
 
 
-def require_optimizer_alone(value: Callable[[Optimizer], Any], asked_by: str, form: str) -> None:
+def require_scheduler_factory(value: Callable[[Optimizer], Any], asked_by: str, form: str) -> None:
     """What makes a scheduler wants nothing but the optimizer; ``form`` is how it is given: ``lr_schedule={}``."""
     try:
         parameters = [*inspect.signature(value).parameters.values()][1:]
@@ -67,7 +67,7 @@ def require_optimizer_alone(value: Callable[[Optimizer], Any], asked_by: str, fo
         )
 
 
-def fused_option(optimizer: Callable[..., Optimizer], parameters: list[nn.Parameter]) -> dict[str, bool]:
+def fused_argument(optimizer: Callable[..., Optimizer], parameters: list[nn.Parameter]) -> dict[str, bool]:
     """``fused=True`` for one of torch's own classes whose parameters are all on a GPU: one kernel for all of them.
 
     Not on the CPU, where the last bits would differ from those of a plain loop with the same class (measured with

@@ -8,7 +8,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from train_manager.metrics.deferred import HeldScalars
+from train_manager.metrics.deferred import DeferredScalars
 
 MOST_POINTS = 2000  # per curve: more than a panel has pixels
 
@@ -128,7 +128,7 @@ class PartCurves:
     def __init__(self) -> None:
         self.curves: dict[str, Curves] = {}
         # Values that are not in the curves yet; of each the step, the examples seen by then, and those of the batch.
-        self._held: dict[str, tuple[HeldScalars, list[tuple[int, Any, Any]]]] = {}
+        self._held: dict[str, tuple[DeferredScalars, list[tuple[int, Any, Any]]]] = {}
         self._of_epoch: dict[str, list[float]] = {}  # sum and weight
         self._examples: Any = 0  # a tensor where the batch sizes are some
 
@@ -136,7 +136,7 @@ class PartCurves:
         """Take in the parts of one step, and how many examples its batch has."""
         self._examples = self._examples + examples
         for name, value in losses.items():
-            held, steps = self._held.setdefault(name, (HeldScalars(), []))
+            held, steps = self._held.setdefault(name, (DeferredScalars(), []))
             is_full = held.append(value)
             steps.append((step, self._examples, examples))
             if is_full:

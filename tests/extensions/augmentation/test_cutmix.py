@@ -86,7 +86,7 @@ def test_what_is_no_image_is_an_error() -> None:
     with pytest.raises(InputError) as caught:
         tiny_manager(CutMix(num_classes=2)).train()
     assert str(caught.value) == (
-        "inputs have the shape (16, 2), and a box is cut out of images: (batch, ..., height, width)"
+        "inputs must have the shape (batch, ..., height, width) to cut boxes, but have (16, 2)"
     )
 
 

@@ -120,7 +120,7 @@ def test_once_removed_the_batches_are_as_they_were() -> None:
 
 
 def test_class_numbers_without_their_number_are_an_error_that_names_the_hook() -> None:
-    with pytest.raises(InputError, match="say how many classes there are") as caught:
+    with pytest.raises(InputError, match="give the number of classes") as caught:
         tiny_manager(Mixup()).train()
     assert caught.value.__notes__[0].startswith("in hook Mixup.pre_train_model_forward of extension 'mixup'")
 

@@ -297,7 +297,7 @@ def test_a_plateau_goes_on_from_its_state() -> None:
 
 def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     tm = tiny_manager(LRSchedule(plateau, metric="vaild/loss"))
-    with pytest.raises(InputError, match=r"LRSchedule wants 'vaild/loss'.*\n  did you mean 'valid'\?"):
+    with pytest.raises(InputError, match=r"LRSchedule monitors 'vaild/loss'.*\n  did you mean 'valid'\?"):
         tm.train()
 
 
@@ -338,7 +338,7 @@ def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
             {"per": "step", "metric": "valid/loss"},
             "LRSchedule was given both per='step' and metric='valid/loss'\n  leave out one of them",
         ),
-        ({"metric": "loss"}, "metric is 'loss'\n  name the set and the metric: \"valid/loss\""),
+        ({"metric": "loss"}, "metric must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
         (
             {"make": 0.1},
             "LRSchedule was given a float, not a callable of the optimizer\n"
