@@ -177,8 +177,7 @@ def test_a_misspelt_module_is_an_error_with_the_nearest_before_the_first_step() 
     with pytest.raises(InputError) as error:
         tm.train()
     assert str(error.value) == (
-        "FreezeModules wants the module 'trunc', and the model (Sequential) has none of that name\n"
-        "  did you mean 'trunk'?"
+        "FreezeModules finds no module 'trunc' in the model (Sequential)\n  did you mean 'trunk'?"
     )
     assert tm.step_num == 0
 

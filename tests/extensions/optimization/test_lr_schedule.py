@@ -364,11 +364,13 @@ def test_a_scheduler_that_wants_more_than_the_optimizer_is_refused_at_once() -> 
     with pytest.raises(InputError) as caught:
         LRSchedule(ExponentialLR)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "LRSchedule was given ExponentialLR, which wants more than the optimizer: gamma\n"
-        "  say it: LRSchedule(lambda optimizer: ExponentialLR(optimizer, gamma=...))"
+        "LRSchedule was given ExponentialLR, which needs more than the optimizer: gamma\n"
+        "  give a function: LRSchedule(lambda optimizer: ExponentialLR(optimizer, gamma=...))"
     )
 
 
 def test_the_lr_schedule_of_a_manager_is_refused_in_the_same_words() -> None:
-    with pytest.raises(InputError, match=r"say it: lr_schedule=lambda optimizer: StepLR\(optimizer, step_size=...\)"):
+    with pytest.raises(
+        InputError, match=r"give a function: lr_schedule=lambda optimizer: StepLR\(optimizer, step_size=...\)"
+    ):
         tiny_manager(lr_schedule=StepLR)
