@@ -1,7 +1,7 @@
 """Checks of the numbers and words that a caller passes, so that every refusal of the library has the same words.
 
 Each function returns the value, as a plain ``int``, ``float`` or ``str``. ``name`` is the subject of the error's first
-line; ``cure`` is its second line, where an example says more than the first line.
+line; ``cure`` is its second line, if an example says more than the first line.
 """
 
 from __future__ import annotations
