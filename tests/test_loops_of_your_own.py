@@ -238,7 +238,7 @@ def test_a_number_of_steps_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         tiny_manager().train_steps(wrong)
 
-    assert str(caught.value) == f"n is {wrong!r}\n  give a whole number, 0 or more"
+    assert str(caught.value) == f"n must be a whole number of at least 0, but is {wrong!r}"
 
 
 # ---- train_epoch -------------------------------------------------------------------------------------------------

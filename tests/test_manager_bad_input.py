@@ -161,7 +161,7 @@ def test_a_model_all_of_whose_parameters_are_frozen_is_refused() -> None:
 
 @pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), ("3", "'3'"), (True, "True"), (1.5, "1.5")])
 def test_epochs_that_are_no_number_of_epochs_are_refused(value: Any, shown: str) -> None:
-    assert rejected(epochs=value) == f"epochs is {shown}\n  give a whole number, 0 or more"
+    assert rejected(epochs=value) == f"epochs must be a whole number of at least 0, but is {shown}"
 
 
 def test_epochs_may_be_numpys() -> None:
@@ -172,15 +172,15 @@ def test_epochs_may_be_numpys() -> None:
 
 
 def test_a_seed_that_is_no_whole_number_is_refused() -> None:
-    assert rejected(seed=1.5) == "seed is 1.5\n  give a whole number, 0 or more"
+    assert rejected(seed=1.5) == "seed must be a whole number of at least 0, but is 1.5"
 
 
 def test_no_steps_per_epoch_are_refused() -> None:
-    assert rejected(steps_per_epoch=0) == "steps_per_epoch is 0\n  give a whole number, 1 or more"
+    assert rejected(steps_per_epoch=0) == "steps_per_epoch must be a whole number of at least 1, but is 0"
 
 
 def test_a_number_of_epochs_to_add_is_refused_if_negative() -> None:
-    assert refused_run(lambda tm: tm.train_epochs(-1)) == "n is -1\n  give a whole number, 0 or more"
+    assert refused_run(lambda tm: tm.train_epochs(-1)) == "n must be a whole number of at least 0, but is -1"
 
 
 def test_an_optimizer_of_another_model_is_refused() -> None:
@@ -195,20 +195,22 @@ def test_a_dataset_instead_of_a_loader_is_refused(name: str) -> None:
     shown = "eval_data['eval']" if name == "eval_data" else name
 
     assert rejected(**{name: TensorDataset(torch.zeros(4, 2))}) == (
-        f"{shown} is a TensorDataset of single examples\n"
+        f"{shown} must be an iterable of batches, but is a TensorDataset of single examples\n"
         "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     )
 
 
 def test_a_tensor_instead_of_batches_is_refused() -> None:
     assert rejected(train_data=torch.zeros(4, 2)) == (
-        "train_data is a tensor\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+        "train_data must be an iterable of batches, but is a tensor\n"
+        "  cut it into batches: InMemory(x, y, batch_size=64)"
     )
 
 
 def test_a_dict_instead_of_batches_is_refused() -> None:
     assert rejected(train_data={"train": make_batches(1)}) == (
-        "train_data is a dict, whose keys would be the batches\n  give the iterable of batches itself"
+        "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
+        "  give the iterable of batches itself"
     )
 
 

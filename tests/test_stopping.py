@@ -119,4 +119,4 @@ def test_stop_at_something_else_is_refused() -> None:
     with tm.run(), pytest.raises(InputError) as caught:
         tm.stop("enough", at="batch")
 
-    assert str(caught.value) == "at is 'batch'\n  give one of 'step', 'epoch'"
+    assert str(caught.value) == "at must be 'step' or 'epoch', but is 'batch'"

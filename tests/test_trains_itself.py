@@ -121,6 +121,6 @@ def test_an_extension_that_works_on_modules_refuses_it(extension: Extension) -> 
         self_made(Half(), extension).train()
 
     assert str(caught.value).splitlines()[:2] == [
-        f"{name} works on a torch.nn.Module, and the model is a Half, which trains itself",
-        "  leave it out, and do in train_step(batch) what it would do",
+        f"{name} works on a torch.nn.Module, but the model is a Half, which trains itself",
+        f"  leave {name} out, and do its work in train_step(batch)",
     ]

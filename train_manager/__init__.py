@@ -5,8 +5,8 @@ torch is imported when it is first asked for. Its rooms; each imports only those
 
     core        stages, fixtures and hooks
     checker     mistakes in hooks, found by reading source
+    validation  checks of numbers and words that a caller passes
     schedules   when a hook runs
-    validation  what numbers and words must be
     records     what a training leaves on disk
     data        where the batches come from
     metrics     how numbers are measured and kept

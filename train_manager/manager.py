@@ -21,7 +21,8 @@ from torch.optim import Optimizer
 
 from train_manager.core.errors import InputError, StageError
 from train_manager.core.extension import Extensions, named
-from train_manager.data.iteration import no_batch, reset, to_device
+from train_manager.data.batch import to_device
+from train_manager.data.iteration import no_batch, reset
 from train_manager.loop.algorithm import Algorithm
 from train_manager.loop.arguments import (
     TrainsItself,

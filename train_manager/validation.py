@@ -1,27 +1,36 @@
-"""What extensions require of numbers they are given: each function returns it, or says what is wrong."""
+"""Checks of the numbers and words that a caller passes, so that every refusal of the library has the same words.
+
+Each function returns the value, as a plain ``int``, ``float`` or ``str``. ``name`` is the subject of the error's first
+line; ``cure`` is its second line, if an example says more than the first line.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 from numbers import Real
+from typing import Any
 
-from train_manager.core.errors import InputError
-
-
-def require_count(value: int, name: str, *, at_least: int) -> int:
-    """A whole number that is large enough."""
-    is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not is_whole or operator.index(value) < at_least:
-        raise InputError(f"{name} is {value!r}", name=name, cure=f"give a whole number, {at_least} or more")
-    return operator.index(value)
+from train_manager.core.errors import InputError, TrainManagerError
 
 
-def require_one_of(value: str, name: str, allowed: tuple[str, ...]) -> str:
-    """One of a few words."""
-    if value not in allowed:
-        raise InputError(f"{name} is {value!r}", name=name, cure=f"give one of {', '.join(map(repr, allowed))}")
-    return value
+def require_count(
+    value: int, name: str, *, at_least: int | None = None, cure: str = "", error: type[TrainManagerError] = InputError
+) -> int:
+    """Return a whole number that is large enough.
+
+    >>> require_count(-3, "epochs", at_least=1)
+    Traceback (most recent call last):
+    train_manager.InputError: epochs must be a whole number of at least 1, but is -3
+    """
+    try:
+        whole = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:  # also of a tensor or an array that is more than one whole number
+        whole = None
+    if whole is None or (at_least is not None and whole < at_least):
+        bound = "" if at_least is None else f" of at least {at_least}"
+        raise _invalid(error, name, f"a whole number{bound}", value, cure)
+    return whole
 
 
 def require_number(
@@ -32,22 +41,38 @@ def require_number(
     at_least: float = -math.inf,
     below: float = math.inf,
     at_most: float = math.inf,
+    cure: str = "",
+    error: type[TrainManagerError] = InputError,
 ) -> float:
-    """A finite number within its bounds.
+    """Return a finite number within its bounds.
 
-    >>> require_number(1, "decay", at_least=0, at_most=1)
-    1.0
+    >>> require_number(2, "decay", at_least=0, below=1)
+    Traceback (most recent call last):
+    train_manager.InputError: decay must be a number of at least 0 and below 1, but is 2
     """
     if isinstance(value, Real) and not isinstance(value, bool):
-        found = float(value)
-        if above < found < below and at_least <= found <= at_most:
-            return found
-    raise InputError(
-        f"{name} is {value!r:.60}", name=name, cure=f"give a number{_bounds(above, at_least, below, at_most)}"
-    )
+        number = float(value)
+        if above < number < below and at_least <= number <= at_most:  # an infinite number is not below infinity
+            return number
+    bounds = [(" above", above), (" of at least", at_least), (" below", below), (" of at most", at_most)]
+    texts = [f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound)]
+    raise _invalid(error, name, "a number" + " and".join(texts), value, cure)
 
 
-def _bounds(above: float, at_least: float, below: float, at_most: float) -> str:
-    words = {"above": above, "of at least": at_least, "below": below, "of at most": at_most}
-    said = [f"{word} {bound:g}" for word, bound in words.items() if math.isfinite(bound)]
-    return f" {' and '.join(said)}" if said else ""
+def require_one_of(value: str, name: str, allowed: tuple[str, ...], *, asked_by: str = "") -> str:
+    """Return a word that is one of a few.
+
+    >>> require_one_of("now", "at", ("step", "epoch"))
+    Traceback (most recent call last):
+    train_manager.InputError: at must be 'step' or 'epoch', but is 'now'
+    """
+    if value not in allowed:
+        *others, last = map(repr, allowed)
+        raise InputError(
+            f"{name} must be {', '.join(others)} or {last}, but is {value!r:.60}", name=name, asked_by=asked_by
+        )
+    return value
+
+
+def _invalid(error: type[TrainManagerError], name: str, kind: str, value: Any, cure: str) -> TrainManagerError:
+    return error(f"{name} must be {kind}, but is {value!r:.60}", name=name, cure=cure)

@@ -6,10 +6,10 @@ from torch import Tensor
 
 from train_manager.core.decorators import modifies
 from train_manager.core.errors import InputError
-from train_manager.data.mixing import MixesExamples, blend, draw_box, mixable, soft_targets
+from train_manager.data.mixing import MixingExtension, blend, draw_box, require_mixable, soft_targets
 
 
-class CutMix(MixesExamples):
+class CutMix(MixingExtension):
     """Replaces a box in each training image by that of another image of its batch, and blends their targets by area.
 
     Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers.
@@ -46,8 +46,8 @@ class CutMix(MixesExamples):
 
     @modifies("inputs", "targets")
     def pre_train_model_forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        mixable(inputs, targets, min_dim=3)
-        if not self.draws.is_due():
+        require_mixable(inputs, targets, min_dim=3)
+        if not self.draws.should_mix():
             return inputs, targets
         height, width = inputs.shape[-2:]
         top, bottom, left, right = draw_box(height, width, self.draws.share(), self.draws.source)

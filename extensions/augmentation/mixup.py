@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from train_manager.core.decorators import modifies
-from train_manager.data.mixing import MixesExamples, blend, mixable, soft_targets
+from train_manager.data.mixing import MixingExtension, blend, require_mixable, soft_targets
 
 
-class Mixup(MixesExamples):
+class Mixup(MixingExtension):
     """Blends each training example with another one of its batch, and their targets in the same proportion.
 
     Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers. For a loss that is
@@ -44,8 +44,8 @@ class Mixup(MixesExamples):
 
     @modifies("inputs", "targets")
     def pre_train_model_forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        mixable(inputs, targets, min_dim=1)
-        if not self.draws.is_due():
+        require_mixable(inputs, targets, min_dim=1)
+        if not self.draws.should_mix():
             return inputs, targets
         share = self.draws.share()
         partners = self.draws.partners(len(inputs), inputs.device)

@@ -13,7 +13,7 @@ from train_manager.core.decorators import fixture, modifies
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
-from train_manager.metrics.averages import MovingMean
+from train_manager.metrics.averages import ExponentialMovingAverage
 from train_manager.metrics.metric import Metric, metric_of
 from train_manager.reporting.tables import text_table
 
@@ -90,19 +90,19 @@ class Metrics(Extension):
         self.eval_sets: dict[str, dict[str, float]] = {}
         self._is_due = False  # the batch that is alive has not been taken in yet
         self.reset()
-        wishes = [wish for metric in self._train.values() for wish in metric.wishes]
+        wishes = [wish for metric in self._train.values() for wish in metric.parameters]
         self.post_train_step_batch = with_parameters(["loss", *wishes], self._train_on)
         self.metrics = fixture("train_step_batch")(with_parameters(["loss", *wishes], self._provide))
-        wishes = [wish for metric in self._eval.values() for wish in metric.wishes]
+        wishes = [wish for metric in self._eval.values() for wish in metric.parameters]
         self.post_eval_step_batch = with_parameters(["true_batch_size", *wishes], self._evaluate)
 
     @property
     def train_metrics(self) -> dict[str, Any]:
-        return {name: metric.given for name, metric in self._train.items()}
+        return {name: metric.original for name, metric in self._train.items()}
 
     @property
     def eval_metrics(self) -> dict[str, Any]:
-        return {name: metric.given for name, metric in self._eval.items()}
+        return {name: metric.original for name, metric in self._eval.items()}
 
     @property
     def training(self) -> dict[str, float]:
@@ -111,7 +111,7 @@ class Metrics(Extension):
     def reset(self) -> None:
         """Begin the moving averages anew."""
         self._loss: Tensor | None = None  # of the last batch
-        self._means: dict[str, MovingMean] = {}
+        self._means: dict[str, ExponentialMovingAverage] = {}
 
     # ---- hooks -----------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Metrics(Extension):
         self._loss = state["loss"]
         self.eval_sets = {name: dict(result) for name, result in state["eval_sets"].items()}
         for name, saved in state["means"].items():
-            mean = self._means[name] = MovingMean(self.share)
+            mean = self._means[name] = ExponentialMovingAverage(self.share)
             mean.value, mean.count = saved["value"], saved["count"]
 
     # ---- batches ---------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Metrics(Extension):
 
     def _append(self, name: str, value: Tensor) -> None:
         if name not in self._means:
-            self._means[name] = MovingMean(self.share)
+            self._means[name] = ExponentialMovingAverage(self.share)
         self._means[name].append(value)
 
     def _read(self, loss: Tensor) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
-from train_manager.model.optimizers import with_gradients
+from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ class Accumulate(Extension):
     ) -> Tensor:
         # What is in the window is what is in the gradients. Whoever zeroes them (the loop, at the start of a run, after
         # a step, after a skipped batch) begins a new one, with nothing said to anybody.
-        if next(with_gradients(train_manager.optimizer), None) is None:
+        if next(parameters_with_gradients(train_manager.optimizer), None) is None:
             self._first_size, self._count, self._weight = true_batch_size, 0, 0.0
         # Relative to the first: so equal batches have the weight 1, and a loss in float16 gets no larger.
         return backward_loss * (true_batch_size / self._first_size)
 
     def post_run(self, train_manager: TrainManager) -> None:
         """Say that gradients are dropped, where a run ends within a window."""
-        if self._count and next(with_gradients(train_manager.optimizer), None) is not None:
+        if self._count and next(parameters_with_gradients(train_manager.optimizer), None) is not None:
             warnings.warn(
                 f"Accumulate({self.batches}): the run ended within a window, and what {self._count} of its "
                 f"{self.batches} batches left is dropped (hold a run open around train_on_batch: `with tm.run():`)",
@@ -92,7 +92,7 @@ class Accumulate(Extension):
         if self._count == 0 or (self._count < self.batches and not is_last):
             raise SkipStage
         with torch.no_grad():
-            for parameter in with_gradients(train_manager.optimizer):
+            for parameter in parameters_with_gradients(train_manager.optimizer):
                 assert parameter.grad is not None
                 parameter.grad.div_(self._weight)  # no number is read on the host, should it be a tensor
         self._count, self._weight = 0, 0.0

@@ -12,7 +12,7 @@ from train_manager.core.decorators import always, provides
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.metrics.monitor import metric_name, metric_value, require_set
-from train_manager.model.optimizers import Rate, learning_rates, require_optimizer_alone, set_learning_rates
+from train_manager.model.optimizers import Rate, learning_rates, require_scheduler_factory, set_learning_rates
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class LRSchedule(Extension):
         if metric is not None and per is not None:
             what = f"LRSchedule was given both per={per!r} and metric={metric!r}"
             raise InputError(what, name="per", asked_by="LRSchedule", cure="leave out one of them")
-        require_optimizer_alone(make, "LRSchedule", "LRSchedule({})")
+        require_scheduler_factory(make, "LRSchedule", "LRSchedule({})")
         self.make = make
         self.metric = None if metric is None else metric_name(metric, "LRSchedule")
         self.per = "metric" if metric is not None else require_one_of(per or "epoch", "per", ("epoch", "step"))

@@ -15,7 +15,7 @@ from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
 from train_manager.model.modules import require_module
-from train_manager.model.optimizers import with_gradients
+from train_manager.model.optimizers import parameters_with_gradients
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
@@ -111,7 +111,7 @@ class MixedPrecision(Extension):
 
     def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
         optimizer = train_manager.optimizer
-        if self.scaler is None or optimizer is None or next(with_gradients(optimizer), None) is None:
+        if self.scaler is None or optimizer is None or next(parameters_with_gradients(optimizer), None) is None:
             return
         self.scaler.unscale_(optimizer)
         self.scaler.update()

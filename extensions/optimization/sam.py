@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,8 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.loop.losses import Losses
 from train_manager.model.buffers import preserved_buffers
-from train_manager.model.optimizers import with_gradients
+from train_manager.model.optimizers import parameters_with_gradients
+from train_manager.validation import require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
@@ -85,9 +85,7 @@ class SAM(Extension):
     priority = -5
 
     def __init__(self, rho: float = 0.05) -> None:
-        if not isinstance(rho, int | float) or isinstance(rho, bool) or not 0 < rho < math.inf:
-            raise InputError(f"rho is {rho!r:.60}", name="rho", cure="give a number above 0")
-        self.rho = float(rho)
+        self.rho = require_number(rho, "rho", above=0)
 
     def post_train_backward(self, loss: Tensor, backward_loss: Tensor) -> None:
         if backward_loss is not loss:
@@ -108,7 +106,7 @@ class SAM(Extension):
     ) -> Any:
         modules = [part for part in (train_manager.model, train_manager.loss) if isinstance(part, nn.Module)]
         assert train_manager.optimizer is not None, "there is no training without one"
-        with climbed(with_gradients(train_manager.optimizer), self.rho), preserved_buffers(*modules):
+        with climbed(parameters_with_gradients(train_manager.optimizer), self.rho), preserved_buffers(*modules):
             train_manager.optimizer.zero_grad(set_to_none=True)
             try:
                 with autocast(), Losses() as losses:

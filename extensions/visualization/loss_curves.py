@@ -15,7 +15,7 @@ from torch import Tensor
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.metrics.deferred import HeldScalars
+from train_manager.metrics.deferred import DeferredScalars
 from train_manager.records.files import replace_file
 from train_manager.reporting.curves import Curves, PartCurves, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, rendered, require_matplotlib
@@ -73,7 +73,7 @@ class LossCurves(Extension):
         self.training = new_curves()
         self.eval_sets: dict[str, Curves] = {}
         self.parts = PartCurves()
-        self._losses = HeldScalars()  # of the steps that are not in the curves yet
+        self._losses = DeferredScalars()  # of the steps that are not in the curves yet
         self._steps: list[tuple[int, int]] = []  # step_num and batch size of each of them
         self._examples = 0
         self._epoch_sum = self._epoch_weight = 0.0

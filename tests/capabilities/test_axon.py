@@ -301,9 +301,15 @@ def test_a17_a_generator_of_batches_is_trained_on() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (torch.ones(8, 2), "train_data is a tensor\n  give an iterable of batches"),
-        (3, "train_data is a int, which cannot be iterated\n  give an iterable of batches"),
-        (TensorDataset(torch.ones(8, 2)), "train_data is a TensorDataset of single examples\n  wrap it: Rows"),
+        (
+            torch.ones(8, 2),
+            "train_data must be an iterable of batches, but is a tensor\n  cut it into batches: InMemory",
+        ),
+        (3, "train_data must be an iterable of batches, but is of type int"),
+        (
+            TensorDataset(torch.ones(8, 2)),
+            "train_data must be an iterable of batches, but is a TensorDataset of single examples\n  wrap it: Rows",
+        ),
     ],
 )
 def test_a17_what_is_no_stream_of_batches_is_refused(data: Any, message: str) -> None:

@@ -512,7 +512,7 @@ def test_g27_a_dataset_is_reset_after_every_epoch_also_the_last() -> None:
 
 
 def test_g27_that_data_is_of_use_is_checked_at_the_start() -> None:
-    with pytest.raises(InputError, match=r"eval_data\['test'\] is a int, which cannot be iterated"):
+    with pytest.raises(InputError, match=r"eval_data\['test'\] must be an iterable of batches, but is of type int"):
         tiny_manager(eval_data={"test": 3})
 
 

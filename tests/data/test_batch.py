@@ -1,8 +1,8 @@
-"""A batch must be made of the same parts as the first one."""
+"""A batch: its parts, its device, and the structure that it shares with the first one."""
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 from typing import Any
 
 import pytest
@@ -10,11 +10,85 @@ import torch
 from torch import nn
 
 from train_manager import InputError
-from train_manager.data.batch import SameStructure, Structures
+from train_manager.data.batch import SameStructure, Structures, parts_of, tensors_in, to_device
 from train_manager.testing import tiny_manager
 
+META = torch.device("meta")
 X, Y = torch.zeros(8, 3), torch.zeros(8)
 Pair = namedtuple("Pair", "x y")
+
+
+# ---- inputs and targets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "parts"),
+    [
+        ((1, 2), {"inputs": 1, "targets": 2}),
+        ([1, 2], {"inputs": 1, "targets": 2}),
+        (Pair(1, 2), {"inputs": 1, "targets": 2}),
+        ({"inputs": 1, "targets": 2, "name": "a"}, {"inputs": 1, "targets": 2}),
+        ({"inputs": 1}, {"inputs": 1}),
+        ({"pixels": 1, "targets": 2}, {"inputs": {"pixels": 1, "targets": 2}}),
+        ((1, 2, 3), {"inputs": (1, 2, 3)}),
+        (1, {"inputs": 1}),
+    ],
+)
+def test_the_parts_of_a_batch(batch: Any, parts: dict[str, Any]) -> None:
+    assert parts_of(batch) == parts
+
+
+# ---- onto a device ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.zeros(1),
+        [torch.zeros(1), torch.zeros(1)],
+        (torch.zeros(1), [torch.zeros(1)]),
+        {"x": torch.zeros(1), "more": {"y": torch.zeros(1)}},
+        OrderedDict(x=torch.zeros(1)),
+        defaultdict(torch.Tensor, x=torch.zeros(1)),
+        Pair(torch.zeros(1), torch.zeros(1)),
+    ],
+)
+def test_every_tensor_of_a_batch_goes_to_the_device(batch: Any) -> None:
+    assert {tensor.device for tensor in tensors_in(to_device(batch, META))} == {META}
+
+
+@pytest.mark.parametrize(
+    "batch", [[], (1,), {"x": 1}, OrderedDict(x=1), defaultdict(int, x=1), Pair(1, 2), "text", None]
+)
+def test_a_batch_keeps_its_type_and_what_is_no_tensor(batch: Any) -> None:
+    moved = to_device(batch, META)
+
+    assert (type(moved), moved) == (type(batch), batch)
+
+
+def test_a_defaultdict_keeps_its_default() -> None:
+    assert to_device(defaultdict(int), META)["missing"] == 0
+
+
+def test_an_object_that_knows_how_to_move_is_asked_to() -> None:
+    class Graph:
+        place = torch.device("cpu")
+
+        def to(self, device: torch.device) -> Graph:
+            moved = Graph()
+            moved.place = device
+            return moved
+
+    assert to_device([Graph()], META)[0].place == META
+
+
+def test_tensors_come_in_the_order_of_the_batch() -> None:
+    a, b, c = torch.zeros(1), torch.zeros(2), torch.zeros(3)
+
+    assert [len(tensor) for tensor in tensors_in({"x": [a, "text"], "y": (b, {"z": c})})] == [1, 2, 3]
+
+
+# ---- the structure ------------------------------------------------------------------------------------------------
 
 
 def check(*batches: Any) -> None:

@@ -1,4 +1,4 @@
-"""Batches of arrays that are already there: what is in them, in which order, and what is refused."""
+"""Batches of arrays in memory: what is in them, in which order, and what is refused."""
 
 from __future__ import annotations
 
@@ -235,8 +235,8 @@ def test_the_state_is_four_numbers() -> None:
 
 def test_the_state_of_other_data_is_refused() -> None:
     assert refusal(lambda: shuffled(49).load_state_dict(shuffled(50).state_dict())) == (
-        "InMemory holds 49 examples, but its state is of 50, whose order was another\n"
-        "  give the data that the state was saved with, or leave its state out"
+        "InMemory has 49 examples, but its state was saved with 50\n"
+        "  give the data that the state was saved with, or leave the state out"
     )
 
 
@@ -245,26 +245,26 @@ def test_the_state_of_other_data_is_refused() -> None:
 
 def test_arrays_of_different_lengths_are_refused() -> None:
     assert refusal(lambda: InMemory(torch.zeros(3), torch.zeros(4), batch_size=2)) == (
-        "InMemory was given arrays of different lengths: 3, 4\n  each needs one row per example"
+        "InMemory was given arrays of different lengths: 3, 4\n  give one row per example in each array"
     )
 
 
 def test_arrays_on_different_devices_are_refused() -> None:
     assert refusal(lambda: InMemory(torch.zeros(3), torch.zeros(3, device="meta"), batch_size=2)) == (
-        'InMemory was given arrays on different devices: cpu, meta\n  say where all of them go: device="cuda"'
+        'InMemory was given arrays on different devices: cpu, meta\n  move all of them: device="cuda"'
     )
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, True])
 def test_a_batch_size_that_is_no_number_of_rows_is_refused(size: Any) -> None:
     assert refusal(lambda: InMemory(torch.zeros(3), batch_size=size)) == (
-        f"InMemory's batch_size is {size}\n  give a whole number, 1 or more"
+        f"InMemory's batch_size must be a whole number of at least 1, but is {size}"
     )
 
 
 def test_a_negative_seed_is_refused() -> None:
     assert refusal(lambda: InMemory(torch.zeros(3), batch_size=1, seed=-1)) == (
-        "InMemory's seed is -1\n  give a whole number, 0 or more"
+        "InMemory's seed must be a whole number of at least 0, but is -1"
     )
 
 
@@ -276,8 +276,8 @@ def test_no_examples_are_refused() -> None:
 
 def test_no_full_batch_is_refused_where_only_full_ones_count() -> None:
     assert refusal(lambda: InMemory(torch.zeros(3), batch_size=4, drop_last=True)) == (
-        "InMemory has 3 examples, fewer than one batch of 4, and drop_last leaves none\n"
-        "  take a smaller batch_size, or drop_last=False"
+        "InMemory has 3 examples, fewer than one batch of 4, and drop_last drops them\n"
+        "  give a smaller batch_size, or drop_last=False"
     )
 
 
@@ -300,8 +300,8 @@ def test_what_is_no_array_is_refused() -> None:
 
 def test_an_array_of_texts_is_refused() -> None:
     assert refusal(lambda: InMemory({"name": np.array(["a", "b"])}, batch_size=2)) == (
-        "InMemory was given array 'name' of type <U1, which is no number\n"
-        "  texts and other objects go through Rows(data, batch_size=64)"
+        "InMemory was given array 'name' of type <U1, which is not numeric\n"
+        "  use Rows(data, batch_size=64) for texts and other objects"
     )
 
 

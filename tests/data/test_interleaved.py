@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train_manager import Endless, InMemory, InputError, Interleaved
-from train_manager.data.iteration import FromSource, is_endless, length_of, to_device, walk
+from train_manager.data.batch import FromSource, to_device
+from train_manager.data.iteration import is_endless, length_of, walk
 
 A, B = ["a1", "a2", "a3", "a4", "a5", "a6"], ["b1", "b2"]
 
@@ -149,7 +150,7 @@ def test_the_last_batch_is_marked() -> None:
     assert marks == [False] * 11 + [True]
 
 
-def test_sets_without_an_end_are_not_waited_for() -> None:
+def test_an_endless_set_does_not_prolong_an_epoch() -> None:
     data = Interleaved({"a": A[:2], "b": Endless(B)}, ratios={"a": 1, "b": 2})
 
     assert batches(data) == ["b1", "a1", "b2", "b1", "a2", "b2"]
@@ -179,7 +180,7 @@ def test_a_reset_reaches_all_sets() -> None:
 
 def test_no_set_is_refused() -> None:
     assert refusal(lambda: Interleaved({})) == (
-        'Interleaved was given no set of data\n  Interleaved({"a": data, "b": more})'
+        'Interleaved was given no set of data\n  give sets by name: Interleaved({"a": data})'
     )
 
 
@@ -198,7 +199,7 @@ def test_a_ratio_without_a_set_is_refused() -> None:
 @pytest.mark.parametrize("ratio", [0, 0.5, -1])
 def test_a_ratio_that_is_no_count_is_refused(ratio: Any) -> None:
     assert refusal(lambda: Interleaved({"a": A}, ratios={"a": ratio})) == (
-        f"Interleaved's ratio of 'a' is {ratio}\n  give a whole number, 1 or more"
+        f"Interleaved's ratio of 'a' must be a whole number of at least 1, but is {ratio}"
     )
 
 

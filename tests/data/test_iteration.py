@@ -1,8 +1,7 @@
-"""Walking over data: in what order it is read, which batch is the last, and where it goes."""
+"""Reading data: in which order, which batch is the last, where an epoch begins, and what is refused."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Iterable, Iterator
 from itertools import count, cycle, islice
 from typing import Any
@@ -21,17 +20,11 @@ from train_manager.data.iteration import (
     is_read_once,
     length_of,
     no_batch,
-    parts_of,
     refuse_unusable,
-    tensors_in,
-    to_device,
     unending,
     walk,
     walk_steps,
 )
-
-META = torch.device("meta")
-Pair = namedtuple("Pair", "x y")
 
 
 class Numbers:
@@ -219,26 +212,6 @@ def test_what_is_not_known_to_be_endless(data: Any) -> None:
     assert not is_endless(data)
 
 
-# ---- inputs and targets ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("batch", "parts"),
-    [
-        ((1, 2), {"inputs": 1, "targets": 2}),
-        ([1, 2], {"inputs": 1, "targets": 2}),
-        (Pair(1, 2), {"inputs": 1, "targets": 2}),
-        ({"inputs": 1, "targets": 2, "name": "a"}, {"inputs": 1, "targets": 2}),
-        ({"inputs": 1}, {"inputs": 1}),
-        ({"pixels": 1, "targets": 2}, {"inputs": {"pixels": 1, "targets": 2}}),
-        ((1, 2, 3), {"inputs": (1, 2, 3)}),
-        (1, {"inputs": 1}),
-    ],
-)
-def test_the_parts_of_a_batch(batch: Any, parts: dict[str, Any]) -> None:
-    assert parts_of(batch) == parts
-
-
 # ---- how long --------------------------------------------------------------------------------------------------
 
 
@@ -342,7 +315,8 @@ def test_a_tensor_is_refused() -> None:
         refuse_unusable(torch.zeros(2, 2), "train_data")
 
     assert str(caught.value) == (
-        "train_data is a tensor\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+        "train_data must be an iterable of batches, but is a tensor\n"
+        "  cut it into batches: InMemory(x, y, batch_size=64)"
     )
 
 
@@ -351,7 +325,7 @@ def test_a_dataset_is_refused() -> None:
         refuse_unusable(TensorDataset(torch.zeros(2, 2)), "train_data")
 
     assert str(caught.value) == (
-        "train_data is a TensorDataset of single examples\n"
+        "train_data must be an iterable of batches, but is a TensorDataset of single examples\n"
         "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     )
 
@@ -385,7 +359,7 @@ def test_what_gives_single_examples_is_refused(kind: type) -> None:
         refuse_unusable(kind(), "train_data")
 
     assert str(caught.value) == (
-        f"train_data is a {kind.__name__} of single examples\n"
+        f"train_data must be an iterable of batches, but is a {kind.__name__} of single examples\n"
         "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     )
 
@@ -395,7 +369,8 @@ def test_an_array_is_refused() -> None:
         refuse_unusable(np.zeros((2, 2)), "train_data")
 
     assert str(caught.value) == (
-        "train_data is an array\n  give an iterable of batches, such as InMemory(x, y, batch_size=64)"
+        "train_data must be an iterable of batches, but is an array\n"
+        "  cut it into batches: InMemory(x, y, batch_size=64)"
     )
 
 
@@ -407,7 +382,7 @@ def test_what_cannot_be_iterated_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         refuse_unusable(3, "eval_data['valid']")
 
-    assert str(caught.value) == ("eval_data['valid'] is a int, which cannot be iterated\n  give an iterable of batches")
+    assert str(caught.value) == "eval_data['valid'] must be an iterable of batches, but is of type int"
 
 
 def test_a_dict_is_refused() -> None:
@@ -415,7 +390,8 @@ def test_a_dict_is_refused() -> None:
         refuse_unusable({"train": []}, "train_data")
 
     assert str(caught.value) == (
-        "train_data is a dict, whose keys would be the batches\n  give the iterable of batches itself"
+        "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
+        "  give the iterable of batches itself"
     )
 
 
@@ -439,53 +415,3 @@ def test_no_batch_of_what_is_empty_says_so() -> None:
         "train_data gave no batch in epoch 1\n"
         "  it needs at least one batch; with drop_last, are there fewer examples than one batch?"
     )
-
-
-# ---- onto a device ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        torch.zeros(1),
-        [torch.zeros(1), torch.zeros(1)],
-        (torch.zeros(1), [torch.zeros(1)]),
-        {"x": torch.zeros(1), "more": {"y": torch.zeros(1)}},
-        OrderedDict(x=torch.zeros(1)),
-        defaultdict(torch.Tensor, x=torch.zeros(1)),
-        Pair(torch.zeros(1), torch.zeros(1)),
-    ],
-)
-def test_every_tensor_of_a_batch_goes_to_the_device(batch: Any) -> None:
-    assert {tensor.device for tensor in tensors_in(to_device(batch, META))} == {META}
-
-
-@pytest.mark.parametrize(
-    "batch", [[], (1,), {"x": 1}, OrderedDict(x=1), defaultdict(int, x=1), Pair(1, 2), "text", None]
-)
-def test_a_batch_keeps_its_type_and_what_is_no_tensor(batch: Any) -> None:
-    moved = to_device(batch, META)
-
-    assert (type(moved), moved) == (type(batch), batch)
-
-
-def test_a_defaultdict_keeps_its_default() -> None:
-    assert to_device(defaultdict(int), META)["missing"] == 0
-
-
-def test_an_object_that_knows_how_to_move_is_asked_to() -> None:
-    class Graph:
-        place = torch.device("cpu")
-
-        def to(self, device: torch.device) -> Graph:
-            moved = Graph()
-            moved.place = device
-            return moved
-
-    assert to_device([Graph()], META)[0].place == META
-
-
-def test_tensors_come_in_the_order_of_the_batch() -> None:
-    a, b, c = torch.zeros(1), torch.zeros(2), torch.zeros(3)
-
-    assert [len(tensor) for tensor in tensors_in({"x": [a, "text"], "y": (b, {"z": c})})] == [1, 2, 3]

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from train_manager import InputError
-from train_manager.data.mixing import Draws, blend, draw_box, draw_share, mixable, soft_targets
+from train_manager.data.mixing import Draws, blend, draw_box, draw_share, require_mixable, soft_targets
 
 
 @given(alpha=st.floats(0.05, 20), seed=st.integers(0, 1000))
@@ -73,30 +73,38 @@ def test_class_numbers_need_the_number_of_classes() -> None:
     with pytest.raises(InputError) as caught:
         soft_targets(torch.tensor([1, 0]), None)
     assert str(caught.value) == (
-        "targets are torch.int64, class numbers, which cannot be mixed as they are\n"
-        "  say how many classes there are: num_classes=10"
+        "targets are class numbers (torch.int64), which can be mixed only as probabilities\n"
+        "  give the number of classes: num_classes=10"
     )
 
 
 @pytest.mark.parametrize(
     ("inputs", "targets", "message"),
     [
-        ({"x": torch.rand(2)}, torch.rand(2), "inputs are a dict, and only tensors can be mixed"),
-        (torch.rand(2), [1, 2], "targets are a list, and only tensors can be mixed"),
-        (torch.rand(2, 8), torch.rand(2), "inputs have the shape (2, 8), and a box is cut out of images"),
-        (torch.ones(2, 8, 8).int(), torch.rand(2), "inputs are torch.int32, and only floating point numbers can be"),
+        ({"x": torch.rand(2)}, torch.rand(2), "inputs must be a tensor to be mixed, but is a dict"),
+        (torch.rand(2), [1, 2], "targets must be a tensor to be mixed, but is a list"),
+        (
+            torch.rand(2, 8),
+            torch.rand(2),
+            "inputs must have the shape (batch, ..., height, width) to cut boxes",
+        ),
+        (
+            torch.ones(2, 8, 8).int(),
+            torch.rand(2),
+            "inputs must be floating point numbers to be mixed, but are",
+        ),
     ],
 )
 def test_what_cannot_be_mixed_is_refused(inputs: Any, targets: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        mixable(inputs, targets, min_dim=3)
+        require_mixable(inputs, targets, min_dim=3)
     assert str(caught.value).startswith(message)
 
 
 def test_the_same_seed_draws_the_same() -> None:
     def drawn(seed: int) -> list[Any]:
         draws = Draws(1.0, 0.5, seed)
-        return [draws.is_due(), draws.share(), *draws.partners(8, torch.device("cpu")).tolist()]
+        return [draws.should_mix(), draws.share(), *draws.partners(8, torch.device("cpu")).tolist()]
 
     assert drawn(3) == drawn(3)
     assert drawn(3) != drawn(4)
@@ -111,7 +119,7 @@ def test_everybody_is_somebodys_partner_once() -> None:
 def test_the_global_random_states_are_not_touched() -> None:
     python, torchs = random.getstate(), torch.get_rng_state()
     draws = Draws(1.0, 0.5, 0)
-    draws.is_due(), draws.share(), draws.partners(8, torch.device("cpu"))
+    draws.should_mix(), draws.share(), draws.partners(8, torch.device("cpu"))
     assert random.getstate() == python
     assert torch.get_rng_state().equal(torchs)
 
@@ -130,13 +138,13 @@ def test_the_state_is_plain_and_draws_on_through_a_file() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 1.0, 0), "alpha is 0\n  give a number above 0"),
-        ((-1.0, 1.0, 0), "alpha is -1.0\n  give a number above 0"),
-        ((float("inf"), 1.0, 0), "alpha is inf\n  give a number above 0"),
-        (("1", 1.0, 0), "alpha is '1'\n  give a number above 0"),
-        ((1.0, 1.5, 0), "probability is 1.5\n  give a number from 0 to 1"),
-        ((1.0, True, 0), "probability is True\n  give a number from 0 to 1"),
-        ((1.0, 1.0, 0.5), "seed is 0.5\n  give a whole number"),
+        ((0, 1.0, 0), "alpha must be a number above 0, but is 0"),
+        ((-1.0, 1.0, 0), "alpha must be a number above 0, but is -1.0"),
+        ((float("inf"), 1.0, 0), "alpha must be a number above 0, but is inf"),
+        (("1", 1.0, 0), "alpha must be a number above 0, but is '1'"),
+        ((1.0, 1.5, 0), "probability must be a number of at least 0 and of at most 1, but is 1.5"),
+        ((1.0, True, 0), "probability must be a number of at least 0 and of at most 1, but is True"),
+        ((1.0, 1.0, 0.5), "seed must be a whole number, but is 0.5"),
     ],
 )
 def test_arguments_of_no_use_are_refused(arguments: Any, message: str) -> None:

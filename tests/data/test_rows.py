@@ -127,7 +127,7 @@ def test_examples_that_do_not_fit_together_are_refused() -> None:
     ragged = [torch.zeros(2), torch.zeros(3)]
 
     assert refusal(lambda: list(Rows(ragged, batch_size=2))) == (
-        "Rows could not put 2 examples into one batch: stack expects each tensor to be equal size, but got [2] at "
+        "Rows cannot collate 2 examples: stack expects each tensor to be equal size, but got [2] at "
         "entry 0 and [3] at entry 1\n"
         "  pass collate=..., a function that makes a batch of a list of examples"
     )
@@ -186,22 +186,22 @@ def test_columns_of_different_lengths_are_refused() -> None:
 
 @pytest.mark.parametrize("data", [{"a": [1], "b": [2]}, [{"a": 1, "b": 2}]])
 def test_a_column_that_is_not_there_is_refused(data: Any) -> None:
-    text = "Rows was asked for column 'c', and there are 'a', 'b'"
+    text = "Rows has no column 'c': the columns are 'a', 'b'"
 
     assert refusal(lambda: list(Rows(data, batch_size=1, columns=["a", "c"]))) == text
 
 
 def test_columns_of_examples_without_names_are_refused() -> None:
     assert refusal(lambda: list(Rows([1, 2], batch_size=1, columns=["a"]))) == (
-        "Rows was given columns=['a'], but an example is a int, no dict"
+        "Rows was given columns=['a'], but an example is not a dict: int"
     )
 
 
 @pytest.mark.parametrize("data", [iter([1]), 3])
 def test_what_has_no_rows_is_refused(data: Any) -> None:
     assert refusal(lambda: Rows(data, batch_size=1)) == (
-        f"Rows was given a {type(data).__name__}, which has no rows: no len(data) and data[i]\n"
-        "  an iterable of batches is given to a TrainManager as it is"
+        f"Rows was given a {type(data).__name__}, which has no rows: it lacks len(data) or data[i]\n"
+        "  pass an iterable of batches to the TrainManager itself"
     )
 
 
@@ -211,7 +211,9 @@ def test_no_examples_are_refused(data: Any) -> None:
 
 
 def test_a_batch_size_of_none_is_refused() -> None:
-    assert refusal(lambda: Rows([1], batch_size=0)) == "Rows's batch_size is 0\n  give a whole number, 1 or more"
+    assert refusal(lambda: Rows([1], batch_size=0)) == (
+        "Rows's batch_size must be a whole number of at least 1, but is 0"
+    )
 
 
 # ---- in a training -----------------------------------------------------------------------------------------------

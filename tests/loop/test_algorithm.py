@@ -289,7 +289,7 @@ def test_a_batch_size_that_is_none_is_refused_before_the_step() -> None:
             return 0
 
     tm = Sized(model=nn.Linear(1, 1), loss=F.mse_loss, optimizer=AdamW, train_data=[(torch.ones(2, 1),) * 2])
-    with pytest.raises(InputError, match=r"get_true_batch_size returned 0"):
+    with pytest.raises(InputError, match=r"get_true_batch_size must return .*, but returned 0"):
         tm.train()
     assert tm.step_num == 0
 

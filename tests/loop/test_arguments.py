@@ -38,8 +38,7 @@ from train_manager.loop.outputs import (
     require_training_loss,
     rows_of,
 )
-from train_manager.model.optimizers import fused_option
-from train_manager.validation import require_count, require_one_of
+from train_manager.model.optimizers import fused_argument
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -51,30 +50,6 @@ def refusal(call: Callable[[], object]) -> str:
 
 def sgd() -> Optimizer:
     return SGD(nn.Linear(1, 1).parameters(), lr=0.1)
-
-
-# ---- numbers and words -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("value", "shown"), [(-1, "-1"), ("3", "'3'"), (2.0, "2.0"), (None, "None"), (True, "True")])
-def test_a_count_is_a_whole_number_that_is_large_enough(value: Any, shown: str) -> None:
-    text = refusal(lambda: require_count(value, "epochs", at_least=0))
-
-    assert text == f"epochs is {shown}\n  give a whole number, 0 or more"
-
-
-def test_a_count_that_is_large_enough_passes() -> None:
-    assert require_count(0, "epochs", at_least=0) == 0
-
-
-def test_a_count_of_numpy_becomes_pythons() -> None:
-    assert type(require_count(np.int64(2), "epochs", at_least=0)) is int  # type: ignore[arg-type]
-
-
-def test_a_word_that_is_not_allowed_is_refused() -> None:
-    text = refusal(lambda: require_one_of("steps", "at", ("step", "epoch")))
-
-    assert text == "at is 'steps'\n  give one of 'step', 'epoch'"
 
 
 # ---- data without an end -----------------------------------------------------------------------------------------
@@ -236,7 +211,7 @@ def test_no_evaluation_data_is_no_set() -> None:
 def test_the_set_that_is_of_no_use_is_named() -> None:
     text = refusal(lambda: require_eval_data({"valid": [1], "test": torch.zeros(1)}))
 
-    assert text.startswith("eval_data['test'] is a tensor\n")
+    assert text.startswith("eval_data['test'] must be an iterable of batches, but is a tensor\n")
 
 
 def ready(train_data: Any = (), train_passes: int = 1, eval_data: Any = None, eval_passes: int = 2) -> None:
@@ -433,7 +408,8 @@ def test_a_batch_without_targets_is_named_by_its_type() -> None:
 )
 def test_a_batch_size_is_a_whole_number_of_examples(value: Any, shown: str) -> None:
     assert refusal(lambda: require_batch_size(value)) == (
-        f"get_true_batch_size returned {shown}\n  return how many examples the batch has, a whole number, 1 or more"
+        f"get_true_batch_size must return a whole number of at least 1, but returned {shown}\n"
+        "  return how many examples the batch has"
     )
 
 
@@ -491,23 +467,23 @@ class OwnSGD(SGD):
 
 @pytest.mark.parametrize("optimizer", [SGD, AdamW])
 def test_a_class_of_torchs_is_fused_where_all_parameters_are_on_a_gpu(optimizer: Any) -> None:
-    assert fused_option(optimizer, parameters_on("cuda", "cuda:0")) == {"fused": True}
+    assert fused_argument(optimizer, parameters_on("cuda", "cuda:0")) == {"fused": True}
 
 
 @pytest.mark.parametrize("devices", [(), ("cpu",), ("cuda", "cpu"), ("meta",)])
 def test_nothing_is_fused_elsewhere(devices: tuple[str, ...]) -> None:
-    assert fused_option(SGD, parameters_on(*devices)) == {}
+    assert fused_argument(SGD, parameters_on(*devices)) == {}
 
 
 @pytest.mark.parametrize(
     "optimizer", [OwnSGD, lambda parameters: SGD(parameters, lr=0.1), functools.partial(SGD, lr=0.1), LBFGS]
 )
 def test_nothing_but_a_class_of_torchs_that_can_be_fused_is_fused(optimizer: Any) -> None:
-    assert fused_option(optimizer, parameters_on("cuda")) == {}
+    assert fused_argument(optimizer, parameters_on("cuda")) == {}
 
 
 def test_parameters_that_are_no_floating_point_numbers_are_not_fused() -> None:
-    assert fused_option(SGD, [FakeParameter("cuda", torch.int64)]) == {}  # type: ignore[list-item]
+    assert fused_argument(SGD, [FakeParameter("cuda", torch.int64)]) == {}  # type: ignore[list-item]
 
 
 def test_an_optimizer_on_the_cpu_is_not_fused() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from train_manager import NonFiniteLoss
-from train_manager.metrics.deferred import FiniteLosses, HeldScalars
+from train_manager.metrics.deferred import DeferredScalars, FiniteLosses
 
 
 def losses_of(*values: float, last_step: int | None = None) -> FiniteLosses:
@@ -31,8 +31,8 @@ def test_what_is_not_finite_is_named_as_it_was(value: str) -> None:
         losses_of(1.0, float(value)).check()
 
     assert str(caught.value) == (
-        f"the loss was {value} in step 2, epoch 2, and not finite in 1 of 2 steps looked at together\n"
-        "  a smaller learning rate, clipped gradients, or a look at that step's batch may help"
+        f"the loss was {value} in step 2, epoch 2, and not finite in 1 of 2 steps checked together\n"
+        "  try a smaller learning rate or clipped gradients, or look at that step's batch"
     )
 
 
@@ -80,7 +80,7 @@ def test_steps_may_begin_anywhere_after_a_look() -> None:
 
 
 def test_it_says_when_there_are_so_many_that_a_look_is_due() -> None:
-    losses = losses_of(*[1.0] * (HeldScalars.limit - 1))
+    losses = losses_of(*[1.0] * (DeferredScalars.limit - 1))
     assert losses.append(torch.tensor(1.0))
 
 

@@ -143,9 +143,10 @@ def test_an_object_moves_to_the_device_of_the_prediction() -> None:
     [
         (
             Right,
-            "metric 'right' is the class Right\n  give a function of (prediction, targets), or a torchmetrics object",
+            "metric 'right' must be a function of (prediction, targets) or a torchmetrics object, "
+            "but is the class Right\n  give an instance: Right()",
         ),
-        (3, "metric 'right' is 3\n  give a function of (prediction, targets), or a torchmetrics object"),
+        (3, "metric 'right' must be a function of (prediction, targets) or a torchmetrics object, but is 3"),
     ],
 )
 def test_what_is_no_metric_is_refused(metric: Any, text: str) -> None:
@@ -160,7 +161,8 @@ def test_what_is_no_number_is_refused() -> None:
         one(lambda p, t: None)
 
     assert str(caught.value) == (
-        "metric 'metric' returned a NoneType\n  return a number for the batch, or a tensor with one per example"
+        "metric 'metric' must return a number for the batch, or a tensor with one for each example, "
+        "but returned a NoneType"
     )
 
 
@@ -169,8 +171,8 @@ def test_an_object_that_computes_more_than_a_number_is_refused() -> None:
         one(Confusion())
 
     assert str(caught.value) == (
-        "metric 'metric' computed a tensor of shape (2, 2), not one number\n"
-        '  let it average: for torchmetrics average="macro"'
+        "metric 'metric' must compute one number, but computed a tensor of shape (2, 2)\n"
+        '  average it, in torchmetrics with average="macro"'
     )
 
 

@@ -32,7 +32,7 @@ def test_an_unknown_metric_is_an_error_with_the_nearest() -> None:
     with pytest.raises(InputError) as error:
         metric_value("valid/los", RESULTS, RESULTS, "EarlyStopping")
     assert str(error.value) == (
-        "EarlyStopping wants 'valid/los', which is not among the results of 'valid'\n  did you mean 'valid/loss'?"
+        "EarlyStopping monitors 'valid/los', which is not among the results of 'valid'\n  did you mean 'valid/loss'?"
     )
 
 
@@ -40,7 +40,7 @@ def test_an_unknown_set_is_an_error_with_the_nearest() -> None:
     with pytest.raises(InputError) as error:
         require_set("vaild/loss", ["valid", "test"], "EarlyStopping")
     assert str(error.value) == (
-        "EarlyStopping wants 'vaild/loss', and eval_data has no set 'vaild'\n  did you mean 'valid'?"
+        "EarlyStopping monitors 'vaild/loss', but eval_data has no set 'vaild'\n  did you mean 'valid'?"
     )
 
 
@@ -54,7 +54,7 @@ def test_where_no_set_is_near_the_cure_says_what_there_is(sets: list[str], cure:
 def test_a_name_without_a_set_and_a_metric_is_refused(metric: Any) -> None:
     with pytest.raises(InputError) as error:
         metric_name(metric, "EarlyStopping")
-    assert str(error.value) == f'metric is {metric!r}\n  name the set and the metric: "valid/loss"'
+    assert str(error.value) == f'metric must name a set and a metric, such as "valid/loss", but is {metric!r}'
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_a_mode_that_cannot_be_known_is_refused() -> None:
     with pytest.raises(InputError) as error:
         mode_of("valid/score", None, "EarlyStopping")
     assert str(error.value) == (
-        "EarlyStopping cannot tell from the name 'valid/score' whether less of it is better, or more\n"
-        '  say it: mode="min" or mode="max"'
+        "EarlyStopping cannot tell from the name 'valid/score' whether a smaller or a larger value is better\n"
+        '  give mode="min" or mode="max"'
     )
 
 
 def test_a_mode_that_is_none_is_refused() -> None:
     with pytest.raises(InputError) as error:
         mode_of("valid/loss", "smallest", "EarlyStopping")
-    assert str(error.value) == "mode is 'smallest'\n  give one of 'min', 'max'"
+    assert str(error.value) == "mode must be 'min' or 'max', but is 'smallest'"

@@ -5,18 +5,6 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.model.buffers import preserved_buffers
-from train_manager.model.optimizers import with_gradients
-
-
-def test_parameters_without_a_gradient_are_left_out() -> None:
-    first, second, third = (nn.Parameter(torch.ones(1)) for _ in range(3))
-    optimizer = torch.optim.SGD([{"params": [first, second]}, {"params": [third]}], lr=0.1)
-    (first + third).sum().backward()
-    assert [id(parameter) for parameter in with_gradients(optimizer)] == [id(first), id(third)]
-
-
-def test_where_there_is_no_optimizer_there_are_no_parameters() -> None:
-    assert list(with_gradients(None)) == []
 
 
 class Moving(nn.Module):

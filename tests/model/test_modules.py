@@ -37,8 +37,7 @@ def test_a_misspelt_name_is_an_error_with_the_nearest() -> None:
     with pytest.raises(InputError) as error:
         chosen(net(), ["trunc"], "FreezeModules")
     assert str(error.value) == (
-        "FreezeModules wants the module 'trunc', and the model (Sequential) has none of that name\n"
-        "  did you mean 'trunk'?"
+        "FreezeModules finds no module 'trunc' in the model (Sequential)\n  did you mean 'trunk'?"
     )
 
 
@@ -51,7 +50,8 @@ def test_a_module_of_another_model_is_refused() -> None:
     with pytest.raises(InputError) as error:
         chosen(net(), [nn.Linear(2, 2)], "Constrain")
     assert str(error.value) == (
-        "Constrain wants a Linear that is no part of the model (Sequential)\n  give a module of the model, or its name"
+        "Constrain was given a Linear that is not part of the model (Sequential)\n"
+        "  give a module of the model, or its name"
     )
 
 
@@ -77,6 +77,4 @@ def test_no_choice_at_all_is_refused(given: list[Any]) -> None:
 def test_what_is_neither_name_nor_module_is_refused() -> None:
     with pytest.raises(InputError) as error:
         choices([3], "FreezeModules")  # type: ignore[list-item]
-    assert str(error.value) == (
-        "FreezeModules was given the module 3\n  give the module itself, its name, or a pattern"
-    )
+    assert str(error.value) == ("modules of FreezeModules must be modules, names or patterns, but one is 3")

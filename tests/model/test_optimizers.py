@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD
 
-from train_manager.model.optimizers import learning_rates, set_learning_rates
+from train_manager.model.optimizers import learning_rates, parameters_with_gradients, set_learning_rates
 
 
 def two_groups(*rates: float | Tensor) -> SGD:
@@ -26,4 +26,15 @@ def test_a_rate_that_is_a_tensor_stays_the_same_tensor() -> None:
     set_learning_rates(optimizer, [0.1])
     assert optimizer.param_groups[0]["lr"] is rate
     assert rate.item() == pytest.approx(0.1)
-    assert [float(one) for one in before] == [0.5]  # a copy
+    assert [float(rate) for rate in before] == [0.5]  # a copy
+
+
+def test_parameters_without_a_gradient_are_left_out() -> None:
+    first, second, third = (nn.Parameter(torch.ones(1)) for _ in range(3))
+    optimizer = SGD([{"params": [first, second]}, {"params": [third]}], lr=0.1)
+    (first + third).sum().backward()
+    assert [id(parameter) for parameter in parameters_with_gradients(optimizer)] == [id(first), id(third)]
+
+
+def test_where_there_is_no_optimizer_there_are_no_parameters() -> None:
+    assert list(parameters_with_gradients(None)) == []

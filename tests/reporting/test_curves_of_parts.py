@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from train_manager.metrics.deferred import HeldScalars
+from train_manager.metrics.deferred import DeferredScalars
 from train_manager.reporting.curves import PartCurves
 
 
@@ -27,9 +27,9 @@ def test_a_part_that_comes_only_in_some_steps_has_points_there() -> None:
     assert (parts.curves["rare"]["batch"].x, parts.curves["rare"]["example"].x) == ([2.0], [16.0])
 
 
-def test_no_more_than_a_thousand_values_are_held() -> None:
+def test_no_more_than_a_thousand_values_are_deferred() -> None:
     parts = PartCurves()
-    for step in range(HeldScalars.limit):
+    for step in range(DeferredScalars.limit):
         parts.append({"a": torch.tensor(1.0)}, step, examples=1)
     assert len(parts.curves["a"]["batch"].x) > 0
 
@@ -38,8 +38,8 @@ def test_it_goes_on_from_its_state() -> None:
     parts, other = PartCurves(), PartCurves()
     parts.append({"a": torch.tensor(1.0)}, step=1, examples=1)
     other.load_state_dict(parts.state_dict())
-    for one in (parts, other):
-        one.append({"a": torch.tensor(3.0)}, step=2, examples=3)
-        one.end_epoch(1)
+    for curves in (parts, other):
+        curves.append({"a": torch.tensor(3.0)}, step=2, examples=3)
+        curves.end_epoch(1)
     assert other.state_dict() == parts.state_dict()
     assert other.curves["a"]["epoch"].y == [2.5]

@@ -643,24 +643,24 @@ wrong: Any = "wrong"
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: every(0), "every: the number is 0\n  give a whole number of at least 1: @every(50)"),
-        (lambda: every(True), "every: the number is True\n  give a whole number of at least 1: @every(50)"),
-        (lambda: at_most(-1), "at_most: the number is -1\n  give a whole number of at least 1: @at_most(10)"),
+        (lambda: every(0), "every's n must be a whole number of at least 1, but is 0\n  write @every(50)"),
+        (lambda: every(True), "every's n must be a whole number of at least 1, but is True\n  write @every(50)"),
+        (lambda: at_most(-1), "at_most's n must be a whole number of at least 1, but is -1\n  write @at_most(10)"),
         (
             lambda: exponentially(0, 2),
-            "exponentially: the number is 0\n  give a whole number of at least 1: @exponentially(100, 1.2)",
+            "exponentially's start must be a whole number of at least 1, but is 0",
         ),
         (
             lambda: exponentially(100, 0.5),
-            "exponentially: factor is 0.5\n  give a factor of at least 1: @exponentially(100, 1.2)",
+            "exponentially's factor must be a number of at least 1, but is 0.5",
         ),
         (
             lambda: exponentially(100, float("nan")),
-            "exponentially: factor is nan\n  give a factor of at least 1: @exponentially(100, 1.2)",
+            "exponentially's factor must be a number of at least 1, but is nan",
         ),
         (
             lambda: periodically(0),
-            "periodically: seconds is 0\n  give a number of seconds above 0: @periodically(60)",
+            "periodically's seconds must be a number above 0, but is 0\n  write @periodically(60)",
         ),
         (
             lambda: periodically(1, clock=wrong),
@@ -716,8 +716,8 @@ def test_every_without_its_number_is_refused() -> None:
             def post_step(self) -> None: ...
 
     told = refused(forgotten)
-    assert told.startswith("every: the number is <function ")
-    assert told.endswith("\n  give a whole number of at least 1: @every(50)")
+    assert told.startswith("every's n must be a whole number of at least 1, but is <function ")
+    assert told.endswith("\n  write @every(50)")
 
 
 def test_a_method_of_one_object_is_refused_with_what_to_write() -> None:

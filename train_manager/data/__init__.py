@@ -1,13 +1,13 @@
-"""Where the batches come from, and what they are made of.
+"""The batches of a training: what they hold, how data is read, and data that makes batches of examples.
 
 Its files in reading order; each imports only those above it:
 
-    iteration     walk over the batches of any data
-    batch         what a batch is made of, and that it stays so
-    row_batches   batches of row numbers, in an order by seed and epoch
-    in_memory     batches of arrays that are already there
-    rows          batches of data that gives its examples by row
+    batch         the parts of a batch, its device, and the check that its structure stays the same
+    iteration     reading data: which batch is the last, and where an epoch begins
+    row_batches   the base of InMemory and Rows: row numbers, in an order by seed and epoch
+    in_memory     batches of arrays
+    rows          batches of datasets, data frames and columns
     endless       data without an end
     interleaved   several sets of data in turns
-    mixing        examples mixed with one another
+    mixing        examples that are blended with one another
 """

@@ -1,20 +1,78 @@
-"""What a batch is made of, whatever its shapes; and the check that this stays the same in a run."""
+"""The parts of a batch, whatever its type; and the check that batches keep their structure during a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, final
+import copy
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, NamedTuple, final
 
+import torch
 from torch import Tensor
 
 from train_manager.core.errors import InputError
 
 
+class FromSource(NamedTuple):
+    """A batch and the name of the set of data that it comes from; the loop unpacks it."""
+
+    datasource_name: str
+    batch: Any
+
+
+def parts_of(batch: Any) -> dict[str, Any]:
+    """Return the ``inputs`` and the ``targets`` of a batch.
+
+    A list or tuple of two has both, and so does a dict with these keys. Any other batch is ``inputs`` as a whole.
+
+    >>> parts_of((1, 2)), parts_of({"inputs": 1}), parts_of({"pixels": 1})
+    ({'inputs': 1, 'targets': 2}, {'inputs': 1}, {'inputs': {'pixels': 1}})
+    """
+    if isinstance(batch, (list, tuple)) and len(batch) == 2:  # in each step; `list | tuple` would build a new type
+        return {"inputs": batch[0], "targets": batch[1]}
+    if isinstance(batch, Mapping) and "inputs" in batch:
+        return {name: batch[name] for name in ("inputs", "targets") if name in batch}
+    return {"inputs": batch}
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Yield every tensor in nested dicts, lists and tuples, in their order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from tensors_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from tensors_in(inner)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return the batch with all its tensors on ``device``, without waiting for the copies.
+
+    A copy to a GPU overlaps with computation only if the batch is in pinned memory: ``DataLoader(...,
+    pin_memory=True)``. ``InMemory(..., device="cuda")`` needs no copies at all.
+    """
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, MutableMapping):
+        moved = copy.copy(batch)  # the constructor of a subclass may take other arguments than dict
+        moved.update({key: to_device(value, device) for key, value in batch.items()})
+        return moved
+    if isinstance(batch, Mapping):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if callable(getattr(batch, "to", None)):  # a graph, an encoding, a packed sequence
+        return batch.to(device)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch
+
+
 @final
 class SameStructure:
-    """Refuses a batch that is made of other parts than the first one; shapes may differ.
+    """Refuse a batch whose structure differs from that of the first batch; shapes may differ.
 
-    >>> import torch
     >>> x = torch.zeros(8, 3)
     >>> same = SameStructure("train_data")
     >>> same.check({"inputs": x, "targets": x}, step=1)
@@ -26,29 +84,30 @@ class SameStructure:
       now    {'inputs': tensor}
       the parts and keys of batches must stay the same in a run; shapes may differ
 
-    It looks at the types of the parts, never at values, and at what lies deeper only where there is something.
+    The check looks at types, never at values, and into nested parts only if there are any.
 
     Args:
-        name: what messages call the data.
+        name: the name of the data in error texts.
 
     Attributes:
-        is_pair: batches are inputs and targets, both plain tensors, so that who sees two of these need not call.
+        is_pair: batches are dicts of ``inputs`` and ``targets``, both plain tensors. The loop then skips ``check`` for
+            a batch of two such tensors.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._first: str | None = None
-        self._flat: tuple[Any, ...] | None = None  # types of the parts of a batch that has passed and is not nested
+        self._flat: tuple[Any, ...] | None = None  # the types of a batch that has passed and is not nested
         self.is_pair = False
 
     def check(self, batch: Any, step: int) -> None:
-        """Compare with the first batch; the first is remembered.
+        """Compare a batch with the first one.
 
         Raises:
-            InputError: it is made of other parts.
+            InputError: the structure is a different one.
         """
-        types = (*batch, *map(type, batch.values())) if type(batch) is dict else types_of_parts(batch)
-        if types == self._flat:
+        types = types_of_parts(batch)
+        if types == self._flat:  # describing a batch takes longer, so that a flat one is described only once
             return
         structure = structure_of(batch)
         if self._first is None:
@@ -67,35 +126,34 @@ class SameStructure:
 
 @final
 class Structures(dict[str, SameStructure]):
-    """A check for each set of data, by its name, made when it is first asked for.
+    """The check of each set of data, by its name; made on first use.
 
     >>> Structures()["train_data"].check((1, 2), step=1)
     """
 
     def __missing__(self, name: str) -> SameStructure:
-        made = self[name] = SameStructure(name)
-        return made
+        check = self[name] = SameStructure(name)
+        return check
 
 
 def types_of_parts(batch: Any) -> tuple[Any, ...]:
-    """Keys and types of a batch, one level deep."""
+    """Return the keys and the types of a batch, one level deep."""
     if isinstance(batch, dict):
         return (*batch, *map(type, batch.values()))
-    if isinstance(batch, (list, tuple)):  # in the path of every step
+    if isinstance(batch, (list, tuple)):  # in each step
         return tuple(map(type, batch))
     return (type(batch),)
 
 
 def structure_of(value: Any) -> str:
-    """What a value is made of, in the words that an error shows.
+    """Describe the types and keys of a value, as error texts show them.
 
-    >>> import torch
     >>> x = torch.zeros(2)
     >>> structure_of(([x, x], {"y": x, "text": ["a", "b"]})), structure_of(None)
     ("((tensor, tensor), {'text': [...], 'y': tensor})", 'None')
 
-    How long a list of examples is says nothing, and is left out. For one is taken: a list whose entries are alike and
-    no tensors, and lists of one length beside which there is nothing else.
+    The length of a list of examples is left out, because it varies. Lists of examples are a list of equal entries that
+    are not tensors, and lists of equal length with nothing else beside them.
 
     >>> structure_of([(x, x), (x, x)]), structure_of({"pictures": [x, x], "boxes": [x, x]})
     ('[[tensor, ...], ...]', "{'boxes': [tensor, ...], 'pictures': [tensor, ...]}")
@@ -112,23 +170,25 @@ def structure_of(value: Any) -> str:
 
 
 def sequence_of(value: list[Any] | tuple[Any, ...]) -> str:
-    """What a list or tuple is made of; both count as the same, for loaders make one of the other."""
+    """Describe a list or a tuple. Both look the same, because a loader may turn one into the other."""
     as_columns = are_columns(value)
     parts = [part_of(part, as_columns) for part in value]
     if len(set(parts)) == 1 and not isinstance(value[0], Tensor):
-        return "[...]" if parts[0] == "..." else f"[{parts[0]}, ...]"
+        return list_of(parts[0])
     return f"({', '.join(parts)})"
 
 
 def part_of(value: Any, is_column: bool) -> str:
-    """What one part of a batch is made of; of a column of examples its length is left out."""
+    """Describe a part of a batch; a column of equal examples without its length."""
     examples = {structure_of(example) for example in value} if is_column else set()
-    if len(examples) != 1:
-        return structure_of(value)
-    example = examples.pop()
+    return list_of(examples.pop()) if len(examples) == 1 else structure_of(value)
+
+
+def list_of(example: str) -> str:
+    """Describe a list of examples, without its length."""
     return "[...]" if example == "..." else f"[{example}, ...]"
 
 
 def are_columns(parts: Any) -> bool:
-    """Whether all parts are lists of one length: one entry per example."""
+    """Return whether all parts are lists of one length: one entry per example."""
     return all(isinstance(part, list | tuple) for part in parts) and len({len(part) for part in parts}) == 1

@@ -11,21 +11,21 @@ from train_manager.data.iteration import is_endless, is_read_once, reset, unendi
 
 @final
 class Endless:
-    """The batches of some data, pass after pass without an end; for trainings that count steps.
+    """The batches of some data, pass after pass without an end; for trainings by steps.
 
     >>> from itertools import islice
     >>> from train_manager import Endless
     >>> list(islice(Endless(["first", "second"]), 5))
     ['first', 'second', 'first', 'second', 'first']
 
-    Its attribute ``endless`` says that it has no end, so that a training by epochs is refused and does not hang. Data
-    of your own that never ends says the same: ``endless = True`` in its class.
+    The attribute ``endless`` makes a TrainManager refuse a training by epochs, which would never end. Set
+    ``endless = True`` in a class of your own whose data never ends.
 
     Args:
-        data: batches that can be read more than once.
+        data: an iterable of batches that can be read more than once.
 
     Raises:
-        InputError: the data can be read once only.
+        InputError: the data can be read only once.
     """
 
     endless: Final = True
@@ -43,14 +43,14 @@ class Endless:
         return unending(self.data)
 
     def reset(self) -> None:
-        """Let the data go back to its start, where it has a ``reset``."""
+        """Call the data's ``reset``, if it has one."""
         reset(self.data)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the data is, if it can tell."""
+        """Return the state of the data, if it has one."""
         return {"data": self.data.state_dict()} if hasattr(self.data, "state_dict") else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was asked."""
+        """Continue where ``state_dict`` was called."""
         if "data" in state and hasattr(self.data, "load_state_dict"):
             self.data.load_state_dict(state["data"])

@@ -1,8 +1,8 @@
-"""Batches of arrays that are already there: no workers, no examples taken one by one and put together again."""
+"""Batches of arrays in memory, cut by index: no workers, and no examples fetched one by one and collated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from train_manager.core.errors import InputError
-from train_manager.data.row_batches import Passes
+from train_manager.data.row_batches import RowBatches
 
 
 @final
-class InMemory(Passes):
-    """Batches of tensors or numpy arrays, by row, on the device where the arrays are.
+class InMemory(RowBatches):
+    """Batches of the rows of tensors or numpy arrays, on the device of the arrays.
 
     >>> import torch
     >>> from train_manager import InMemory
@@ -24,25 +24,25 @@ class InMemory(Passes):
     >>> len(data), [len(inputs) for inputs, targets in data]
     (3, [4, 4, 2])
 
-    The order of an epoch is a pure function of the seed and of the number of the epoch. Each ``iter()`` is the next
-    epoch, ``data.set_epoch(3)`` makes the next one epoch 3 (counted from 0); a TrainManager does so itself.
+    The order of an epoch is a pure function of seed and epoch. Each ``iter()`` is the next epoch;
+    ``data.set_epoch(3)`` makes the next one epoch 3, counted from 0. A TrainManager calls it itself.
 
-    Batches are tensors of their own: what is done to one in place does not change the data. One array gives its
-    rows alone, several give a tuple, a dict of arrays gives a dict:
+    A batch is a copy: changing it in place does not change the data. One array gives tensors, several arrays give
+    tuples, and a dict of arrays gives dicts:
 
     >>> next(iter(InMemory({"inputs": x, "targets": y}, batch_size=4)))["targets"]
     tensor([0, 1, 2, 3])
 
     Args:
-        arrays: tensors or numpy arrays, of one length; or one dict of them.
-        batch_size: how many rows a batch has; the last one may have fewer.
-        shuffle: a new order in each epoch, else always that of the rows.
-        seed: what the orders are made of.
-        drop_last: leave a last batch out that is not full.
-        device: move all arrays there, once; for data that fits beside the model.
+        arrays: tensors or numpy arrays of equal length; or one dict of them.
+        batch_size: the rows of a batch; the last batch may have fewer.
+        shuffle: draw a new order for each epoch.
+        seed: determines the orders.
+        drop_last: drop the last batch if it is not full.
+        device: move all arrays there, once; for data that fits on the GPU beside the model.
 
     Raises:
-        InputError: the arrays are not of one length, hold no numbers, or make no batch.
+        InputError: the arrays differ in length, are not numeric, or make no batch.
     """
 
     def __init__(
@@ -56,32 +56,29 @@ class InMemory(Passes):
     ) -> None:
         named = arrays[0] if len(arrays) == 1 and isinstance(arrays[0], Mapping) else None
         self._names = None if named is None else tuple(named)
-        given = arrays if named is None else tuple(named.values())
-        labels = range(1, len(given) + 1) if named is None else map(repr, named)
-        self._arrays = tuple(
-            as_rows(array, f"array {label}", device) for array, label in zip(given, labels, strict=True)
-        )
-        super().__init__(one_length(self._arrays), batch_size, shuffle, seed, drop_last)
+        labelled: Iterable[tuple[object, Any]] = enumerate(arrays, start=1) if named is None else named.items()
+        self._arrays = tuple(as_rows(array, f"array {label!r}", device) for label, array in labelled)
+        super().__init__(common_length(self._arrays), batch_size, shuffle, seed, drop_last)
 
-    def _placed(self, order: Tensor) -> Tensor:
-        return order.to(self._arrays[0].device, non_blocking=True)  # once per epoch, and without waiting for it
+    def _on_device(self, order: Tensor) -> Tensor:
+        return order.to(self._arrays[0].device, non_blocking=True)  # one copy per epoch, which does not wait
 
     def _batch(self, rows: Tensor | slice) -> Any:
-        parts = [rows_of(array, rows) for array in self._arrays]
+        parts = [copied_rows(array, rows) for array in self._arrays]
         if self._names is not None:
             return dict(zip(self._names, parts, strict=True))
         return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def rows_of(array: Tensor, rows: Tensor | slice) -> Tensor:
-    """A copy of some rows."""
+def copied_rows(array: Tensor, rows: Tensor | slice) -> Tensor:
+    """Return a copy of some rows."""
     if isinstance(rows, slice):
-        return array[rows].clone()  # a view would be quicker, and would change the data with the batch
-    return array.index_select(0, rows)  # half the time of array[rows]
+        return array[rows].clone()  # a view is faster, but changing the batch would change the data
+    return array.index_select(0, rows)  # takes half the time of array[rows]
 
 
 def as_rows(array: Any, label: str, device: torch.device | str | None) -> Tensor:
-    """A tensor that has rows; it shares the memory of a numpy array, where torch can."""
+    """Return a tensor that has rows. It shares the memory of a numpy array if torch can."""
     tensor = array if isinstance(array, Tensor) else from_numpy(array, label)
     if tensor.dim() == 0:
         raise InputError(f"InMemory was given a single number as {label}, which has no rows", name="arrays")
@@ -89,26 +86,31 @@ def as_rows(array: Any, label: str, device: torch.device | str | None) -> Tensor
 
 
 def from_numpy(array: Any, label: str) -> Tensor:
-    """The tensor of a numpy array, or of what becomes one without being walked, a column of a data frame say."""
+    """Return the tensor of a numpy array, or of an object that converts to one at once, as a column does."""
     if not hasattr(array, "__array__"):
         raise InputError(
             f"InMemory was given a {type(array).__name__} as {label}",
             name="arrays",
             cure="give tensors or numpy arrays, one after the other: InMemory(x, y, batch_size=64)",
         )
-    found = np.asarray(array)
-    if found.dtype.kind not in "biufc":
+    values = np.asarray(array)
+    if values.dtype.kind not in "biufc":
         raise InputError(
-            f"InMemory was given {label} of type {found.dtype}, which is no number",
+            f"InMemory was given {label} of type {values.dtype}, which is not numeric",
             name="arrays",
-            cure="texts and other objects go through Rows(data, batch_size=64)",
+            cure="use Rows(data, batch_size=64) for texts and other objects",
         )
-    native = np.require(found, dtype=found.dtype.newbyteorder("="), requirements=["C", "W"])
+    # torch takes neither a foreign byte order nor negative strides, and warns of read-only memory.
+    native = np.require(values, dtype=values.dtype.newbyteorder("="), requirements=["C", "W"])
     return torch.from_numpy(native)
 
 
-def one_length(arrays: tuple[Tensor, ...]) -> int:
-    """How many rows all of them have, on the one device."""
+def common_length(arrays: tuple[Tensor, ...]) -> int:
+    """Return the number of rows of all arrays.
+
+    Raises:
+        InputError: there is no array, or they differ in their devices or lengths.
+    """
     if not arrays:
         raise InputError("InMemory was given no array", name="arrays", cure="InMemory(x, y, batch_size=64)")
     devices = sorted({str(array.device) for array in arrays})
@@ -116,13 +118,13 @@ def one_length(arrays: tuple[Tensor, ...]) -> int:
         raise InputError(
             f"InMemory was given arrays on different devices: {', '.join(devices)}",
             name="arrays",
-            cure='say where all of them go: device="cuda"',
+            cure='move all of them: device="cuda"',
         )
     lengths = [len(array) for array in arrays]
     if len(set(lengths)) > 1:
         raise InputError(
             f"InMemory was given arrays of different lengths: {', '.join(map(str, lengths))}",
             name="arrays",
-            cure="each needs one row per example",
+            cure="give one row per example in each array",
         )
     return lengths[0]

@@ -1,6 +1,6 @@
-"""Examples mixed with one another, for extensions that train on mixtures: what is drawn, and what is made of it.
+"""Blending examples with one another, for the extensions ``Mixup`` and ``CutMix``: the random draws and the tensors.
 
-The draws come from a random state of their own, so that the mixing changes nothing else that is random.
+The draws have a random state of their own, so that mixing changes nothing else that is random in a training.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from torch import Tensor
 
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
+from train_manager.validation import require_count, require_number
 
 
 def draw_share(alpha: float, source: random.Random) -> float:
-    """The share of an example in its mixture: Beta(alpha, alpha), near 0 or 1 for a small alpha, near 1/2 for a large.
+    """Draw the share of an example in its mixture from Beta(alpha, alpha).
+
+    A small alpha draws near 0 or 1, a large one near 1/2.
 
     >>> round(draw_share(0.2, random.Random(3)), 3)
     0.099
@@ -27,7 +30,7 @@ def draw_share(alpha: float, source: random.Random) -> float:
 
 
 def draw_box(height: int, width: int, share: float, source: random.Random) -> tuple[int, int, int, int]:
-    """A box that covers ``1 - share`` of an image, with its centre anywhere, so that borders may cut it.
+    """Draw a box that covers ``1 - share`` of an image. Its centre is anywhere, so that borders may cut it.
 
     >>> draw_box(8, 8, 0.75, random.Random(0))
     (4, 8, 4, 8)
@@ -42,7 +45,7 @@ def draw_box(height: int, width: int, share: float, source: random.Random) -> tu
 
 
 def blend(values: Tensor, others: Tensor, share: float) -> Tensor:
-    """``share`` of the one and the rest of the other.
+    """Return ``share`` of the values plus the rest of the others.
 
     >>> blend(torch.tensor([4.]), torch.tensor([8.]), 0.75)
     tensor([5.])
@@ -51,53 +54,52 @@ def blend(values: Tensor, others: Tensor, share: float) -> Tensor:
 
 
 def soft_targets(targets: Tensor, num_classes: int | None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Targets that can be blended: class numbers as probabilities, floating point numbers as they are.
+    """Return targets that can be blended: class numbers as probabilities, floating point targets as they are.
 
     >>> soft_targets(torch.tensor([1, 0]), 2)
     tensor([[0., 1.],
             [1., 0.]])
 
     Raises:
-        InputError: there are class numbers, and nobody has said how many classes there are.
+        InputError: the targets are class numbers, and ``num_classes`` is None.
     """
     if targets.is_floating_point():
         return targets
     if num_classes is None:
         raise InputError(
-            f"targets are {targets.dtype}, class numbers, which cannot be mixed as they are",
+            f"targets are class numbers ({targets.dtype}), which can be mixed only as probabilities",
             name="num_classes",
-            cure="say how many classes there are: num_classes=10",
+            cure="give the number of classes: num_classes=10",
         )
-    shape = (len(targets), num_classes, *targets.shape[1:])  # classes where `F.cross_entropy` wants them
+    shape = (len(targets), num_classes, *targets.shape[1:])  # F.cross_entropy wants the classes in dimension 1
     rows = torch.zeros(shape, dtype=dtype, device=targets.device)
-    return rows.scatter_(1, targets.long().unsqueeze(1), 1.0)  # `one_hot` reads the largest number on the host
+    # F.one_hot would read the largest class number on the host, which waits for the GPU.
+    return rows.scatter_(1, targets.long().unsqueeze(1), 1.0)
 
 
-def mixable(inputs: Any, targets: Any, min_dim: int) -> None:
+def require_mixable(inputs: Any, targets: Any, min_dim: int) -> None:
     """Refuse a batch that cannot be mixed.
 
     Raises:
-        InputError: its inputs or targets are no tensors, or the inputs are whole numbers or have too few dimensions.
+        InputError: the inputs or the targets are not tensors, or the inputs are integers or have too few dimensions.
     """
     for name, value in (("inputs", inputs), ("targets", targets)):
         if not isinstance(value, Tensor):
-            raise InputError(f"{name} are a {type(value).__name__}, and only tensors can be mixed", name=name)
+            raise InputError(f"{name} must be a tensor to be mixed, but is a {type(value).__name__}", name=name)
     if not inputs.is_floating_point():
         raise InputError(
-            f"inputs are {inputs.dtype}, and only floating point numbers can be mixed",
+            f"inputs must be floating point numbers to be mixed, but are {inputs.dtype}",
             name="inputs",
             cure="convert the images: images / 255",
         )
     if inputs.dim() < min_dim:
-        raise InputError(
-            f"inputs have the shape {tuple(inputs.shape)}, and a box is cut out of images: (batch, ..., height, width)",
-            name="inputs",
-        )
+        what = f"inputs must have the shape (batch, ..., height, width) to cut boxes, but have {tuple(inputs.shape)}"
+        raise InputError(what, name="inputs")
 
 
 @final
 class Draws:
-    """What is drawn for a batch: whether it is mixed, with what share, and who with whom.
+    """The random draws of a batch: whether it is mixed, with what share, and which examples with which.
 
     >>> draws = Draws(alpha=1.0, probability=1.0, seed=0)
     >>> state = draws.state_dict()
@@ -107,82 +109,62 @@ class Draws:
     True
 
     Args:
-        alpha: of the Beta distribution that the share is drawn from.
-        probability: how likely a batch is mixed.
+        alpha: the share is drawn from Beta(alpha, alpha).
+        probability: the probability that a batch is mixed.
         seed: of the random state.
 
     Raises:
-        InputError: one of them is of no use.
+        InputError: an argument is not a number or out of its range.
     """
 
     def __init__(self, alpha: float, probability: float, seed: int) -> None:
-        self.alpha = _number(alpha, "alpha", "a number above 0", math.ulp(0.0), math.inf)
-        self.probability = _number(probability, "probability", "a number from 0 to 1", 0.0, 1.0)
-        if not isinstance(seed, int) or isinstance(seed, bool):
-            raise InputError(f"seed is {seed!r:.60}", name="seed", cure="give a whole number")
-        self.source = random.Random(seed)
+        self.alpha = require_number(alpha, "alpha", above=0)
+        self.probability = require_number(probability, "probability", at_least=0, at_most=1)
+        self.source = random.Random(require_count(seed, "seed"))
         self._permutations = torch.Generator()
 
-    def is_due(self) -> bool:
-        """Whether the next batch is mixed."""
+    def should_mix(self) -> bool:
+        """Draw whether the next batch is mixed."""
         return self.source.random() < self.probability
 
     def share(self) -> float:
-        """How much of each example stays in its mixture."""
+        """Draw how much of each example stays in its mixture."""
         return draw_share(self.alpha, self.source)
 
     def partners(self, size: int, device: torch.device) -> Tensor:
-        """For each of ``size`` examples the index of the one that it is mixed with."""
+        """Draw for each of ``size`` examples the index of the example that it is mixed with."""
         self._permutations.manual_seed(self.source.getrandbits(62))
         return torch.randperm(size, generator=self._permutations).to(device, non_blocking=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """The random state, as plain lists and numbers."""
+        """Return the random state, as plain lists and numbers."""
         version, numbers, following = self.source.getstate()
         return {"version": version, "numbers": list(numbers), "following": following}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Draw on from what ``state_dict`` gave."""
+        """Continue the draws where ``state_dict`` was called."""
         self.source.setstate((state["version"], tuple(state["numbers"]), state["following"]))
 
 
-def checked_num_classes(value: int | None) -> int | None:
-    """A number of classes, or None.
-
-    Raises:
-        InputError: it is no whole number, 2 or more.
-    """
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 2):
-        raise InputError(f"num_classes is {value!r:.60}", name="num_classes", cure="give a whole number, 2 or more")
-    return value
-
-
-def _number(value: float, name: str, wanted: str, at_least: float, at_most: float) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not at_least <= value <= at_most or math.isinf(value):
-        raise InputError(f"{name} is {value!r:.60}", name=name, cure=f"give {wanted}")
-    return float(value)
-
-
-class MixesExamples(Extension):
-    """What ``Mixup`` and ``CutMix`` have in common: their arguments, and a random state that is theirs and survives.
+class MixingExtension(Extension):
+    """The base of ``Mixup`` and ``CutMix``: their arguments, and draws that a checkpoint continues.
 
     Args:
         alpha: the shares are drawn from Beta(alpha, alpha).
-        num_classes: how many classes there are; None where targets are no class numbers.
-        probability: how likely a batch is mixed at all.
+        num_classes: the number of classes; None if the targets are not class numbers.
+        probability: the probability that a batch is mixed.
         seed: of the random state.
     """
 
     def __init__(self, alpha: float, num_classes: int | None, probability: float, seed: int) -> None:
-        self.num_classes = checked_num_classes(num_classes)
+        self.num_classes = None if num_classes is None else require_count(num_classes, "num_classes", at_least=2)
         self.draws = Draws(alpha, probability, seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """The random state."""
+        """Return the random state."""
         return {**super().state_dict(), **self.draws.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Draw on from what ``state_dict`` gave."""
+        """Continue the draws where ``state_dict`` was called."""
         super().load_state_dict(state)
         self.draws.load_state_dict(state)

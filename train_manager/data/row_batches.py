@@ -1,8 +1,7 @@
-"""Passes over rows, batch by batch, whose order is a pure function of (seed, epoch).
+"""Batches of rows, in an order that is a pure function of seed and epoch: the base of ``InMemory`` and ``Rows``.
 
-The base of ``InMemory`` and ``Rows``, which say how a batch is made of its row numbers. No random state but the one
-that is made here for a pass is touched, so reading data changes nothing else in a training, and the order of an epoch
-can be had again without the epochs before it.
+A subclass makes a batch of row numbers. An order needs no random state but its own, so that reading data changes
+nothing else in a training, and the order of an epoch can be computed without the epochs before it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from train_manager.validation import require_count
 
 
 def epoch_order(examples: int, seed: int, epoch: int) -> Tensor:
-    """The row numbers in the order of one epoch; the same on every machine and device.
+    """Return the row numbers in the order of one epoch; the same on every machine and device.
 
     >>> epoch_order(5, seed=0, epoch=0).tolist() == epoch_order(5, seed=0, epoch=0).tolist()
     True
@@ -34,18 +33,18 @@ def epoch_order(examples: int, seed: int, epoch: int) -> Tensor:
 
 @dataclass
 class Position:
-    """How far a pass has come, and whether anybody still reads it."""
+    """The epoch of a pass, how many batches it has given, and whether it has ended or was abandoned."""
 
     epoch: int
     batches: int
     is_over: bool = False
 
 
-class Passes(ABC):
-    """Batches of so many rows, pass after pass.
+class RowBatches(ABC):
+    """Batches of a fixed number of rows, pass after pass.
 
-    ``iter(data)`` begins a pass: that of the epoch which ``set_epoch`` has named, else of the one after the last. A
-    TrainManager names the epoch itself.
+    ``iter(data)`` begins a pass: the epoch that ``set_epoch`` has set, or else the next one. A TrainManager calls
+    ``set_epoch`` itself.
     """
 
     def __init__(self, examples: int, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
@@ -56,41 +55,42 @@ class Passes(ABC):
         self.drop_last = drop_last
         self.num_examples = examples
         if len(self) == 0:
-            raise nothing_to_give(name, examples, self.batch_size)
+            raise no_full_batch(name, examples, self.batch_size)
         self._next = Position(epoch=0, batches=0)  # where the next pass begins
-        self._last: Position | None = None  # of the last pass; not of one that was begun while another was read
+        # The state is that of the training's pass, not that of an evaluation of the same data begun during it.
+        self._last: Position | None = None
 
     def __len__(self) -> int:
-        whole, rest = divmod(self.num_examples, self.batch_size)
-        return whole + bool(rest and not self.drop_last)
+        full, rest = divmod(self.num_examples, self.batch_size)
+        return full + bool(rest and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         position, self._next = self._next, Position(self._next.epoch + 1, 0)
         return self._pass(position)
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next pass is, counted from 0. One that was loaded goes on where it was."""
+        """Set the epoch of the next pass, counted from 0. A pass of this epoch that was loaded keeps its position."""
         if epoch != self._next.epoch:
             self._next = Position(require_count(epoch, "epoch", at_least=0), 0)
 
     def state_dict(self) -> dict[str, int]:
-        """Three numbers: the seed, the epoch, and how many of its batches have been given."""
+        """Return the seed, the epoch, how many of its batches were given, and the number of examples."""
         last = self._last
         here = last if last is not None and last.batches < len(self) else self._next
         return {"seed": self.seed, "epoch": here.epoch, "batches": here.batches, "examples": self.num_examples}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Let the next pass go on where ``state_dict`` was asked, in the order of then.
+        """Continue with the next pass where ``state_dict`` was called, in the same order.
 
         Raises:
-            InputError: it was of data with another number of examples, or of other batches.
+            InputError: the state was saved with another number of examples.
         """
         if state["examples"] != self.num_examples:
             raise InputError(
-                f"{type(self).__name__} holds {self.num_examples} examples, "
-                f"but its state is of {state['examples']}, whose order was another",
+                f"{type(self).__name__} has {self.num_examples} examples, "
+                f"but its state was saved with {state['examples']}",
                 name="examples",
-                cure="give the data that the state was saved with, or leave its state out",
+                cure="give the data that the state was saved with, or leave the state out",
             )
         self.seed = state["seed"]
         self._next = Position(state["epoch"], state["batches"])
@@ -101,35 +101,35 @@ class Passes(ABC):
             self._last = position
         try:
             for rows in self._rows(position.epoch, position.batches):
-                position.batches += 1  # before the batch is given: a state that is taken while it is used counts it
+                position.batches += 1  # before the yield: a checkpoint written during a batch counts that batch
                 yield self._batch(rows)
         finally:
             position.is_over = True
 
     def _rows(self, epoch: int, first: int) -> Iterator[Tensor | slice]:
-        """Which rows make each batch from the first one on; a slice where they are neighbours."""
+        """Return the rows of each batch from number ``first`` on; slices if they are in their own order."""
         size = self.batch_size
         end = min(len(self) * size, self.num_examples)
         starts = range(first * size, end, size)
         if not self.shuffle:
             return (slice(start, min(start + size, end)) for start in starts)
-        order = self._placed(epoch_order(self.num_examples, self.seed, epoch))
+        order = self._on_device(epoch_order(self.num_examples, self.seed, epoch))
         return (order[start : min(start + size, end)] for start in starts)
 
-    def _placed(self, order: Tensor) -> Tensor:
-        """The order, on the device where it is used."""
+    def _on_device(self, order: Tensor) -> Tensor:
+        """Return the order on the device of the rows."""
         return order
 
     @abstractmethod
     def _batch(self, rows: Tensor | slice) -> Any: ...
 
 
-def nothing_to_give(name: str, examples: int, batch_size: int) -> InputError:
-    """The error for data that has no batch at all."""
+def no_full_batch(name: str, examples: int, batch_size: int) -> InputError:
+    """Return the error for data that makes no batch at all."""
     if examples == 0:
         return InputError(f"{name} was given no examples: the length is 0", name="data")
     return InputError(
-        f"{name} has {examples} examples, fewer than one batch of {batch_size}, and drop_last leaves none",
+        f"{name} has {examples} examples, fewer than one batch of {batch_size}, and drop_last drops them",
         name="drop_last",
-        cure="take a smaller batch_size, or drop_last=False",
+        cure="give a smaller batch_size, or drop_last=False",
     )

@@ -1,4 +1,4 @@
-"""Batches of data that gives its examples by row: datasets, data frames, columns of numbers and texts."""
+"""Batches of data that has rows: datasets, data frames, columns of numbers and texts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from train_manager.core.errors import InputError
-from train_manager.data.row_batches import Passes
+from train_manager.data.row_batches import RowBatches
 
 Collate = Callable[[list[Any]], Any]
 
 
 @final
-class Rows(Passes):
-    """Batches of what has a length and gives ``data[i]``, or of what has columns.
+class Rows(RowBatches):
+    """Batches of any data with ``len(data)`` and ``data[i]``, or with columns.
 
     >>> from train_manager import Rows
     >>> class Squares:
@@ -31,27 +31,27 @@ class Rows(Passes):
     [tensor([0, 1, 2]), tensor([0, 1, 4])]
     [tensor([3, 4]), tensor([ 9, 16])]
 
-    Examples are put together as by a DataLoader: numbers and arrays become tensors, texts a list. A data frame, or a
-    dict of columns, gives dicts of columns:
+    Examples are collated as by a DataLoader: numbers and arrays become tensors, and texts become a list. A data frame
+    or a dict of columns gives dicts of columns:
 
     >>> next(iter(Rows({"age": [31, 47], "name": ["Ann", "Bo"]}, batch_size=2)))
     {'age': tensor([31, 47]), 'name': ['Ann', 'Bo']}
 
-    The order of an epoch is a function of seed and epoch, as that of ``InMemory``, which is quicker where the data is
-    arrays of numbers. Where making an example takes long, use a DataLoader with workers.
+    The order of an epoch is a pure function of seed and epoch. ``InMemory`` is faster for arrays of numbers; a
+    DataLoader with workers is faster if loading an example takes long.
 
     Args:
-        data: a torch Dataset, a Hugging Face dataset, a data frame, a dict of columns, or any object with a length
-            and ``data[0]``, ``data[1]``, ...
-        batch_size: how many rows a batch has; the last one may have fewer.
-        shuffle: a new order in each epoch, else always that of the rows.
-        seed: what the orders are made of.
-        drop_last: leave a last batch out that is not full.
-        columns: which columns to take, where an example or the data has columns; None takes all.
-        collate: puts a list of examples together, in place of torch's ``default_collate``.
+        data: a torch Dataset, a Hugging Face dataset, a data frame, a dict of columns, or any object with
+            ``len(data)`` and ``data[0]``, ``data[1]``, ...
+        batch_size: the rows of a batch; the last batch may have fewer.
+        shuffle: draw a new order for each epoch.
+        seed: determines the orders.
+        drop_last: drop the last batch if it is not full.
+        columns: the columns to keep, if the data or its examples have columns; None keeps all.
+        collate: makes a batch of a list of examples; replaces torch's ``default_collate``.
 
     Raises:
-        InputError: the data has no rows; or, when a batch is made, its examples cannot be put together.
+        InputError: the data has no rows; or, while reading, the examples of a batch cannot be collated.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Rows(Passes):
 
 
 class Source(Protocol):
-    """What makes a batch of row numbers."""
+    """An object that makes a batch of row numbers."""
 
     def __len__(self) -> int: ...
 
@@ -83,24 +83,28 @@ class Source(Protocol):
 
 
 def source_of(data: Any, columns: list[str] | None, collate: Collate | None) -> Source:
-    """The data by column where it has columns, else by row."""
+    """Return a source that reads the data by column if it has columns, else by row.
+
+    Raises:
+        InputError: the data has no rows.
+    """
     is_frame = hasattr(data, "iloc") and hasattr(data, "columns")
     if (is_frame or isinstance(data, Mapping)) and collate is None:
         names = list(data.columns if is_frame else data)
         return Columns({name: data[name] for name in chosen(names, columns)})
-    rows = getattr(data, "iloc", data)  # data[i] of a data frame or of one of its columns is by label
+    rows = getattr(data, "iloc", data)  # data[i] of a data frame or of its column means a label
     if isinstance(data, type | Mapping) or not (hasattr(data, "__len__") and hasattr(rows, "__getitem__")):
         raise InputError(
-            f"Rows was given a {type(data).__name__}, which has no rows: no len(data) and data[i]",
+            f"Rows was given a {type(data).__name__}, which has no rows: it lacks len(data) or data[i]",
             name="data",
-            cure="an iterable of batches is given to a TrainManager as it is",
+            cure="pass an iterable of batches to the TrainManager itself",
         )
     return Examples(rows, len(data), columns, collate or default_collate)
 
 
 @final
 class Columns:
-    """Columns of one length: tensors, and lists of what is no number."""
+    """Columns of equal length: tensors of numbers, and lists of anything else."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self._columns = {name: as_column(values) for name, values in columns.items()}
@@ -123,7 +127,7 @@ class Columns:
 
 @final
 class Examples:
-    """Examples one by one, put together."""
+    """Examples that are fetched one by one, or at once by ``__getitems__``, and collated."""
 
     def __init__(self, data: Any, length: int, columns: list[str] | None, collate: Collate) -> None:
         self._data = data
@@ -143,7 +147,7 @@ class Examples:
             return with_lists(self._collate(examples))
         except (TypeError, RuntimeError, KeyError) as error:
             raise InputError(
-                f"Rows could not put {len(rows)} examples into one batch: {error!s:.200}",
+                f"Rows cannot collate {len(rows)} examples: {error!s:.200}",
                 name="collate",
                 cure="pass collate=..., a function that makes a batch of a list of examples",
             ) from error
@@ -151,39 +155,39 @@ class Examples:
     def _only(self, example: Any) -> dict[str, Any]:
         if not isinstance(example, Mapping):
             raise InputError(
-                f"Rows was given columns={self._columns!r:.60}, but an example is a {type(example).__name__}, no dict",
+                f"Rows was given columns={self._columns!r:.60}, but an example is not a dict: {type(example).__name__}",
                 name="columns",
             )
         return {name: example[name] for name in chosen(list(example), self._columns)}
 
 
 def as_column(values: Any) -> Tensor | Sequence[Any]:
-    """A tensor of numbers; a list of anything else."""
+    """Return a tensor of numbers, or a list of anything else."""
     if isinstance(values, Tensor):
         return values
     if isinstance(values, list | tuple) and not all(isinstance(value, int | float | complex) for value in values):
         return list(values)
     array = np.asarray(values)
-    # A copy: it belongs to the batches alone, and torch takes no memory that is read-only or runs backwards.
+    # A copy, because torch takes neither read-only memory nor negative strides.
     return torch.from_numpy(np.array(array, order="C")) if array.dtype.kind in "biufc" else list(array)
 
 
 def chosen(names: list[Any], columns: list[str] | None) -> list[Any]:
-    """The columns that are to be taken.
+    """Return the columns to keep.
 
     Raises:
-        InputError: one of them is not there.
+        InputError: one of them is missing.
     """
     missing = [name for name in columns or () if name not in names]
     if missing:
         raise InputError(
-            f"Rows was asked for column {missing[0]!r}, and there are {', '.join(map(repr, names))}", name="columns"
+            f"Rows has no column {missing[0]!r}: the columns are {', '.join(map(repr, names))}", name="columns"
         )
     return names if columns is None else columns
 
 
 def with_lists(batch: Any) -> Any:
-    """The batch, its texts in lists: torch makes them a tuple where examples are tuples."""
+    """Return the batch with its texts in lists, of which torch makes tuples if examples are tuples."""
     if isinstance(batch, tuple) and all(isinstance(part, str) for part in batch):
         return list(batch)
     if type(batch) is list:

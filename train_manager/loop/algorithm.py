@@ -11,7 +11,7 @@ from train_manager.core.decorators import overridable
 from train_manager.core.errors import StageError
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
-from train_manager.data.iteration import parts_of
+from train_manager.data.batch import parts_of
 from train_manager.loop.arguments import loss_by_name
 from train_manager.loop.objectives import Objective
 from train_manager.loop.outputs import no_targets, rows_of

@@ -18,7 +18,7 @@ from train_manager.core.errors import InputError
 from train_manager.core.hooks import Hook
 from train_manager.core.signature import NamedCall
 from train_manager.data.iteration import is_endless, is_read_once, refuse_unusable
-from train_manager.model.optimizers import fused_option, require_optimizer_alone
+from train_manager.model.optimizers import fused_argument, require_scheduler_factory
 
 
 class TrainsItself(Protocol):
@@ -74,7 +74,7 @@ def require_optimizer(
     # A list, which the callable can walk more than once: a second pass over a generator would find nothing.
     parameters = list(_parameters(model))
     try:
-        found = value if isinstance(value, Optimizer) else value(parameters, **fused_option(value, parameters))
+        found = value if isinstance(value, Optimizer) else value(parameters, **fused_argument(value, parameters))
     except ValueError as error:
         if parameters:
             raise
@@ -111,7 +111,7 @@ def require_lr_schedule(value: Callable[[Optimizer], Any] | None, optimizer: Opt
             name="lr_schedule",
             cure="lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)",
         )
-    require_optimizer_alone(value, "lr_schedule", "lr_schedule={}")
+    require_scheduler_factory(value, "lr_schedule", "lr_schedule={}")
     schedule = value(optimizer)
     if not hasattr(schedule, "step"):
         raise InputError(

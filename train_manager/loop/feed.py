@@ -6,16 +6,8 @@ from collections.abc import Generator, Iterable, Iterator
 from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any, final
 
-from train_manager.data.iteration import (
-    FromSource,
-    begin_epoch,
-    length_of,
-    no_batch,
-    reset,
-    unending,
-    walk,
-    walk_steps,
-)
+from train_manager.data.batch import FromSource
+from train_manager.data.iteration import begin_epoch, length_of, no_batch, reset, unending, walk, walk_steps
 
 Batches = Iterator[tuple[Any, bool]]
 """Of one epoch, each with whether it is the last."""

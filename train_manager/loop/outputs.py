@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.errors import InputError
-from train_manager.data.iteration import tensors_in
+from train_manager.data.batch import tensors_in
 
 
 def rows_of(batch: Any) -> int:
@@ -34,9 +34,9 @@ def require_batch_size(value: Any) -> Any:
     if hasattr(value, "__index__") and not isinstance(value, Tensor | bool) and operator.index(value) > 0:
         return operator.index(value)
     raise InputError(
-        f"get_true_batch_size returned {value!r:.60}",
+        f"get_true_batch_size must return a whole number of at least 1, but returned {value!r:.60}",
         name="true_batch_size",
-        cure="return how many examples the batch has, a whole number, 1 or more",
+        cure="return how many examples the batch has",
     )
 
 

@@ -1,9 +1,9 @@
-"""How numbers of many steps are measured, kept and compared.
+"""Numbers of many steps: how they are deferred, averaged, measured and monitored.
 
 Its files in reading order; each imports only those above it:
 
-    deferred      scalars kept on their device, and read in one go
-    averages      means with weights, and means that move
-    metric        one metric, a function or an object
-    monitor       one number of an evaluation, and how long it may get no better
+    deferred      scalars that stay on their device until many of them are read at once
+    averages      the weighted mean, and the exponential moving average
+    metric        one metric: a function, or an object that accumulates
+    monitor       one number of the evaluations, and the patience with it
 """

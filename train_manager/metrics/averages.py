@@ -1,4 +1,4 @@
-"""A mean that follows what it is a mean of."""
+"""Averages of scalar tensors that stay on their device: exponential moving, or weighted."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from typing import final
 import torch
 from torch import Tensor
 
-from train_manager.metrics.deferred import HeldScalars
+from train_manager.metrics.deferred import DeferredScalars
 
 
 @final
-class MovingMean:
-    """The mean of the first values, and then one in which older values count less and less; on their device.
+class ExponentialMovingAverage:
+    """An average that follows its values: ``average + share * (value - average)``.
 
-    >>> mean = MovingMean(share=0.5)
+    The first ``1 / share`` values are averaged plainly, so that the first value does not dominate.
+
+    >>> average = ExponentialMovingAverage(share=0.5)
     >>> for value in (4., 2., 1.):
-    ...     mean.append(torch.tensor(value))
-    >>> mean.value
+    ...     average.append(torch.tensor(value))
+    >>> average.value
     tensor(2.)
 
     Args:
-        share: what a new value counts, in the long run: 0.01 is a mean over about the last hundred.
+        share: the weight of a new value; with 0.01 the average spans about the last hundred values.
     """
 
     def __init__(self, share: float = 0.01) -> None:
@@ -32,17 +34,17 @@ class MovingMean:
         self.value: Tensor | None = None
 
     def append(self, value: Tensor) -> None:
-        """Take one more in; nothing is read on the host."""
+        """Add a value, without reading it on the host."""
         value = value.detach()
         self.count += 1
         share = max(self.share, 1 / self.count)
-        # A new tensor each time: the last one may be in somebody's hands.
+        # A new tensor, because a caller may still hold the last one.
         self.value = value.clone() if self.value is None else torch.lerp(self.value.to(value), value, share)
 
 
 @final
 class WeightedMean:
-    """The mean of scalar tensors, each with a weight; read rarely.
+    """The weighted mean of scalar tensors; it is read rarely.
 
     >>> mean = WeightedMean()
     >>> mean.append(torch.tensor(1.), weight=3)
@@ -52,23 +54,23 @@ class WeightedMean:
     """
 
     def __init__(self) -> None:
-        self._scalars = HeldScalars()
+        self._scalars = DeferredScalars()
         self._weights: list[float] = []
         self._sum = self._weight = 0.0
 
     def append(self, value: Tensor, weight: float) -> None:
-        """Take one more in."""
+        """Add a value, without reading it on the host."""
         is_full = self._scalars.append(value)
         self._weights.append(weight)
         if is_full:
-            self._fold()
+            self._take()
 
     def value(self) -> float:
-        """The mean so far; nan where there is none."""
-        self._fold()
+        """Return the mean so far; nan if there is none."""
+        self._take()
         return float(self._sum / self._weight) if self._weight else math.nan  # weights may be tensors
 
-    def _fold(self) -> None:
+    def _take(self) -> None:
         self._sum += sum(map(operator.mul, self._scalars.take(), self._weights))
         self._weight += sum(self._weights)
         self._weights.clear()

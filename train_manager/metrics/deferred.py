@@ -1,7 +1,7 @@
-"""Scalars of many steps, kept where they were computed and copied to the host together.
+"""Scalars of many steps that stay on their device and are copied to the host together.
 
-Reading a scalar from a GPU makes Python wait for all work before it. Whoever wants one value per step for later
-keeps it here: a step then costs an append, and one copy brings up to a thousand values.
+Reading a scalar of a GPU makes Python wait for all work before it. Deferring the read makes a step cost an append, and
+one copy brings up to a thousand values.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from train_manager.core.errors import InputError, NonFiniteLoss
 
 
 def must_be_copied(value: Tensor) -> bool:
-    """Whether the next scalar may be written into the same memory, so that one that is kept must be copied.
+    """Return whether the next scalar may be written into the same memory, so that this one must be copied.
 
-    So it is on a GPU, where CUDA graphs do that, and for what was itself written into memory that was there before.
-    Elsewhere the copy would be most of the cost of keeping it; ``take`` sees if it should have been made.
+    CUDA graphs do so on a GPU, and so does code that writes into a tensor that existed before. On the CPU the copy
+    would be most of the cost of an append, so ``take`` detects a missing copy instead.
     """
     return not value.is_cpu or value.is_inference() or value._version > 0 or value._is_view()
 
 
-class HeldScalars:
-    """A list of scalar tensors that is read in one go, rarely.
+class DeferredScalars:
+    """A list of scalar tensors that is read rarely, and then all at once.
 
-    >>> losses = HeldScalars()
+    >>> losses = DeferredScalars()
     >>> for value in (.5, .25):
     ...     is_full = losses.append(torch.tensor(value))
     >>> len(losses), losses.take()
@@ -36,58 +36,53 @@ class HeldScalars:
     []
     """
 
-    limit = 1024  # a held scalar occupies up to 512 bytes on a GPU
+    limit = 1024  # a scalar occupies up to 512 bytes on a GPU
 
     def __init__(self) -> None:
-        self._held: list[Tensor] = []
+        self._scalars: list[Tensor] = []
         self._copies = True
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._scalars)
 
     def append(self, value: Tensor) -> bool:
         """Keep a scalar, without its graph and without waiting for it.
 
         Returns:
-            Whether it is time to take them.
+            Whether the list is full, so that it should be taken.
         """
-        held = self._held
-        if not held:
+        scalars = self._scalars
+        if not scalars:  # decided once per list, since the scalars of a training come from the same code
             self._copies = must_be_copied(value)
         try:
             copies = self._copies or value._version
-        except RuntimeError:  # a tensor of inference has none
+        except RuntimeError:  # an inference tensor has no version
             copies = True
-        held.append(value.detach().clone() if copies else value.detach())
-        return len(held) >= self.limit
+        scalars.append(value.detach().clone() if copies else value.detach())
+        return len(scalars) >= self.limit
 
     def take(self) -> list[float]:
-        """All values, oldest first, in one copy; nothing is held afterwards.
+        """Return all values, oldest first, with one copy to the host; the list is empty afterwards.
 
         Raises:
-            InputError: one was changed in place after it was kept, and is lost.
+            InputError: a scalar was changed in place after it was appended, so its value is lost.
         """
-        held, self._held = self._held, []
-        if not self._copies and any(map(_version_of, held)):
+        scalars, self._scalars = self._scalars, []
+        if not self._copies and any(scalar._version for scalar in scalars if not scalar.is_inference()):
             raise InputError(
-                "a scalar that was kept to be read later, such as the loss of a step, was changed in place since",
+                "a scalar whose reading was deferred, such as the loss of a step, was changed in place",
                 name="loss",
-                cure="make a new one instead: loss = loss * 2, not loss.mul_(2)",
+                cure="make a new tensor instead: loss = loss * 2, not loss.mul_(2)",
             )
-        return torch.stack(held).tolist() if held else []
-
-
-def _version_of(value: Tensor) -> int:
-    """How often a tensor was changed in place."""
-    return 0 if value.is_inference() else value._version
+        return torch.stack(scalars).tolist() if scalars else []
 
 
 @final
-class FiniteLosses(HeldScalars):
-    """The losses of one epoch; they are looked at together, at the end or a thousand at a time.
+class FiniteLosses(DeferredScalars):
+    """The losses of one epoch, which are checked together: at its end, or whenever the list is full.
 
     Attributes:
-        last_step: the step, counted from 1, of the last loss, as who appends it says; the steps follow each other.
+        last_step: the step of the last loss, counted from 1; set by the caller. The losses are of consecutive steps.
     """
 
     last_step = 0
@@ -97,10 +92,10 @@ class FiniteLosses(HeldScalars):
         self._epoch = epoch
 
     def check(self) -> None:
-        """Look at the losses since the last look.
+        """Check the losses since the last check.
 
         Raises:
-            NonFiniteLoss: naming the first step whose loss was nan or infinite.
+            NonFiniteLoss: with the first step whose loss was nan or infinite.
         """
         losses = self.take()
         first = self.last_step - len(losses) + 1
@@ -109,8 +104,8 @@ class FiniteLosses(HeldScalars):
             step, loss = broken[0]
             raise NonFiniteLoss(
                 f"the loss was {loss} in step {step}, epoch {self._epoch}, "
-                f"and not finite in {len(broken)} of {len(losses)} steps looked at together",
+                f"and not finite in {len(broken)} of {len(losses)} steps checked together",
                 epoch=self._epoch,
                 step=step,
-                cure="a smaller learning rate, clipped gradients, or a look at that step's batch may help",
+                cure="try a smaller learning rate or clipped gradients, or look at that step's batch",
             )

@@ -1,4 +1,4 @@
-"""One metric behind one face: a function of a batch, or an object that accumulates, as those of torchmetrics do."""
+"""One interface for two kinds of metrics: functions of a batch, and objects that accumulate, such as torchmetrics."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from torch import Tensor
 from train_manager.core.errors import InputError
 from train_manager.metrics.averages import WeightedMean
 
-PAIR = ("prediction", "targets")
-
 
 class Metric(Protocol):
-    """What an extension needs of a metric, whatever it is made of.
+    """A metric as an extension uses it, whatever its kind.
 
     Attributes:
-        given: what the user gave.
-        wishes: the fixtures that it is computed from.
+        original: the function or the object that the user passed.
+        parameters: the fixtures that the metric is computed from.
     """
 
-    given: Any
-    wishes: list[Parameter]
+    original: Any
+    parameters: list[Parameter]
 
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Its value for one batch, by name; nothing is remembered."""
+        """Return the value for one batch, by name, without accumulating it."""
 
     def append(self, values: Mapping[str, Any], weight: float) -> None:
-        """Take in one batch of so many examples."""
+        """Accumulate a batch of ``weight`` examples."""
 
     def result(self) -> dict[str, float]:
-        """Its value for all that was taken in, by name; read rarely."""
+        """Return the value for all accumulated batches, by name; read rarely."""
 
     def reset(self) -> None:
-        """Forget what was taken in."""
+        """Forget all accumulated batches."""
 
 
-def metric_of(name: str, given: Any) -> Metric:
-    """The metric that a user means: a function, or an object with ``update``, ``compute`` and ``reset``.
+def metric_of(name: str, original: Any) -> Metric:
+    """Return the metric of a function, or of an object with ``update``, ``compute`` and ``reset``.
 
     Raises:
         InputError: it is neither.
     """
-    if isinstance(given, type) or not callable(given):
+    if isinstance(original, type) or not callable(original):
+        is_class = isinstance(original, type)
         raise InputError(
-            f"metric {name!r} is {'the class ' + given.__name__ if isinstance(given, type) else repr(given)[:60]}",
+            f"metric {name!r} must be a function of (prediction, targets) or a torchmetrics object, "
+            f"but is {'the class ' + original.__name__ if is_class else repr(original)[:60]}",
             name=name,
-            cure="give a function of (prediction, targets), or a torchmetrics object",
+            cure=f"give an instance: {original.__name__}()" if is_class else "",
         )
-    accumulates = all(callable(getattr(given, method, None)) for method in ("update", "compute", "reset"))
-    return ObjectMetric(name, given) if accumulates else FunctionMetric(name, given)
+    accumulates = all(callable(getattr(original, method, None)) for method in ("update", "compute", "reset"))
+    return ObjectMetric(name, original) if accumulates else FunctionMetric(name, original)
 
 
 @final
 class FunctionMetric:
-    """A function that gives a number for a batch, or one for each example; a mean over examples, for several batches.
+    """A function that returns a number for a batch, or one for each example; results are means over examples.
 
     >>> right = FunctionMetric("accuracy", lambda prediction, targets: prediction.argmax(dim=1) == targets)
     >>> right.append({"prediction": torch.eye(4), "targets": torch.tensor([0, 1, 0, 1])}, weight=4)
@@ -67,21 +67,21 @@ class FunctionMetric:
     {'accuracy': 0.6}
     """
 
-    def __init__(self, name: str, given: Callable[..., Any]) -> None:
+    def __init__(self, name: str, original: Callable[..., Any]) -> None:
         self.name = name
-        self.given = given
-        by_name = parameters_by_name(given)
+        self.original = original
+        by_name = parameters_by_name(original)
         self._by_name = by_name is not None
-        self.wishes = positional_pair() if by_name is None else by_name
-        self._names = [wish.name for wish in self.wishes]
+        self.parameters = positional_pair() if by_name is None else by_name
         self._mean = WeightedMean()
 
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
         if self._by_name:
-            value = self.given(**{name: values[name] for name in self._names if name in values})
+            # A parameter with a default is left out if its fixture is not alive.
+            value = self.original(**{p.name: values[p.name] for p in self.parameters if p.name in values})
         else:
-            value = self.given(values["prediction"], values["targets"])
-        return {self.name: one_number(self.name, value)}
+            value = self.original(values["prediction"], values["targets"])
+        return {self.name: as_scalar(self.name, value)}
 
     def append(self, values: Mapping[str, Any], weight: float) -> None:
         self._mean.append(self.of_batch(values)[self.name], weight)
@@ -95,57 +95,62 @@ class FunctionMetric:
 
 @final
 class ObjectMetric:
-    """An object that takes in batches with ``update`` and gives the value with ``compute``.
+    """An object that accumulates batches with ``update`` and returns the value from ``compute``.
 
-    Several at once (a MetricCollection) give several values: "name_key" for each.
+    If ``compute`` returns a dict, as a MetricCollection does, each value is called "name_key".
     """
 
-    def __init__(self, name: str, given: Any) -> None:
+    def __init__(self, name: str, original: Any) -> None:
         self.name = name
-        self.given = given
-        self.wishes = positional_pair()
+        self.original = original
+        self.parameters = positional_pair()
 
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
-        self.given.reset()
+        self.original.reset()
         self.append(values, 1)
-        found = self._computed()
-        self.given.reset()  # some keep every prediction
-        return found
+        scalars = self._computed()
+        self.original.reset()  # some objects keep every prediction until then
+        return scalars
 
     def append(self, values: Mapping[str, Any], weight: float) -> None:
         prediction = values["prediction"]
-        if isinstance(prediction, Tensor) and getattr(self.given, "device", prediction.device) != prediction.device:
-            self.given.to(prediction.device)
-        self.given.update(prediction, values["targets"])
+        if isinstance(prediction, Tensor) and getattr(self.original, "device", prediction.device) != prediction.device:
+            self.original.to(prediction.device)
+        self.original.update(prediction, values["targets"])
 
     def result(self) -> dict[str, float]:
         return {name: value.item() for name, value in self._computed().items()}
 
     def reset(self) -> None:
-        self.given.reset()
+        self.original.reset()
 
     def _computed(self) -> dict[str, Tensor]:
-        value = self.given.compute()
-        found = {f"{self.name}_{key}": part for key, part in value.items()} if isinstance(value, Mapping) else None
-        found = {self.name: value} if found is None else found
-        for name, part in found.items():
+        value = self.original.compute()
+        parts = (
+            {f"{self.name}_{key}": value[key] for key in value} if isinstance(value, Mapping) else {self.name: value}
+        )
+        for name, part in parts.items():
             if isinstance(part, Tensor) and part.numel() != 1:
                 raise InputError(
-                    f"metric {name!r} computed a tensor of shape {tuple(part.shape)}, not one number",
+                    f"metric {name!r} must compute one number, but computed a tensor of shape {tuple(part.shape)}",
                     name=self.name,
-                    cure='let it average: for torchmetrics average="macro"',
+                    cure='average it, in torchmetrics with average="macro"',
                 )
-        return {name: one_number(name, part) for name, part in found.items()}
+        return {name: as_scalar(name, part) for name, part in parts.items()}
 
 
-def one_number(name: str, value: Any) -> Tensor:
-    """A scalar, of floating point; the mean, where there is one value per example."""
+def as_scalar(name: str, value: Any) -> Tensor:
+    """Return a floating point scalar: the value itself, or the mean of one value per example.
+
+    Raises:
+        InputError: the value is not a number.
+    """
     if not isinstance(value, Tensor):
         if not hasattr(value, "__float__"):
             raise InputError(
-                f"metric {name!r} returned a {type(value).__name__}",
+                f"metric {name!r} must return a number for the batch, or a tensor with one for each example, "
+                f"but returned a {type(value).__name__}",
                 name=name,
-                cure="return a number for the batch, or a tensor with one per example",
             )
         return torch.tensor(float(value))
     number = value.detach() if value.is_floating_point() else value.detach().float()
@@ -153,11 +158,11 @@ def one_number(name: str, value: Any) -> Tensor:
 
 
 def parameters_by_name(function: Callable[..., Any]) -> list[Parameter] | None:
-    """Its parameters, where they name fixtures: where ``prediction`` is a required one. Else None."""
-    reads = function.forward if isinstance(function, torch.nn.Module) else function
+    """Return the parameters if they name fixtures, that is if a required one is ``prediction``; otherwise None."""
+    called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
-        parameters = inspect.signature(reads).parameters
-    except ValueError:  # written in C, without a signature
+        parameters = inspect.signature(called).parameters
+    except ValueError:  # a function in C without a signature
         return None
     prediction = parameters.get("prediction")
     if prediction is None or prediction.default is not Parameter.empty:
@@ -166,5 +171,5 @@ def parameters_by_name(function: Callable[..., Any]) -> list[Parameter] | None:
 
 
 def positional_pair() -> list[Parameter]:
-    """What a metric is called with as torch's functions are."""
-    return [Parameter(name, Parameter.KEYWORD_ONLY) for name in PAIR]
+    """Return the parameters of a metric that is called by position, as torch's functions are."""
+    return [Parameter(name, Parameter.KEYWORD_ONLY) for name in ("prediction", "targets")]

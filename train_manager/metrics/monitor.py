@@ -1,4 +1,4 @@
-"""One number of an evaluation's results, named as ``"<set>/<metric>"``, and how long it may get no better."""
+"""The number of an evaluation that decides, named ``"<set>/<metric>"``, and how long it may fail to improve."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import final
 
 from train_manager.core.errors import InputError, did_you_mean, near
+from train_manager.validation import require_one_of
 
 LESS_IS_BETTER = frozenset({"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer"})
 MORE_IS_BETTER = frozenset(
@@ -14,57 +15,55 @@ MORE_IS_BETTER = frozenset(
 
 
 def mode_of(metric: str, mode: str | None, asked_by: str) -> str:
-    """ "min" or "max", as it was given; else as the last word of the metric's name tells.
+    """Return "min" or "max": the mode itself, or what the last word of the metric's name implies.
 
     >>> mode_of("valid/loss", None, "EarlyStopping"), mode_of("valid/top5_accuracy", None, "EarlyStopping")
     ('min', 'max')
 
     Raises:
-        InputError: it is neither, or the name does not tell.
+        InputError: the mode is neither, or is None and the name does not tell.
     """
-    if mode not in ("min", "max", None):
-        raise InputError(f"mode is {mode!r}", name="mode", asked_by=asked_by, cure="give one of 'min', 'max'")
     if mode is not None:
-        return mode
+        return require_one_of(mode, "mode", ("min", "max"), asked_by=asked_by)
     word = metric.replace("/", "_").lower().rpartition("_")[2]
     if word in LESS_IS_BETTER:
         return "min"
     if word in MORE_IS_BETTER:
         return "max"
     raise InputError(
-        f"{asked_by} cannot tell from the name {metric!r} whether less of it is better, or more",
+        f"{asked_by} cannot tell from the name {metric!r} whether a smaller or a larger value is better",
         name="mode",
         asked_by=asked_by,
-        cure='say it: mode="min" or mode="max"',
+        cure='give mode="min" or mode="max"',
     )
 
 
 def metric_name(metric: str, asked_by: str) -> str:
-    """A name with a set and a metric in it.
+    """Return the name, if it has both a set and a metric.
 
     Raises:
-        InputError: there is no "/" in it.
+        InputError: one of them is missing.
     """
     if isinstance(metric, str) and all(metric.partition("/")):
         return metric
-    cure = 'name the set and the metric: "valid/loss"'
-    raise InputError(f"metric is {metric!r:.60}", name="metric", asked_by=asked_by, cure=cure)
+    what = f'metric must name a set and a metric, such as "valid/loss", but is {metric!r:.60}'
+    raise InputError(what, name="metric", asked_by=asked_by)
 
 
 def require_set(metric: str, sets: Collection[str], asked_by: str) -> str:
-    """The set that a metric is of: the longest name it begins with, for both may have a "/" in them.
+    """Return the set of a metric: the longest set name that it begins with, because names may contain a "/".
 
     Raises:
-        InputError: there is none; with the name that was perhaps meant.
+        InputError: there is none; with the nearest name.
     """
     found = max((name for name in sets if metric.startswith(f"{name}/")), key=len, default=None)
     if found is not None:
         return found
-    wanted = metric.rpartition("/")[0]
-    nearest = near(wanted, sets)
+    missing = metric.rpartition("/")[0]
+    nearest = near(missing, sets)
     known = ", ".join(map(repr, sets))
     raise InputError(
-        f"{asked_by} wants {metric!r}, and eval_data has no set {wanted!r}",
+        f"{asked_by} monitors {metric!r}, but eval_data has no set {missing!r}",
         name=metric,
         asked_by=asked_by,
         nearest=nearest,
@@ -75,38 +74,39 @@ def require_set(metric: str, sets: Collection[str], asked_by: str) -> str:
 def metric_value(
     metric: str, eval_results: Mapping[str, Mapping[str, float]], sets: Collection[str], asked_by: str
 ) -> float | None:
-    """Its value; None where a hook has left out the set in this evaluation.
+    """Return the value of a metric; None if a hook has skipped its set in this evaluation.
 
     >>> metric_value("valid/loss", {"valid": {"loss": 0.5}}, ["valid"], "EarlyStopping")
     0.5
 
     Raises:
-        InputError: nothing of this name is evaluated.
+        InputError: no metric of this name is evaluated.
     """
-    name = require_set(metric, list(dict.fromkeys([*eval_results, *sets])), asked_by)
-    if name not in eval_results:
+    data_name = require_set(metric, list(dict.fromkeys([*eval_results, *sets])), asked_by)
+    if data_name not in eval_results:
         return None
-    found = eval_results[name].get(metric[len(name) + 1 :])
-    if found is None:
-        raise _no_metric(metric, name, eval_results[name], asked_by)
-    return float(found)
+    result = eval_results[data_name]
+    value = result.get(metric.removeprefix(f"{data_name}/"))
+    if value is None:
+        raise _missing_metric(metric, data_name, result, asked_by)
+    return float(value)
 
 
-def _no_metric(metric: str, name: str, result: Mapping[str, float], asked_by: str) -> InputError:
-    there = [f"{name}/{one}" for one in result]
-    nearest = near(metric, there)
+def _missing_metric(metric: str, data_name: str, result: Mapping[str, float], asked_by: str) -> InputError:
+    names = [f"{data_name}/{name}" for name in result]
+    nearest = near(metric, names)
     return InputError(
-        f"{asked_by} wants {metric!r}, which is not among the results of {name!r}",
+        f"{asked_by} monitors {metric!r}, which is not among the results of {data_name!r}",
         name=metric,
         asked_by=asked_by,
         nearest=nearest,
-        cure=did_you_mean(nearest) or f"there is {', '.join(map(repr, there))}",
+        cure=did_you_mean(nearest) or f"the results are {', '.join(map(repr, names))}",
     )
 
 
 @final
 class Patience:
-    """Counts how often in a row a number was no better than the best before; it knows nothing of training.
+    """Count how many numbers in a row did not improve on the best one.
 
     >>> patience = Patience(2, mode="min")
     >>> [patience.is_over(value) for value in (.5, .6, .4, .4, .7)]
@@ -114,16 +114,16 @@ class Patience:
     >>> patience.best, patience.waited
     (0.4, 2)
 
-    nan is never better.
+    nan is never an improvement.
 
     Args:
-        limit: over when so many numbers in a row were no better.
-        mode: "min" where less is better, "max" where more is.
-        min_delta: a number is better only where it is so by more than this.
+        limit: the patience is over after this many numbers in a row without an improvement.
+        mode: "min" if smaller is better, "max" if larger is better.
+        min_delta: an improvement must be larger than this.
 
     Attributes:
         best: the best number so far; None before the first.
-        waited: numbers in a row that were no better.
+        waited: the numbers in a row without an improvement.
     """
 
     def __init__(self, limit: int, mode: str, min_delta: float = 0.0) -> None:
@@ -134,15 +134,15 @@ class Patience:
         self.waited = 0
 
     def is_over(self, value: float) -> bool:
-        """Take in one more number."""
-        if self._is_better(value):
+        """Count one more number, and return whether the patience is over."""
+        if self._improves(value):
             self.best, self.waited = value, 0
         else:
             self.waited += 1
         return self.waited >= self.limit
 
-    def _is_better(self, value: float) -> bool:
+    def _improves(self, value: float) -> bool:
         if self.best is None:
-            return value == value  # all but nan
+            return value == value  # false for nan only
         gain = self.best - value if self.mode == "min" else value - self.best
         return gain > self.min_delta

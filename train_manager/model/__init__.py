@@ -1,9 +1,9 @@
-"""The parts of a model, and what trains them.
+"""The parts of a model that extensions work on, and the optimizer that trains them.
 
 Its files in reading order; each imports only those above it:
 
-    modules       submodules, by name or pattern
-    optimizers    learning rates, parameters with gradients, and how an optimizer is made
-    buffers       what a forward pass moves, put back
+    modules       submodules, chosen by name or pattern
+    optimizers    learning rates, parameters with gradients, and how optimizers and schedulers are made
+    buffers       buffers that a forward pass must not change
     constraints   functions that keep weights within bounds: max_norm, unit_norm, non_negative
 """

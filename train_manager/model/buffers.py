@@ -1,7 +1,4 @@
-"""The gradients that an optimizer would step with, and the buffers that a forward pass moves.
-
-For extensions that work on gradients between ``train_backward`` and ``train_optimizer_step``.
-"""
+"""Buffers that a forward pass must not change, for extensions that run a second one, such as ``SAM``."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def preserved_buffers(*modules: nn.Module) -> Iterator[None]:
-    """Put buffers back as they were, on any exit: running statistics of norms, and what else a forward pass moves.
+    """Restore all buffers on exit, such as the running statistics of norms.
 
     >>> norm = nn.BatchNorm1d(1)
     >>> with preserved_buffers(norm):
@@ -33,4 +30,4 @@ def preserved_buffers(*modules: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for module, name, buffer, copy in before:
                 buffer.copy_(copy)
-                setattr(module, name, buffer)  # `self.mean = 0.9 * self.mean + ...` has put another in its place
+                setattr(module, name, buffer)  # `self.mean = 0.9 * self.mean + ...` has replaced the tensor

@@ -1,7 +1,7 @@
-"""Constraints on weights, for the extension ``Constrain``: each makes of a weight the nearest one that is allowed.
+"""Constraints on weights, for the extension ``Constrain``: each returns the nearest weight that satisfies it.
 
-A *row* of a weight is what comes in to one unit: ``weight[i]`` of a linear or convolutional layer, of an embedding the
-vector of one word. A weight that is a vector is one row.
+A *row* of a weight is ``weight[i]``: the incoming weights of one unit of a linear or convolutional layer, or the
+vector of one word of an embedding. A weight that is a vector is one row.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from torch import Tensor
 
 
 def max_norm(weight: Tensor, limit: float = 2.0) -> Tensor:
-    """No row is longer than ``limit``; the others stay as they are.
+    """Shorten rows that are longer than ``limit``.
 
     >>> max_norm(torch.tensor([[3., 4.], [.6, .8]]), limit=1).tolist()[1] == torch.tensor([.6, .8]).tolist()
     True
     """
-    return weight * (limit / row_norms(weight).clamp(min=limit))  # 1 where it is short enough
+    return weight * (limit / row_norms(weight).clamp(min=limit))  # a factor of exactly 1 for short rows
 
 
 def unit_norm(weight: Tensor) -> Tensor:
-    """Every row has the length 1; one of zeros stays as it is.
+    """Scale every row to length 1; a row of zeros stays.
 
     >>> unit_norm(torch.tensor([[0., 5.], [0., 0.]]))
     tensor([[0., 1.],
@@ -30,7 +30,7 @@ def unit_norm(weight: Tensor) -> Tensor:
 
 
 def non_negative(weight: Tensor) -> Tensor:
-    """What is below zero becomes zero.
+    """Set negative weights to zero.
 
     >>> non_negative(torch.tensor([-1., 2.]))
     tensor([0., 2.])
@@ -39,7 +39,7 @@ def non_negative(weight: Tensor) -> Tensor:
 
 
 def row_norms(weight: Tensor) -> Tensor:
-    """The length of each row, in a shape that the weight can be divided by.
+    """Return the length of each row, in a shape that divides the weight.
 
     >>> row_norms(torch.tensor([[3., 4.], [0., 2.]]))
     tensor([[5.],

@@ -1,4 +1,4 @@
-"""The learning rates of an optimizer, read and written."""
+"""An optimizer's learning rates and gradients; and how optimizers and schedulers are made."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.optim import Optimizer
 from train_manager.core.errors import InputError
 
 Rate = float | Tensor
-"""A number; or a tensor, which some optimizers want and read where it lies."""
+"""A number; or a tensor, which an optimizer with ``capturable=True`` reads on the GPU."""
 
 
 def learning_rates(optimizer: Optimizer) -> tuple[Rate, ...]:
-    """The present rates, one for each group of parameters; of a tensor a copy.
+    """Return the current rate of each parameter group; a copy if it is a tensor.
 
     >>> import torch
     >>> learning_rates(torch.optim.SGD([torch.zeros(1)], lr=0.5))
@@ -27,7 +27,7 @@ def learning_rates(optimizer: Optimizer) -> tuple[Rate, ...]:
 
 
 def set_learning_rates(optimizer: Optimizer, rates: Iterable[Rate]) -> None:
-    """Give each group of parameters its rate; one that is a tensor stays the same tensor, with another value."""
+    """Set the rate of each parameter group. A rate that is a tensor stays the same tensor, with a new value."""
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -35,43 +35,52 @@ def set_learning_rates(optimizer: Optimizer, rates: Iterable[Rate]) -> None:
             group["lr"] = rate
 
 
-def with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
-    """The parameters of an optimizer that have a gradient; none where there is no optimizer.
+def parameters_with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
+    """Yield the parameters of an optimizer that have a gradient; none if there is no optimizer.
 
     >>> import torch
     >>> weight, frozen = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     >>> optimizer = torch.optim.SGD([weight, frozen], lr=.1)
     >>> weight.sum().backward()
-    >>> [parameter is weight for parameter in with_gradients(optimizer)]
+    >>> [parameter is weight for parameter in parameters_with_gradients(optimizer)]
     [True]
     """
     for group in optimizer.param_groups if optimizer is not None else ():
         yield from (parameter for parameter in group["params"] if parameter.grad is not None)
 
 
-def require_optimizer_alone(value: Callable[[Optimizer], Any], asked_by: str, form: str) -> None:
-    """What makes a scheduler wants nothing but the optimizer; ``form`` is how it is given: ``lr_schedule={}``."""
+def require_scheduler_factory(value: Callable[[Optimizer], Any], asked_by: str, form: str) -> None:
+    """Refuse a scheduler class or function that requires more arguments than the optimizer.
+
+    Args:
+        value: called with the optimizer, it returns a scheduler.
+        asked_by: the extension or the argument that it was given to.
+        form: how it is given, for the error text: ``"lr_schedule={}"``.
+
+    Raises:
+        InputError: with the missing arguments.
+    """
     try:
         parameters = [*inspect.signature(value).parameters.values()][1:]
-    except ValueError:  # written in C, without a signature
+    except ValueError:  # a function in C without a signature
         return
     more = [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if more:
         called = getattr(value, "__name__", type(value).__name__)
-        given = ", ".join(f"{name}=..." for name in more)
+        arguments = ", ".join(f"{name}=..." for name in more)
         raise InputError(
-            f"{asked_by} was given {called}, which wants more than the optimizer: {', '.join(more)}",
+            f"{asked_by} was given {called}, which needs more than the optimizer: {', '.join(more)}",
             name=more[0],
             asked_by=asked_by,
-            cure="say it: " + form.format(f"lambda optimizer: {called}(optimizer, {given})"),
+            cure="give a function: " + form.format(f"lambda optimizer: {called}(optimizer, {arguments})"),
         )
 
 
-def fused_option(optimizer: Callable[..., Optimizer], parameters: list[nn.Parameter]) -> dict[str, bool]:
-    """``fused=True`` for one of torch's own classes whose parameters are all on a GPU: one kernel for all of them.
+def fused_argument(optimizer: Callable[..., Optimizer], parameters: list[nn.Parameter]) -> dict[str, bool]:
+    """Return ``fused=True`` for an optimizer class of torch if all parameters are on a GPU: one kernel updates all.
 
-    Not on the CPU, where the last bits would differ from those of a plain loop with the same class (measured with
-    AdamW, and with SGD with momentum).
+    On the CPU, a fused update would differ from a plain loop in the last bits (measured with AdamW, and with SGD with
+    momentum).
     """
     of_torch = isinstance(optimizer, type) and optimizer.__module__.startswith("torch.optim.")
     on_gpu = bool(parameters) and all(p.device.type == "cuda" and p.is_floating_point() for p in parameters)

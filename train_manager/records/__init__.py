@@ -1,4 +1,4 @@
-"""What a training leaves on disk.
+"""The files that a training writes.
 
 Its files in reading order; each imports only those above it:
 

@@ -1,8 +1,8 @@
-"""How numbers are shown: curves, pictures, tables.
+"""How the numbers of a training are shown: curves, the figure of the losses, text tables.
 
 Its files in reading order; each imports only those above it:
 
-    curves        curves that grow with a training and yet stay short
-    loss_figure   the picture of loss curves
+    curves        curves of a training that stay short
+    loss_figure   the figure of loss curves
     tables        tables of numbers as text
 """

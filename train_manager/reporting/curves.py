@@ -1,4 +1,4 @@
-"""Curves that grow with a training and yet stay short; what they look like is decided in ``loss_figure.py``."""
+"""Curves that grow with a training and stay short, whatever its length. ``loss_figure.py`` draws them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, final
 
 from torch import Tensor
 
-from train_manager.metrics.deferred import HeldScalars
+from train_manager.metrics.deferred import DeferredScalars
 
 MOST_POINTS = 2000  # per curve: more than a panel has pixels
 
 
 @final
 class Curve:
-    """Points of a curve that grows and yet stays short: each is the mean of some neighbours, of more as it grows.
+    """A curve that stays short: when it is full, each pair of neighbouring points becomes their mean.
 
     >>> curve = Curve(most=4)
     >>> for x in range(1, 7):
@@ -24,14 +24,14 @@ class Curve:
     ([1.5, 3.5, 5.5], [3.0, 7.0, 11.0])
 
     Args:
-        most: never more points than this.
+        most: the maximal number of points.
     """
 
     def __init__(self, most: int = MOST_POINTS) -> None:
         self._most = most
         self._points: list[tuple[float, float]] = []
-        self._width = 1  # how many that were appended make one point
-        self._rest: list[tuple[float, float]] = []  # fewer than that
+        self._width = 1  # appended points per point of the curve
+        self._rest: list[tuple[float, float]] = []  # appended points that are fewer than the width
 
     def append(self, x: float, y: float) -> None:
         """Add a point at the end."""
@@ -45,16 +45,16 @@ class Curve:
 
     @property
     def x(self) -> list[float]:
-        """Where the points are."""
+        """The x of every point."""
         return [x for x, _ in self._shown()]
 
     @property
     def y(self) -> list[float]:
-        """How high they are."""
+        """The y of every point."""
         return [y for _, y in self._shown()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers."""
+        """Return all points, as plain lists and numbers."""
         return {
             "points": [list(point) for point in self._points],
             "width": self._width,
@@ -62,7 +62,7 @@ class Curve:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state_dict`` gave."""
+        """Continue from what ``state_dict`` returned."""
         self._points = [(x, y) for x, y in state["points"]]
         self._width = state["width"]
         self._rest = [(x, y) for x, y in state["rest"]]
@@ -72,16 +72,16 @@ class Curve:
 
 
 Curves = dict[str, Curve]
-"""One curve over three axes: by "epoch", by "batch" and by "example"."""
+"""The same values over three axes: by "epoch", by "batch" and by "example"."""
 
 
 def new_curves() -> Curves:
-    """Curves without a point."""
+    """Return curves without points."""
     return {"epoch": Curve(), "batch": Curve(), "example": Curve()}
 
 
 def loaded_curves(state: Mapping[str, Mapping[str, Any]]) -> Curves:
-    """Curves with the points of a state."""
+    """Return curves with the points of a state."""
     curves = new_curves()
     for by, curve in curves.items():
         curve.load_state_dict(state[by])
@@ -89,7 +89,7 @@ def loaded_curves(state: Mapping[str, Mapping[str, Any]]) -> Curves:
 
 
 def halved(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Half as many points: the means of pairs; an odd last one stays as it is.
+    """Return the means of pairs of points; an odd last point stays.
 
     >>> halved([(1, .2), (2, .4), (3, .9)])
     [(1.5, 0.30000000000000004), (3.0, 0.9)]
@@ -98,7 +98,7 @@ def halved(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def mean_point(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The middle of some points. One that is not finite is left out, unless all are: then there is a gap.
+    """Return the mean of some points, without those that are not finite; nan, which draws a gap, if none is finite.
 
     >>> mean_point([(1, .5), (2, math.nan), (3, 1.5)]), mean_point([(1, math.inf)])
     ((2.0, 1.0), (1.0, nan))
@@ -109,7 +109,7 @@ def mean_point(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 @final
 class PartCurves:
-    """The curves of each name; the values are held on their device and read in one go.
+    """The curves of the named parts of a loss; their values are deferred scalars.
 
     >>> import torch
     >>> parts = PartCurves()
@@ -119,35 +119,35 @@ class PartCurves:
     >>> parts.curves["sparsity"]["batch"].y, parts.curves["sparsity"]["epoch"].y
     ([0.5, 0.25], [0.375])
 
-    An epoch's point is the mean over its examples.
+    The point of an epoch is the mean over its examples.
 
     Attributes:
-        curves: by the part's name.
+        curves: the curves, by the name of the part.
     """
 
     def __init__(self) -> None:
         self.curves: dict[str, Curves] = {}
-        # Values that are not in the curves yet; of each the step, the examples seen by then, and those of the batch.
-        self._held: dict[str, tuple[HeldScalars, list[tuple[int, Any, Any]]]] = {}
-        self._of_epoch: dict[str, list[float]] = {}  # sum and weight
-        self._examples: Any = 0  # a tensor where the batch sizes are some
+        # Values that are not in the curves yet; for each the step, the examples seen so far, and those of the batch.
+        self._deferred: dict[str, tuple[DeferredScalars, list[tuple[int, Any, Any]]]] = {}
+        self._of_epoch: dict[str, list[float]] = {}  # by part: the weighted sum of its values, and the sum of weights
+        self._examples: Any = 0  # a tensor if the batch sizes are tensors
 
     def append(self, losses: Mapping[str, Tensor], step: int, examples: Any) -> None:
-        """Take in the parts of one step, and how many examples its batch has."""
+        """Add the parts of one step, whose batch has ``examples``."""
         self._examples = self._examples + examples
         for name, value in losses.items():
-            held, steps = self._held.setdefault(name, (HeldScalars(), []))
-            is_full = held.append(value)
+            scalars, steps = self._deferred.setdefault(name, (DeferredScalars(), []))
+            is_full = scalars.append(value)
             steps.append((step, self._examples, examples))
             if is_full:
                 self.take()
 
     def take(self) -> None:
-        """Move what is held into the curves."""
-        for name, (held, steps) in self._held.items():
+        """Move the deferred values into the curves: one copy from the device for each part."""
+        for name, (scalars, steps) in self._deferred.items():
             curves = self.curves.setdefault(name, new_curves())
             epoch = self._of_epoch.setdefault(name, [0.0, 0.0])
-            for value, (step, seen, examples) in zip(held.take(), steps, strict=True):
+            for value, (step, seen, examples) in zip(scalars.take(), steps, strict=True):
                 curves["batch"].append(step, value)
                 curves["example"].append(float(seen), value)
                 epoch[0] += value * float(examples)
@@ -155,27 +155,27 @@ class PartCurves:
             steps.clear()
 
     def begin_epoch(self) -> None:
-        """The next point by epoch is a mean from here on."""
+        """Begin the mean of the next epoch."""
         self.take()
         self._of_epoch = {}
 
     def end_epoch(self, epoch: int) -> None:
-        """An epoch is complete."""
+        """Add the point of a complete epoch."""
         self.take()
         for name, (total, weight) in self._of_epoch.items():
             if weight:
                 self.curves[name]["epoch"].append(epoch, total / weight)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain dicts, lists and numbers."""
+        """Return the curves and the sums of the open epoch, as plain dicts, lists and numbers."""
         self.take()
         curves = {name: {by: curve.state_dict() for by, curve in of.items()} for name, of in self.curves.items()}
         of_epoch = {name: list(sums) for name, sums in self._of_epoch.items()}
         return {"curves": curves, "of_epoch": of_epoch, "examples": float(self._examples)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state_dict`` gave."""
-        self._held = {}
+        """Continue from what ``state_dict`` returned."""
+        self._deferred = {}
         self.curves = {name: loaded_curves(curves) for name, curves in state["curves"].items()}
         self._of_epoch = {name: list(sums) for name, sums in state["of_epoch"].items()}
         self._examples = state["examples"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def text_table(columns: Mapping[str, Mapping[str, float]], corner: str = "") -> str:
-    """Numbers by column and row, rows in the order in which they first come; a place without a number stays empty.
+    """Return numbers by column and row as text; a cell without a number stays empty.
 
     >>> print(text_table({"training": {"loss": .25, "moving_loss": .375}, "valid": {"loss": 1 / 3}}, corner="metric"))
     metric       training   valid
@@ -20,7 +20,7 @@ def text_table(columns: Mapping[str, Mapping[str, float]], corner: str = "") -> 
 
 
 def shown(values: Mapping[str, float], row: str) -> str:
-    """A number in a few characters."""
+    """Return the text of a number, in few characters; empty if the row has none."""
     if row not in values:
         return ""
     value = values[row]
@@ -28,6 +28,6 @@ def shown(values: Mapping[str, float], row: str) -> str:
 
 
 def aligned(cells: list[str], widths: list[int]) -> str:
-    """The first cell to the left, the others to the right."""
+    """Return a line whose first cell is aligned to the left and the others to the right."""
     rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
     return "  ".join([cells[0].ljust(widths[0]), *rest]).rstrip()

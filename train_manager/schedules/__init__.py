@@ -17,10 +17,8 @@ Its files in reading order; each imports only those above it:
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, Final, TypeVar
 
 from train_manager.core.errors import HookError, did_you_mean, near
@@ -29,6 +27,7 @@ from train_manager.core.methods import method_names
 from train_manager.core.registry import is_serving
 from train_manager.core.schedule import Schedule, add_schedules
 from train_manager.schedules.rules import AtMost, Every, Exponentially, Once, OrAtEnd, Periodically, When
+from train_manager.validation import require_count, require_number
 
 _SIDES: Final = ("pre_", "post_", "around_")
 AnExtension = TypeVar("AnExtension", bound=Extension)
@@ -56,9 +55,9 @@ def every(n: int) -> Schedule:
     9
 
     Raises:
-        HookError: ``n`` is no whole number of at least 1.
+        HookError: ``n`` is not a whole number of at least 1.
     """
-    return Every(_whole(n, "every", "every(50)"))
+    return Every(require_count(n, "every's n", at_least=1, cure="write @every(50)", error=HookError))
 
 
 def at_most(n: int) -> Schedule:
@@ -75,9 +74,9 @@ def at_most(n: int) -> Schedule:
     ...         print(loss)
 
     Raises:
-        HookError: ``n`` is no whole number of at least 1; or, as its stage opens, there is no TrainManager.
+        HookError: ``n`` is not a whole number of at least 1; or, as its stage opens, there is no TrainManager.
     """
-    return AtMost(_whole(n, "at_most", "at_most(10)"))
+    return AtMost(require_count(n, "at_most's n", at_least=1, cure="write @at_most(10)", error=HookError))
 
 
 def exponentially(start: int, factor: float, at_end: bool = False) -> Schedule:
@@ -99,11 +98,8 @@ def exponentially(start: int, factor: float, at_end: bool = False) -> Schedule:
     Raises:
         HookError: an argument is out of range; or, with ``at_end``, there is no TrainManager as its stage opens.
     """
-    start = _whole(start, "exponentially", "exponentially(100, 1.2)")
-    found = _finite(factor)
-    if found is None or found < 1:
-        raise _wrong("exponentially", "factor", factor, "give a factor of at least 1: @exponentially(100, 1.2)")
-    schedule = Exponentially(start, found)
+    start = require_count(start, "exponentially's start", at_least=1, error=HookError)
+    schedule = Exponentially(start, require_number(factor, "exponentially's factor", at_least=1, error=HookError))
     return OrAtEnd(schedule) if at_end else schedule
 
 
@@ -127,12 +123,12 @@ def periodically(seconds: float, at_end: bool = False, clock: Callable[[], float
     Raises:
         HookError: an argument is of no use; or, with ``at_end``, there is no TrainManager as its stage opens.
     """
-    found = _finite(seconds)
-    if found is None or found <= 0:
-        raise _wrong("periodically", "seconds", seconds, "give a number of seconds above 0: @periodically(60)")
+    seconds = require_number(
+        seconds, "periodically's seconds", above=0, cure="write @periodically(60)", error=HookError
+    )
     if not callable(clock):
         raise _wrong("periodically", "clock", clock, "give a function that tells the time: clock=time.monotonic")
-    schedule = Periodically(found, clock)
+    schedule = Periodically(seconds, clock)
     return OrAtEnd(schedule) if at_end else schedule
 
 
@@ -200,17 +196,6 @@ once: Final[Schedule] = Once()
 
 With another schedule it is the first opening at which that one lets the hook run.
 """
-
-
-def _whole(value: int, name: str, example: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value
-    raise _wrong(name, "the number", value, f"give a whole number of at least 1: @{example}")
-
-
-def _finite(value: float) -> float | None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
 
 
 def _wrong(name: str, argument: str, value: object, cure: str) -> HookError:

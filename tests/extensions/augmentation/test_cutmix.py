@@ -86,7 +86,7 @@ def test_what_is_no_image_is_an_error() -> None:
     with pytest.raises(InputError) as caught:
         tiny_manager(CutMix(num_classes=2)).train()
     assert str(caught.value) == (
-        "inputs have the shape (16, 2), and a box is cut out of images: (batch, ..., height, width)"
+        "inputs must have the shape (batch, ..., height, width) to cut boxes, but have (16, 2)"
     )
 
 
@@ -99,7 +99,7 @@ def test_targets_for_each_pixel_are_refused() -> None:
 
 
 def test_arguments_of_no_use_are_refused() -> None:
-    with pytest.raises(InputError, match="alpha is -1"):
+    with pytest.raises(InputError, match="alpha must be a number above 0, but is -1"):
         CutMix(-1)
-    with pytest.raises(InputError, match="num_classes is 0"):
+    with pytest.raises(InputError, match="num_classes must be a whole number of at least 2, but is 0"):
         CutMix(num_classes=0)

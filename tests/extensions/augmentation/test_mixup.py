@@ -120,7 +120,7 @@ def test_once_removed_the_batches_are_as_they_were() -> None:
 
 
 def test_class_numbers_without_their_number_are_an_error_that_names_the_hook() -> None:
-    with pytest.raises(InputError, match="say how many classes there are") as caught:
+    with pytest.raises(InputError, match="give the number of classes") as caught:
         tiny_manager(Mixup()).train()
     assert caught.value.__notes__[0].startswith("in hook Mixup.pre_train_model_forward of extension 'mixup'")
 
@@ -129,9 +129,9 @@ def test_class_numbers_without_their_number_are_an_error_that_names_the_hook() -
 def test_a_number_of_classes_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         Mixup(num_classes=wrong)
-    assert str(caught.value) == f"num_classes is {wrong!r}\n  give a whole number, 2 or more"
+    assert str(caught.value) == f"num_classes must be a whole number of at least 2, but is {wrong!r}"
 
 
 def test_an_alpha_that_is_none_is_refused() -> None:
-    with pytest.raises(InputError, match="alpha is 0"):
+    with pytest.raises(InputError, match="alpha must be a number above 0, but is 0"):
         Mixup(alpha=0)

@@ -99,4 +99,4 @@ def test_the_device_is_waited_for_once_a_look() -> None:
 def test_a_check_every_that_is_no_positive_whole_number_is_refused(value: Any) -> None:
     with pytest.raises(InputError) as error:
         StopOnNonFinite(value)
-    assert str(error.value) == f"check_every is {value!r}\n  give a whole number, 1 or more"
+    assert str(error.value) == f"check_every must be a whole number of at least 1, but is {value!r}"

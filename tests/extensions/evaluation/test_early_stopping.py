@@ -130,10 +130,10 @@ def test_a_misspelt_metric_is_refused_by_the_evaluation_before_the_first_step() 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"patience": 0}, "patience is 0\n  give a whole number, 1 or more"),
-        ({"min_delta": -1}, "min_delta is -1\n  give a number of at least 0"),
-        ({"metric": "loss"}, "metric is 'loss'\n  name the set and the metric: \"valid/loss\""),
-        ({"mode": "less"}, "mode is 'less'\n  give one of 'min', 'max'"),
+        ({"patience": 0}, "patience must be a whole number of at least 1, but is 0"),
+        ({"min_delta": -1}, "min_delta must be a number of at least 0, but is -1"),
+        ({"metric": "loss"}, "metric must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
+        ({"mode": "less"}, "mode must be 'min' or 'max', but is 'less'"),
     ],
 )
 def test_an_argument_that_is_of_no_use_is_refused(options: dict[str, Any], message: str) -> None:

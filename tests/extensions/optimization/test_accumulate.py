@@ -240,7 +240,7 @@ def test_once_removed_each_batch_is_stepped_again() -> None:
 def test_a_number_of_batches_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         Accumulate(wrong)
-    assert str(caught.value) == f"batches is {wrong!r}\n  give a whole number, 1 or more"
+    assert str(caught.value) == f"batches must be a whole number of at least 1, but is {wrong!r}"
 
 
 def test_a_run_that_ends_within_a_window_says_what_is_dropped() -> None:

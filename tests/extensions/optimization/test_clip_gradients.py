@@ -147,4 +147,4 @@ def test_without_a_limit_it_is_refused() -> None:
 def test_a_limit_that_is_no_positive_number_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError) as error:
         ClipGradients(**{"max_norm": 1.0, name: value})
-    assert str(error.value) == f"{name} is {value!r}\n  give a number above 0"
+    assert str(error.value) == f"{name} must be a number above 0, but is {value!r}"

@@ -110,7 +110,7 @@ def test_one_that_is_added_to_an_open_run_holds_from_the_next_step() -> None:
 def test_a_misspelt_module_is_an_error_with_the_nearest() -> None:
     model = nn.Sequential()
     model.fc_first = nn.Linear(2, 2)
-    with pytest.raises(InputError, match=r"Constrain wants the module 'fc_frist'.*\n  did you mean 'fc_first'\?"):
+    with pytest.raises(InputError, match=r"Constrain finds no module 'fc_frist'.*\n  did you mean 'fc_first'\?"):
         tiny_manager(Constrain(max_norm, "fc_frist"), model=model).train()
 
 

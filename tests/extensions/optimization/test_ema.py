@@ -265,4 +265,4 @@ def test_a_warm_up_begins_with_a_small_decay() -> None:
 def test_a_decay_out_of_its_range_is_refused(decay: Any) -> None:
     with pytest.raises(InputError) as error:
         EMA(decay)
-    assert str(error.value) == f"decay is {decay!r}\n  give a number of at least 0 and below 1"
+    assert str(error.value) == f"decay must be a number of at least 0 and below 1, but is {decay!r}"

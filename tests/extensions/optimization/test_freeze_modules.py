@@ -177,8 +177,7 @@ def test_a_misspelt_module_is_an_error_with_the_nearest_before_the_first_step() 
     with pytest.raises(InputError) as error:
         tm.train()
     assert str(error.value) == (
-        "FreezeModules wants the module 'trunc', and the model (Sequential) has none of that name\n"
-        "  did you mean 'trunk'?"
+        "FreezeModules finds no module 'trunc' in the model (Sequential)\n  did you mean 'trunk'?"
     )
     assert tm.step_num == 0
 
@@ -187,4 +186,4 @@ def test_a_misspelt_module_is_an_error_with_the_nearest_before_the_first_step() 
 def test_an_until_that_is_no_positive_whole_number_is_refused(until: Any) -> None:
     with pytest.raises(InputError) as error:
         FreezeModules("trunk", until=until)
-    assert str(error.value) == f"until is {until!r}\n  give a whole number, 1 or more"
+    assert str(error.value) == f"until must be a whole number of at least 1, but is {until!r}"

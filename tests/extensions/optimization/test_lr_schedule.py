@@ -297,7 +297,7 @@ def test_a_plateau_goes_on_from_its_state() -> None:
 
 def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     tm = tiny_manager(LRSchedule(plateau, metric="vaild/loss"))
-    with pytest.raises(InputError, match=r"LRSchedule wants 'vaild/loss'.*\n  did you mean 'valid'\?"):
+    with pytest.raises(InputError, match=r"LRSchedule monitors 'vaild/loss'.*\n  did you mean 'valid'\?"):
         tm.train()
 
 
@@ -333,12 +333,12 @@ def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"per": "batch"}, "per is 'batch'\n  give one of 'epoch', 'step'"),
+        ({"per": "batch"}, "per must be 'epoch' or 'step', but is 'batch'"),
         (
             {"per": "step", "metric": "valid/loss"},
             "LRSchedule was given both per='step' and metric='valid/loss'\n  leave out one of them",
         ),
-        ({"metric": "loss"}, "metric is 'loss'\n  name the set and the metric: \"valid/loss\""),
+        ({"metric": "loss"}, "metric must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
         (
             {"make": 0.1},
             "LRSchedule was given a float, not a callable of the optimizer\n"
@@ -364,11 +364,13 @@ def test_a_scheduler_that_wants_more_than_the_optimizer_is_refused_at_once() -> 
     with pytest.raises(InputError) as caught:
         LRSchedule(ExponentialLR)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "LRSchedule was given ExponentialLR, which wants more than the optimizer: gamma\n"
-        "  say it: LRSchedule(lambda optimizer: ExponentialLR(optimizer, gamma=...))"
+        "LRSchedule was given ExponentialLR, which needs more than the optimizer: gamma\n"
+        "  give a function: LRSchedule(lambda optimizer: ExponentialLR(optimizer, gamma=...))"
     )
 
 
 def test_the_lr_schedule_of_a_manager_is_refused_in_the_same_words() -> None:
-    with pytest.raises(InputError, match=r"say it: lr_schedule=lambda optimizer: StepLR\(optimizer, step_size=...\)"):
+    with pytest.raises(
+        InputError, match=r"give a function: lr_schedule=lambda optimizer: StepLR\(optimizer, step_size=...\)"
+    ):
         tiny_manager(lr_schedule=StepLR)

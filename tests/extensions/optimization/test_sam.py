@@ -233,7 +233,7 @@ def test_a_backward_loss_that_is_not_the_loss_is_refused(other: Extension) -> No
 def test_a_radius_that_is_none_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         SAM(wrong)
-    assert str(caught.value) == f"rho is {wrong!r}\n  give a number above 0"
+    assert str(caught.value) == f"rho must be a number above 0, but is {wrong!r}"
 
 
 def test_a_climb_without_gradients_moves_nothing() -> None:

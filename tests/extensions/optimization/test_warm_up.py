@@ -181,9 +181,9 @@ def test_once_removed_it_changes_no_rate() -> None:
     [
         ({}, "WarmUp was given neither of steps and epochs\n  give one of them: WarmUp(steps=500)"),
         ({"steps": 1, "epochs": 1}, "WarmUp was given both of steps and epochs\n  give one of them: WarmUp(steps=500)"),
-        ({"steps": 0}, "steps is 0\n  give a whole number, 1 or more"),
-        ({"epochs": 0.5}, "epochs is 0.5\n  give a whole number, 1 or more"),
-        ({"steps": 5, "start": 2}, "start is 2\n  give a number of at least 0 and of at most 1"),
+        ({"steps": 0}, "steps must be a whole number of at least 1, but is 0"),
+        ({"epochs": 0.5}, "epochs must be a whole number of at least 1, but is 0.5"),
+        ({"steps": 5, "start": 2}, "start must be a number of at least 0 and of at most 1, but is 2"),
     ],
 )
 def test_an_argument_that_is_of_no_use_is_refused(options: dict[str, Any], message: str) -> None:
