@@ -7,5 +7,6 @@ in reading order; each imports only those above it:
     outline        what a method does with stages and fixtures
     tree           the stages of a class, walked without running them
     mistakes       hooks and providers held against the tree
+    check          all mistakes as one error, or what could not be known
     explain        what runs where and why, as text or data
 """

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from train_manager.checker.tree import Place, Tree
+from train_manager.checker.tree import Place, Tree, stage_tree
+from train_manager.core.extension import Extension
 from train_manager.core.hooks import SIDES, Hook
 from train_manager.core.order import reasons_for
 from train_manager.core.plan import Plan
+from train_manager.core.registry import Registry
 
 Described = dict[str, Any]
 PlanOf = Callable[[str], Plan]
+
+
+def explain(owner: type, registry: Registry, about: str | Extension | None, format: str) -> str:
+    """Return what runs where, as ``Extensible.explain`` gives it.
+
+    Raises:
+        ValueError: another format, or no stage given for its code.
+    """
+    if format == "code":
+        if not isinstance(about, str):
+            raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
+        return "\n".join(side.text() for side in registry.plans[about].sides if side)
+    plan_of = registry.plans.__getitem__
+    tree = stage_tree(owner, plan_of)
+    if format == "json":
+        return json.dumps(described(tree, plan_of), indent=2)
+    if format != "text":
+        raise ValueError(f"format is {format!r}; give 'text', 'json' or 'code'")
+    if about is None:
+        return tree_text(owner.__name__, tree, plan_of)
+    extension = next((name for name, there in registry.extensions.items() if about in (name, there)), None)
+    if extension is None:
+        return fixture_text(str(about), tree, plan_of)
+    return extension_text(extension, tree, plan_of)
 
 
 def described(tree: Tree, plan_of: PlanOf) -> list[Described]:
