@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 
-from train_manager.checker.mistakes import mistakes, unopened
-from train_manager.checker.tree import stage_tree
+from train_manager.checker.mistakes import Mistakes, unopened
+from train_manager.checker.walk import stage_tree
 from train_manager.core.errors import CheckError, did_you_mean, near
 from train_manager.core.hooks import Hook
+from train_manager.core.providers import chosen
 from train_manager.core.registry import Registry
 
 
@@ -42,8 +43,10 @@ def check(
     """
     _require_method(owner, entry)
     whole = stage_tree(owner, registry.plans.__getitem__)
-    entered = whole if entry is None else stage_tree(owner, registry.plans.__getitem__, [entry])
-    found = mistakes(whole, entered, registry.hooks, registry.providers, known, strict=strict, outside=outside)
+    entered = whole if entry is None else stage_tree(owner, registry.plans.__getitem__, entry)
+    providers = [provider for in_stage in chosen(registry.providers).values() for provider in in_stage.values()]
+    search = Mistakes(whole, entered, providers, frozenset(known))
+    found = list(search.of(registry.hooks, strict=strict, outside=outside))
     if found:
         count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
         raise CheckError(f"{count} in the hooks of {owner.__name__}, found {found_when}", found)
