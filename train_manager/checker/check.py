@@ -50,7 +50,7 @@ def check(
     if found:
         count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
         raise CheckError(f"{count} in the hooks of {owner.__name__}, found {found_when}", found)
-    elsewhere = ["the stages that are opened outside of this class"] if outside else []
+    elsewhere = ["stages opened outside of this class"] if outside else []
     return unopened(registry.hooks, whole), [*entered.unknown, *elsewhere]
 
 

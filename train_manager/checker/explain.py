@@ -132,7 +132,7 @@ class Explanation:
         for node in self.tree.nodes.values():
             if len(node.path) == 1:
                 yield from self.branch(node, "", "")
-        yield from (f"not known: {what}" for what in self.tree.unknown)
+        yield from (f"unknown: {what}" for what in self.tree.unknown)
 
     def branch(self, node: StageNode, first: str, rest: str) -> Iterator[str]:
         """Yield the lines of a stage and of the stages inside; ``first`` stands before its name, ``rest`` below."""
@@ -152,7 +152,7 @@ class Explanation:
         fixtures = {"defines": [*node.definers], "reads": sorted(node.reads), "changes": sorted(node.modifies)}
         yield from (f"{label:8} {', '.join(names)}" for label, names in fixtures.items() if names)
         for provider in self.providers(node):
-            yield f"on demand {provider.name} by {provider.label} {_reads(provider.call)}".rstrip()
+            yield f"lazy     {provider.name} by {provider.label} {_reads(provider.call)}".rstrip()
         for point, number, hook in self.hooks(node):
             if not hook.everywhere:
                 yield f"{point.side:6} {number}. {point.told(hook)}"
@@ -164,7 +164,7 @@ class Explanation:
     def of_fixture(self, name: str) -> Iterator[str]:
         """Yield the life of one fixture: which stage owns it, what defines, reads and changes it, and where it ends."""
         owners = [nodes for nodes in self.tree.stages.values() if any(name in node.definers for node in nodes)]
-        yield f"{name!r}" if owners else f"{name!r} is defined by no stage, hook or provider that can be read"
+        yield f"{name!r}" if owners else f"no stage, hook or provider that can be read defines {name!r}"
         for nodes in owners:
             definer = next(node.definers[name] for node in nodes if name in node.definers)
             yield f"  lives in stage {nodes[0].stage!r}, defined by {definer or 'it'}; ends with it"
@@ -184,7 +184,7 @@ class Explanation:
                 yield "read by", f"{hook.label} at {point.side}_{node.stage}"
         for provider in self.providers(node):
             if name in provider.call.asks_for:
-                yield "read by", f"{provider.label} for {provider.name!r}, on demand"
+                yield "read by", f"{provider.label} for the lazy fixture {provider.name!r}"
 
     def of_extension(self, name: str) -> Iterator[str]:
         """Yield what one extension does: its hooks, each with its number at its point, and its lazy fixtures."""

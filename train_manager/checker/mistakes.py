@@ -24,7 +24,7 @@ from train_manager.core.providers import Provider
 
 Found = Iterator[TrainManagerError]
 
-NOT_DEFINED = "nobody defines it; give the parameter a default if it may be absent"
+NOT_DEFINED = "nothing defines it; give the parameter a default if it may be absent"
 
 
 @final
@@ -100,8 +100,8 @@ class Mistakes:
         if runs or not nodes or self.entered.any_stage:
             return
         missing = next(self.missing(hook, f"{hook.label} wants", wanted, nodes, hook.side), None)
-        what = f"{hook.label} wants {' and '.join(map(repr, wanted))}, which are alive together in no stage"
-        cure = "split it into hooks of the stages where each is alive"
+        what = f"{hook.label} wants {' and '.join(map(repr, wanted))}, which are never alive in the same stage"
+        cure = "split it into hooks of the stages in which they are alive"
         yield missing or _error(FixtureNotFound, hook, what, wanted[0], cure)
 
     def asked_too_early(self, hook: Hook) -> Found:
@@ -142,7 +142,7 @@ class Mistakes:
             if cycle:
                 told += cycle
                 what, cure = (
-                    f"{start.label} asks for itself in a circle",
+                    f"{start.label} asks for itself in a cycle",
                     "let one of them be computed without the others",
                 )
                 requests = [f"{provider.label} ({provider.call.defined_at})" for provider in (*cycle, start)]
@@ -237,4 +237,4 @@ def _lifetime_cure(asker: Hook | Provider, nodes: Sequence[StageNode], owners: S
     if inside:
         keep = f'provide it under a name of its own: @provides(..., stage="{asker.stage}")'
         return f"use post_{min(inside)}; to keep it, {keep}"
-    return f"that is another branch: use post_{owners[0].stage}, or define it in a stage around both"
+    return f"that stage is in another branch: use post_{owners[0].stage}, or define the fixture in a stage around both"

@@ -131,7 +131,9 @@ class _Reader(MethodSource):
             return (*self.arguments(context), *self.stages_opened(context, inside))
         if isinstance(context, ast.Call) and (called := self.own_method(context.func)) is not None:
             return (*self.arguments(context), Calls(called, inside))
-        entered = [self.unknown(context, f"enters `{self.self_name}` itself")] if self.is_self(context) else []
+        entered = (
+            [self.unknown(context, f"enters `{self.self_name}` as a context manager")] if self.is_self(context) else []
+        )
         return (*entered, *self.read(context), *inside)
 
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
@@ -236,7 +238,7 @@ class _Reader(MethodSource):
             stage = argument(node, 2, "stage")
             stages = self.constants(stage)
             if stage is not None and not stages and not is_none(stage):
-                yield self.unknown(node, "defines a fixture in a stage named at run time")
+                yield self.unknown(node, "defines a fixture in a stage whose name is made at run time")
             yield Defines(name, stages[0] if stages else None, self.line(node))
         elif does == "setdefault":
             yield Defines(name, None, self.line(node))
@@ -255,7 +257,7 @@ class _Reader(MethodSource):
                 yield self.unknown(node, f"hands `{ast.unparse(given)}` to `{ast.unparse(node.func)}`")
         yield from self.called_by_name(node)
         if is_name(node.func, "next") and any(map(self.called_methods, node.args)):
-            yield self.unknown(node, "runs a generator bit by bit")
+            yield self.unknown(node, "advances a generator with `next`")
 
     def called_by_name(self, node: ast.Call) -> Iterator[Touches]:
         """Yield the fixtures that the parameters of ``x`` name, for ``self.call_by_name(self.x)``."""

@@ -131,7 +131,7 @@ class _Walk:
                 alive |= self.anywhere
 
     def give_up(self) -> None:
-        self.tree.unknown.setdefault(f"all the ways that calls take through {self.owner.__name__}: too many")
+        self.tree.unknown.setdefault(f"the calls of {self.owner.__name__} take more paths than the check follows")
         self.tree.any_stage = True
         self.anywhere.add(ANYTHING)
 
