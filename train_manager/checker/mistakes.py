@@ -93,7 +93,7 @@ class Mistakes:
         yield from self.missing(hook, f"the schedule of {hook.label} wants", scheduled, nodes, hook.side)
 
     def of_every_stage_hook(self, hook: Hook) -> Found:
-        """Such a hook runs where all that it names is alive; there must be one such stage."""
+        """Such a hook runs in each stage in which all its fixtures are alive; there must be one."""
         nodes = list(self.entered.nodes.values())
         wanted = [name for name in hook.call.required if name not in self.known]
         runs = any(all(node.may_have(hook.side, name) for name in wanted) for node in nodes)
@@ -105,7 +105,7 @@ class Mistakes:
         yield missing or _error(FixtureNotFound, hook, what, wanted[0], cure)
 
     def asked_too_early(self, hook: Hook) -> Found:
-        """Find what a lazy fixture is made of, if a hook names that fixture before the parts are alive."""
+        """Find lazy fixtures that a hook names too early: their own parameters come alive later in that stage."""
         for provider in (provider for provider in self.providers if provider.name in hook.call.required):
             nodes = [node for node in self.entered.stages.get(hook.stage, []) if provider.stage in node.path]
             own = self.entered.stages.get(provider.stage, [])

@@ -95,7 +95,9 @@ class _Reader(MethodSource):
             case ast.While():
                 return (Loops(self.block([node.test, *node.body])), *self.block(node.orelse))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                return () if node.name in self.used else self.block(node.body)  # it counts where its name is used
+                return (
+                    () if node.name in self.used else self.block(node.body)
+                )  # used: it counts at each use of its name
             case ast.ClassDef():
                 return ()
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
@@ -131,10 +133,9 @@ class _Reader(MethodSource):
             return (*self.arguments(context), *self.stages_opened(context, inside))
         if isinstance(context, ast.Call) and (called := self.own_method(context.func)) is not None:
             return (*self.arguments(context), Calls(called, inside))
-        entered = (
-            [self.unknown(context, f"enters `{self.self_name}` as a context manager")] if self.is_self(context) else []
-        )
-        return (*entered, *self.read(context), *inside)
+        if self.is_self(context):
+            return (self.unknown(context, f"enters `{self.self_name}` as a context manager"), *inside)
+        return (*self.read(context), *inside)
 
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
         given = self.keys_of(argument(call, 1, "fixtures")) | self.keys_of(argument(call, 2, "defaults"))
@@ -172,7 +173,7 @@ class _Reader(MethodSource):
             yield self.unknown(node, "gives `fixtures` another name")
         if kept and not is_local:
             yield self.unknown(node, "keeps a bound method")
-        # A lambda or a method under a local name counts where the name is used.
+        # A lambda or a method under a local name counts at each use of the name.
         named = isinstance(value, ast.Lambda) or (kept and isinstance(value, ast.Attribute | ast.IfExp))
         if not (is_local and named):
             yield from self.read(value)
@@ -180,7 +181,7 @@ class _Reader(MethodSource):
     # ---- expressions ---------------------------------------------------------------------------------------------
 
     def local_name(self, name: str) -> Iterator[Item]:
-        """Yield what may run where a local name is used: a nested function, a lambda, a method under another name."""
+        """Yield what may run at the use of a local name: a nested function, a lambda, a method under another name."""
         if name not in self.open_names:  # else it uses itself
             self.open_names.add(name)
             for value in self.values.get(name, ()):
