@@ -194,3 +194,14 @@ def test_what_a_hook_writes_through_an_extensible_that_it_keeps_is_alive() -> No
             self.kept[0].fixtures["extra"] = 1
 
     assert Loop([Keeps([]), ask("forward", "extra")]).check() == []
+
+
+def test_dicts_joined_by_an_operator_are_read() -> None:
+    class Fits(Extensible):
+        def fit(self, fast: bool) -> None:
+            with self.staged("fit", {"a": 1} | {"b": 2}, {"c": 3} if fast else None):
+                pass
+
+    assert Fits([ask("fit", "a", "b", "c")]).check() == []
+    with pytest.raises(CheckError):
+        Fits([ask("fit", "d")]).check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -286,3 +286,20 @@ def test_a_nested_function_counts_where_its_name_is_used() -> None:
 
     watching = Extension.of(post_step=lambda lr: None, post_inner=lambda lr: None)
     assert Loop([watching]).check() == []
+
+
+def test_an_object_may_be_called_and_iterated_by_its_own_methods() -> None:
+    class Fits(Extensible):
+        def fit(self) -> None:
+            for _ in self:
+                self()
+
+        def __iter__(self) -> Iterator[int]:
+            with self.staged("source", {"shard": 1}):
+                yield 1
+
+        def __call__(self) -> None:
+            with self.staged("step"):
+                pass
+
+    assert Fits([ask("step", "shard")]).check() == []

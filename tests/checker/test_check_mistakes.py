@@ -57,7 +57,7 @@ def test_a_fixture_of_another_branch_is_found(at: At) -> None:
         "Watcher.post_eval wants 'batch', which is not alive at post_eval: it lives in stage 'step'\n"
         f"  asked at     {at('another branch')}\n"
         "  alive        epoch_num, result\n"
-        "  that is another branch: use post_step, or define it in a stage around both"
+        "  that stage is in another branch: use post_step, or define the fixture in a stage around both"
     )
 
 
@@ -97,7 +97,7 @@ def test_an_around_hook_that_asks_for_what_a_pre_hook_defines_is_found() -> None
     assert "which is not alive at around_step" in str(mistake(Watcher()))
 
 
-def test_a_provider_in_a_stage_where_its_wishes_never_live_is_found(at: At) -> None:
+def test_a_provider_in_a_stage_where_its_parameters_are_never_alive_is_found(at: At) -> None:
     class Watcher(Extension):
         @fixture("run")  # provider in the wrong stage
         def doubled(self, loss: float) -> float:
@@ -158,7 +158,7 @@ def test_a_modifier_of_what_nobody_defines_is_found(at: At) -> None:
         "Scale.post_step modifies 'gradient', which is never alive at post_step\n"
         f"  asked at     {at('nobody defines it')}\n"
         "  alive        batch, epoch_num, loss\n"
-        "  nobody defines it; give the parameter a default if it may be absent"
+        "  nothing defines it; give the parameter a default if it may be absent"
     )
 
 
@@ -193,14 +193,14 @@ def test_an_undeclared_write_is_found_where_the_extensible_is_strict(at: At) -> 
     assert Loop([Writer()]).check() == []
 
 
-def test_a_hook_of_every_stage_whose_wishes_never_meet_is_found(at: At) -> None:
+def test_a_hook_of_every_stage_whose_parameters_are_never_alive_together_is_found(at: At) -> None:
     class Watcher(Extension):
         def post_stage(self, batch: int, result: int) -> None: ...  # never meet
 
     assert str(mistake(Watcher())) == (
-        "Watcher.post_stage wants 'batch' and 'result', which are alive together in no stage\n"
+        "Watcher.post_stage wants 'batch' and 'result', which are never alive in the same stage\n"
         f"  asked at     {at('never meet')}\n"
-        "  split it into hooks of the stages where each is alive"
+        "  split it into hooks of the stages in which they are alive"
     )
 
 
@@ -254,7 +254,7 @@ def test_a_hook_of_a_stage_outside_of_the_entry_is_no_mistake() -> None:
     assert Loop([ask("step", "batch")]).check("evaluate") == []
 
 
-def test_a_default_makes_a_wish_optional() -> None:
+def test_a_default_makes_a_parameter_optional() -> None:
     class Watcher(Extension):
         def pre_step(self, momentum: float = 0.9) -> None: ...
 
@@ -279,7 +279,7 @@ def test_an_overridden_provider_is_not_looked_at() -> None:
     assert Loop([Better(), Base()]).check() == []
 
 
-def test_providers_of_stages_that_are_never_open_together_make_no_circle() -> None:
+def test_providers_of_stages_that_are_never_open_together_make_no_cycle() -> None:
     class Steps(Extension):
         @fixture("step")
         def first(self, second: int) -> int:
@@ -301,7 +301,7 @@ def test_providers_of_stages_that_are_never_open_together_make_no_circle() -> No
     assert Loop([Steps(), Evals()]).check() == []
 
 
-def test_a_fixture_on_demand_that_is_asked_for_before_what_it_is_made_of_is_found() -> None:
+def test_a_lazy_fixture_that_is_asked_for_before_what_it_is_made_of_is_found() -> None:
     class Loop(Extensible):
         def fit(self) -> None:
             with self.staged("fit"):

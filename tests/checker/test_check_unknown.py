@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -96,6 +96,43 @@ def test_code_that_gets_the_object_in_a_list_may_do_anything() -> None:
 
     (unknown,) = Fits([ask("unknown")]).check()
     assert unknown.endswith("hands `[self]` to `helper`")
+
+
+def test_a_generator_that_is_advanced_with_next_is_not_followed() -> None:
+    class Fits(Extensible):
+        def fit(self) -> None:
+            next(self.batches())
+
+        def batches(self) -> Iterator[None]:
+            with self.staged("source"):
+                yield
+
+    (unknown,) = Fits([ask("unknown")]).check()
+    assert unknown.endswith("advances a generator with `next`")
+
+
+def test_an_object_that_is_its_own_context_manager_is_not_followed() -> None:
+    class Fits(Extensible):
+        def fit(self) -> None:
+            with self:
+                pass
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *exception: object) -> None: ...
+
+    (unknown,) = Fits([ask("unknown")]).check()
+    assert unknown.endswith("enters `self` as a context manager")
+
+
+def test_a_fixture_of_a_stage_whose_name_is_made_at_run_time_is_said_and_passed_over() -> None:
+    class Fits(Extensible):
+        def fit(self, name: str) -> None:
+            with self.staged("fit"), self.staged("inner"):
+                self.fixtures.define("x", 1, stage=name)
+
+    (unknown,) = Fits([ask("unknown")]).check()
+    assert unknown.endswith("defines a fixture in a stage whose name is made at run time")
 
 
 def test_a_builtin_that_gets_the_object_does_nothing() -> None:

@@ -70,7 +70,7 @@ run
 ├─ step
 │  │  defines  batch, square, loss, norm
 │  │  changes  epoch_num
-│  │  on demand square by Stats.square reads loss
+│  │  lazy     square by Stats.square reads loss
 │  │  post   1. Grads.post_step of extension 'grads'; reads loss; provides norm
 │  │  post   2. Clip.post_step of extension 'clip'; reads norm; modifies norm  \
 [after Grads.post_step, which provides 'norm']
@@ -100,7 +100,7 @@ def test_one_fixtures_life_is_told(at: At) -> None:
 'loss'
   lives in stage 'step', defined by {at("the loss")}; ends with it
   read by     Grads.post_step at post_step
-  read by     Stats.square for 'square', on demand"""
+  read by     Stats.square for the lazy fixture 'square'"""
     )
 
 
@@ -110,7 +110,7 @@ def test_the_stages_own_code_reads_and_changes_too() -> None:
 
 
 def test_a_fixture_that_nobody_defines_is_said() -> None:
-    assert loop().explain("nothing") == "'nothing' is defined by no stage, hook or provider that can be read"
+    assert loop().explain("nothing") == "no stage, hook or provider that can be read defines 'nothing'"
 
 
 @pytest.mark.parametrize("by_name", [True, False])
@@ -150,7 +150,7 @@ def test_what_could_not_be_known_is_said() -> None:
             with self.staged(name):
                 pass
 
-    assert Fits().explain().splitlines()[-1].startswith("not known: a stage whose name is made at run time")
+    assert Fits().explain().splitlines()[-1].startswith("unknown: a stage whose name is made at run time")
 
 
 def test_another_format_is_refused() -> None:

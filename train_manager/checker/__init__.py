@@ -1,11 +1,50 @@
-"""What is wrong with the hooks of a class, found by reading its source; what runs where, told. Standard library only.
+"""The checker reads the source of a class, finds mistakes in its hooks, and tells what runs where.
 
-The runtime does not need this package: ``Extensible.check`` and ``explain`` import it when they are called. Its files
-in reading order; each imports only those above it:
+The runtime does not need this package: ``Extensible.check`` and ``explain`` import it when they are called. It imports
+the core and the standard library only. Its files in reading order; each imports only those above it:
 
-    method_source  the parts of one method's source, and what they stand for
-    outline        what a method does with stages and fixtures
-    tree           the stages of a class, walked without running them
-    mistakes       hooks and providers held against the tree
+    method_source  the source of one method, and what its expressions stand for
+    outline        what a method does with stages and fixtures, item by item
+    reader         makes the outline of a method from its source
+    tree           the stages of a class, and what may be alive at each
+    hook_writes    the fixtures that a hook writes beside those it declares
+    walk           follows the outlines through all calls and fills the tree
+    mistakes       compares hooks and providers with the tree
+    check          one error with all mistakes, or a list of what is unknown
     explain        what runs where and why, as text or data
+
+The checker never runs the class. It takes every branch that it reads, so a fixture that may be alive counts as alive.
+
+What it understands:
+
+- stages: ``with self.staged(...)``, and ``staged`` imported under any name. The name of the stage is a string, a
+  constant of the module, a local variable that only assignments set, or ``a if b else c`` of these
+- fixtures of a stage: dicts written in the source, with ``**``, ``|``, ``dict(x=1)`` and ``a if b else c``, and local
+  dicts with the keys added to them
+- reads and writes: ``self.fixtures["x"]``, assignments to it, ``define``, ``setdefault``, ``update``, ``modify`` and
+  ``get``; the same through a variable called ``fixtures``
+- calls: ``self.method()``, also inherited, overridden and private ones; ``super().method()``; ``self()``; properties
+  and cached properties; methods behind decorators that use ``functools.wraps``; ``self.call_by_name(self.method)``,
+  and ``self._chosen.method()``, by which a TrainManager calls a method by name
+- functions as values: bound methods handed to other code, bound methods, nested functions and lambdas in a local
+  variable, ``partial(self.method)`` in a local variable, ``partialmethod``
+- generators: ``for`` loops and comprehensions over generator methods, also through ``enumerate``, ``zip``, a local
+  variable or ``__iter__``; ``yield from self.method()``; context managers made by methods; methods that return either
+- all statements around these: conditions, loops (a name from one round is alive in the next), ``try``, ``match``,
+  ``async``, recursion
+- hooks: the fixtures that they declare, and those that they write through ``fixtures`` or ``extensible``
+
+What it reports as unknown, and then passes over whatever this may define or open:
+
+- a stage whose name is made at run time, also as the ``stage`` of ``define``
+- ``self.staged`` outside of a ``with`` statement or under another name
+- ``self`` or ``fixtures`` under another local name, or handed to code that is not read (builtins are harmless, except
+  for ``getattr``); ``with self``
+- a bound method kept on the object, also in a list or dict
+- a generator that is advanced with ``next``
+- a method without source, or with a decorator that opens stages or writes fixtures
+- calls that take too many paths, or go too deep
+- stages that code outside of the class opens, in a run that is held open
+
+A fixture whose name is made at run time is not reported: any name may be alive in that stage.
 """

@@ -1,177 +1,203 @@
-"""What runs where, in which order and why, and what lives how long: the stage tree as text, or as data for tools."""
+"""The explanation of a class: what runs where and why, and what lives how long, as text or as data for tools."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
 
-from train_manager.checker.tree import Place, Tree
+from train_manager.checker.tree import StageNode, StageTree
+from train_manager.checker.walk import stage_tree
+from train_manager.core.extension import Extension
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.order import reasons_for
-from train_manager.core.plan import Plan
-
-Described = dict[str, Any]
-PlanOf = Callable[[str], Plan]
-
-
-def described(tree: Tree, plan_of: PlanOf) -> list[Described]:
-    """The tree as plain lists, dicts and strings: one entry for each stage at each place."""
-    return [_described_place(place, plan_of(place.path[-1])) for place in tree.places.values()]
+from train_manager.core.plan import Plan, Plans
+from train_manager.core.providers import Provider
+from train_manager.core.registry import Registry
+from train_manager.core.signature import NamedCall
 
 
-def tree_text(title: str, tree: Tree, plan_of: PlanOf) -> str:
-    """The tree with, at each point, who runs and why there; a stage that comes again is told once."""
-    lines = [title, *(f"at every stage: {told}" for told in _everywhere(tree, plan_of))]
-    told: set[str] = set()
-    roots = [place for place in tree.places.values() if len(place.path) == 1]
-    for place in roots:
-        lines += _branch(place, tree, plan_of, told, "", "")
-    return "\n".join([*lines, *(f"not known: {what}" for what in tree.unknown)])
+def explain(owner: type, registry: Registry, about: str | Extension | None, format: str) -> str:
+    """Return what runs where, as ``Extensible.explain`` gives it.
 
-
-def fixture_text(name: str, tree: Tree, plan_of: PlanOf) -> str:
-    """The life of one fixture: where it is defined and by whom, who reads and changes it, and where it ends."""
-    lives: dict[str, str] = {}
-    for place in tree.places.values():
-        if name in place.born:
-            lives.setdefault(place.path[-1], place.born[name])
-    lines = [f"{name!r}" if lives else f"{name!r} is defined by no stage, hook or provider that can be read"]
-    for stage, definer in lives.items():
-        lines.append(f"  lives in stage {stage!r}, defined by {definer or 'it'}; ends with it")
-    for what, who in _touched(name, tree, plan_of):
-        lines.append(f"  {what:11} {who}")
+    Raises:
+        ValueError: an unknown format, or no stage for the format "code".
+    """
+    if format == "code":
+        if not isinstance(about, str):
+            raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
+        return "\n".join(sequence.text() for sequence in registry.plans[about].sequences if sequence)
+    explanation = Explanation(stage_tree(owner, registry.plans.__getitem__), registry.plans)
+    if format == "json":
+        return json.dumps(explanation.data(), indent=2)
+    if format != "text":
+        raise ValueError(f"format is {format!r}; give 'text', 'json' or 'code'")
+    if about is None:
+        return "\n".join([owner.__name__, *explanation.of_tree()])
+    extension = next((name for name, there in registry.extensions.items() if about in (name, there)), None)
+    lines = explanation.of_fixture(str(about)) if extension is None else explanation.of_extension(extension)
     return "\n".join(lines)
 
 
-def extension_text(name: str, tree: Tree, plan_of: PlanOf) -> str:
-    """The doings of one extension: its hooks where they run, and its fixtures."""
-    lines = [f"extension {name!r}"]
-    for place in _first_places(tree):
-        plan = plan_of(place.path[-1])
-        for kind in KINDS:
-            hooks = _at(plan, kind)
-            for number, hook in enumerate(hooks, start=1):
-                if hook.owner == name:
-                    point = f"{kind}_{place.path[-1]}, {number} of {len(hooks)}"
-                    lines.append(f"  at {point}: {_told(hook, hooks, plan)}")
-        for provider in plan.providers.values():
-            if provider.owner == name:
-                lines.append(f"  in {place.path[-1]}: provides {provider.name}{_reads(provider.call.parameters)}")
-    return "\n".join(lines)
+@final
+@dataclass(frozen=True)
+class Point:
+    """The hooks of one side of one stage, in order; its methods tell about one of them."""
+
+    kind: str
+    hooks: Sequence[Hook]
+    plan: Plan
+
+    def reasons(self, hook: Hook) -> list[str]:
+        return [str(reason) for reason in reasons_for(self.hooks, self.plan.lazy) if reason.after is hook]
+
+    def told(self, hook: Hook) -> str:
+        """Return ``GradNorm.post_train_backward of extension 'grad_norm'; reads model; provides grad_norm`` and why."""
+        does = [_reads(hook.call)]
+        for word, defines in (("provides", True), ("modifies", False)):
+            names = [write.name for write in hook.writes if write.defines is defines]
+            does += [f"{word} {', '.join(names)}"] if names else []
+        does += ["also on failure"] if hook.always else []
+        reasons = self.reasons(hook) or ([f"priority {hook.priority}"] if hook.priority else [])
+        told = "; ".join([f"{hook.label} of {hook.whose}", *filter(None, does)])
+        return f"{told}  [{'; '.join(reasons)}]" if reasons else told
+
+    def data(self, hook: Hook) -> dict[str, Any]:
+        return {
+            "hook": hook.label,
+            "extension": hook.owner,
+            "defined_at": hook.call.defined_at,
+            "reads": list(hook.call.parameters),
+            "reads_all": hook.call.takes_rest,
+            "provides": [write.name for write in hook.writes if write.defines],
+            "modifies": [write.name for write in hook.writes if not write.defines],
+            "always": hook.always,
+            "priority": hook.priority,
+            "because": self.reasons(hook),
+        }
 
 
-def _described_place(place: Place, plan: Plan) -> Described:
-    return {
-        "stage": place.path[-1],
-        "path": list(place.path),
-        "defines": dict(sorted(place.born.items())),
-        "reads": sorted(place.reads),
-        "modifies": sorted(place.modifies),
-        "hooks": {kind: [_described_hook(hook, _at(plan, kind), plan) for hook in _at(plan, kind)] for kind in KINDS},
-        "lazy": {
-            provider.name: {"by": provider.label, "reads": list(provider.call.parameters)}
-            for provider in plan.providers.values()
-        },
-    }
+@final
+@dataclass(frozen=True)
+class Explanation:
+    """Tells about a stage tree and the plans of its stages."""
 
+    tree: StageTree
+    plans: Plans
+    told: set[str] = field(default_factory=set)  # stages that have been told
 
-def _described_hook(hook: Hook, hooks: Sequence[Hook], plan: Plan) -> Described:
-    return {
-        "hook": hook.label,
-        "extension": hook.owner,
-        "defined_at": hook.call.defined_at,
-        "reads": list(hook.call.parameters),
-        "reads_all": hook.call.takes_rest,
-        "provides": [write.name for write in hook.writes if write.defines],
-        "modifies": [write.name for write in hook.writes if not write.defines],
-        "always": hook.always,
-        "priority": hook.priority,
-        "because": [str(reason) for reason in reasons_for(hooks, plan.lazy) if reason.after is hook],
-    }
+    def points(self, node: StageNode) -> list[Point]:
+        plan = self.plans[node.stage]
+        hooks = {"around": plan.around, "pre": plan.pre, "post": plan.post}
+        return [Point(kind, hooks[kind], plan) for kind in KINDS]
 
+    def hooks(self, node: StageNode) -> Iterator[tuple[Point, int, Hook]]:
+        """Yield the hooks of a stage, each with its point and its number there."""
+        return ((point, number, hook) for point in self.points(node) for number, hook in enumerate(point.hooks, 1))
 
-def _branch(place: Place, tree: Tree, plan_of: PlanOf, told: set[str], first: str, rest: str) -> Iterator[str]:
-    stage = place.path[-1]
-    if stage in told:
-        yield f"{first}{stage}  (as above)"
-        return
-    told.add(stage)
-    yield f"{first}{stage}"
-    plan = plan_of(stage)
-    inner = [other for other in tree.places.values() if other.path[:-1] == place.path]
-    bar = f"{rest}│  " if inner else f"{rest}   "
-    yield from (f"{bar}{line}" for line in _lines(place, plan))
-    for child in inner:
-        last = child is inner[-1]
-        branch, trunk = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        yield from _branch(child, tree, plan_of, told, rest + branch, rest + trunk)
+    def providers(self, node: StageNode) -> Iterable[Provider]:
+        return self.plans[node.stage].providers.values()
 
+    def first_nodes(self) -> list[StageNode]:
+        """Return each stage once, at the first position at which it opens."""
+        return [nodes[0] for nodes in self.tree.stages.values()]
 
-def _lines(place: Place, plan: Plan) -> Iterator[str]:
-    """What stands below a stage's name: its fixtures, and the hooks at each of its points."""
-    for label, names in (("defines", place.born), ("reads", place.reads), ("changes", place.modifies)):
-        if names:
-            yield f"{label:8} {', '.join(names if label == 'defines' else sorted(names))}"
-    for provider in plan.providers.values():
-        yield f"on demand {provider.name} by {provider.label}{_reads(provider.call.parameters)}"
-    for kind in KINDS:
-        hooks = _at(plan, kind)
-        for number, hook in enumerate(hooks, start=1):
+    def data(self) -> list[dict[str, Any]]:
+        """Return the tree as plain lists, dicts and strings, one entry for each stage at each position."""
+        return [
+            {
+                "stage": node.stage,
+                "path": list(node.path),
+                "defines": dict(sorted(node.definers.items())),
+                "reads": sorted(node.reads),
+                "modifies": sorted(node.modifies),
+                "hooks": {point.kind: [point.data(hook) for hook in point.hooks] for point in self.points(node)},
+                "lazy": {
+                    provider.name: {"by": provider.label, "reads": list(provider.call.parameters)}
+                    for provider in self.providers(node)
+                },
+            }
+            for node in self.tree.nodes.values()
+        ]
+
+    # ---- the whole tree ------------------------------------------------------------------------------------------
+
+    def of_tree(self) -> Iterator[str]:
+        """Yield the lines of the tree; the second time that a stage opens, only its name is told."""
+        hooks = [(point.plan, hook) for node in self.first_nodes() for point, _, hook in self.hooks(node)]
+        # Told once, so without the other hooks of a point: the order among them differs from stage to stage.
+        everywhere = [Point("", (), plan).told(hook) for plan, hook in hooks if hook.everywhere]
+        yield from (f"at every stage: {told}" for told in dict.fromkeys(everywhere))
+        for node in self.tree.nodes.values():
+            if len(node.path) == 1:
+                yield from self.branch(node, "", "")
+        yield from (f"unknown: {what}" for what in self.tree.unknown)
+
+    def branch(self, node: StageNode, first: str, rest: str) -> Iterator[str]:
+        """Yield the lines of a stage and of the stages inside; ``first`` stands before its name, ``rest`` below."""
+        if node.stage in self.told:
+            yield f"{first}{node.stage}  (as above)"
+            return
+        self.told.add(node.stage)
+        yield f"{first}{node.stage}"
+        inner = [other for other in self.tree.nodes.values() if other.path[:-1] == node.path]
+        yield from (f"{rest}{'│' if inner else ' '}  {line}" for line in self.below(node))
+        for child in inner:
+            branch, trunk = ("└─ ", "   ") if child is inner[-1] else ("├─ ", "│  ")
+            yield from self.branch(child, rest + branch, rest + trunk)
+
+    def below(self, node: StageNode) -> Iterator[str]:
+        """Yield the lines below the name of a stage: its fixtures, and the hooks at each of its points."""
+        fixtures = {"defines": [*node.definers], "reads": sorted(node.reads), "changes": sorted(node.modifies)}
+        yield from (f"{label:8} {', '.join(names)}" for label, names in fixtures.items() if names)
+        for provider in self.providers(node):
+            yield f"lazy     {provider.name} by {provider.label} {_reads(provider.call)}".rstrip()
+        for point, number, hook in self.hooks(node):
             if not hook.everywhere:
-                yield f"{kind:6} {number}. {_told(hook, hooks, plan)}"
-    if place.born:
-        yield f"ends     {', '.join(place.born)}"
+                yield f"{point.kind:6} {number}. {point.told(hook)}"
+        if node.definers:
+            yield f"ends     {', '.join(node.definers)}"
 
+    # ---- one fixture, one extension ------------------------------------------------------------------------------
 
-def _everywhere(tree: Tree, plan_of: PlanOf) -> list[str]:
-    """The hooks of every stage, told once; their numbers at each stage are left free."""
-    plans = [plan_of(place.path[-1]) for place in _first_places(tree)]
-    told = [_told(hook, (), plan) for plan in plans for kind in KINDS for hook in _at(plan, kind) if hook.everywhere]
-    return list(dict.fromkeys(told))
+    def of_fixture(self, name: str) -> Iterator[str]:
+        """Yield the life of one fixture: which stage owns it, what defines, reads and changes it, and where it ends."""
+        owners = [nodes for nodes in self.tree.stages.values() if any(name in node.definers for node in nodes)]
+        yield f"{name!r}" if owners else f"no stage, hook or provider that can be read defines {name!r}"
+        for nodes in owners:
+            definer = next(node.definers[name] for node in nodes if name in node.definers)
+            yield f"  lives in stage {nodes[0].stage!r}, defined by {definer or 'it'}; ends with it"
+        for node in self.first_nodes():
+            yield from (f"  {does:11} {what}" for does, what in self.touching(name, node))
 
-
-def _told(hook: Hook, hooks: Sequence[Hook], plan: Plan) -> str:
-    """``GradNorm.post_train_backward of extension 'grad_norm'  reads model, provides grad_norm``, and why here."""
-    does = [_reads(hook.call.parameters, hook.call.takes_rest).strip()]
-    for word, defines in (("provides", True), ("modifies", False)):
-        names = [write.name for write in hook.writes if write.defines is defines]
-        does += [f"{word} {', '.join(names)}"] if names else []
-    does += ["also on failure"] if hook.always else []
-    why = [str(reason) for reason in reasons_for(hooks, plan.lazy) if reason.after is hook]
-    if not why and hook.priority:
-        why = [f"priority {hook.priority}"]
-    told = f"{hook.label} of {hook.whose}" + "".join(f"; {part}" for part in does if part)
-    return told + (f"  [{'; '.join(why)}]" if why else "")
-
-
-def _reads(names: Iterable[str], rest: bool = False) -> str:
-    listed = [*names, *(["all that is alive"] if rest else [])]
-    return f" reads {', '.join(listed)}" if listed else ""
-
-
-def _touched(name: str, tree: Tree, plan_of: PlanOf) -> Iterator[tuple[str, str]]:
-    for place in _first_places(tree):
-        stage = place.path[-1]
-        plan = plan_of(stage)
-        if name in place.reads:
-            yield "read by", f"stage {stage!r} itself"
-        if name in place.modifies:
-            yield "changed by", f"stage {stage!r} itself"
-        for kind in KINDS:
-            for hook in _at(plan, kind):
-                if any(write.name == name and not write.defines for write in hook.writes):
-                    yield "changed by", f"{hook.label} at {kind}_{stage}"
-                elif name in hook.call.parameters:
-                    yield "read by", f"{hook.label} at {kind}_{stage}"
-        for provider in plan.providers.values():
+    def touching(self, name: str, node: StageNode) -> Iterator[tuple[str, str]]:
+        """Yield what reads or changes a fixture in one stage."""
+        if name in node.reads:
+            yield "read by", f"stage {node.stage!r} itself"
+        if name in node.modifies:
+            yield "changed by", f"stage {node.stage!r} itself"
+        for point, _, hook in self.hooks(node):
+            if any(write.name == name and not write.defines for write in hook.writes):
+                yield "changed by", f"{hook.label} at {point.kind}_{node.stage}"
+            elif name in hook.call.parameters:
+                yield "read by", f"{hook.label} at {point.kind}_{node.stage}"
+        for provider in self.providers(node):
             if name in provider.call.parameters:
-                yield "read by", f"{provider.label} for {provider.name!r}, on demand"
+                yield "read by", f"{provider.label} for the lazy fixture {provider.name!r}"
+
+    def of_extension(self, name: str) -> Iterator[str]:
+        """Yield what one extension does: its hooks, each with its number at its point, and its lazy fixtures."""
+        yield f"extension {name!r}"
+        for node in self.first_nodes():
+            for point, number, hook in self.hooks(node):
+                if hook.owner == name:
+                    yield f"  at {point.kind}_{node.stage}, {number} of {len(point.hooks)}: {point.told(hook)}"
+            for provider in self.providers(node):
+                if provider.owner == name:
+                    yield f"  in {node.stage}: provides {provider.name} {_reads(provider.call)}".rstrip()
 
 
-def _first_places(tree: Tree) -> list[Place]:
-    """Each stage once, at the first place where it opens."""
-    return [places[0] for places in tree.stages().values()]
-
-
-def _at(plan: Plan, kind: str) -> tuple[Hook, ...]:
-    return {"around": plan.around, "pre": plan.pre, "post": plan.post}[kind]
+def _reads(call: NamedCall) -> str:
+    names = [*call.parameters, *(["all that is alive"] if call.takes_rest else [])]
+    return f"reads {', '.join(names)}" if names else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +11,7 @@ from threading import get_ident
 from types import FrameType
 from typing import Any, Self, TypeVar
 
-from train_manager.core.errors import CheckError, HookError, did_you_mean, near
+from train_manager.core.errors import HookError
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
@@ -195,24 +194,18 @@ class Extensible:
         return self._check(entry, found_when="before the first stage")
 
     def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
-        from train_manager.checker.mistakes import mistakes, unopened  # here: reading source is a third of the core
-        from train_manager.checker.tree import stage_tree
+        from train_manager.checker.check import check  # imported here: most programs import the core and never check
 
-        if entry is not None and not inspect.isfunction(getattr(type(self), entry, None)):
-            methods = [name for name, _ in inspect.getmembers_static(type(self), inspect.isfunction)]
-            cure = did_you_mean(near(entry, methods)) or "give the method that a run is entered by"
-            raise ValueError(f"{type(self).__name__} has no method {entry!r}: {cure}")
-        whole = stage_tree(type(self), self._registry.plans.__getitem__)
-        entered = whole if entry is None else stage_tree(type(self), self._registry.plans.__getitem__, [entry])
-        hooks, providers = self._registry.hooks, self._registry.providers
-        self._unopened = unopened(hooks, whole)
-        found = mistakes(
-            whole, entered, hooks, providers, self._store.always_there, strict=self.strict, outside=outside
+        self._unopened, unknown = check(
+            type(self),
+            self._registry,
+            entry,
+            found_when,
+            known=self._store.always_there,
+            strict=self.strict,
+            outside=outside,
         )
-        if found:
-            count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
-            raise CheckError(f"{count} in the hooks of {type(self).__name__}, found {found_when}", found)
-        return [*entered.unknown, *(["the stages that are opened outside of this class"] if outside else [])]
+        return unknown
 
     def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
         """Tell what runs where, in which order and why, and what lives how long; nothing is run for it.
@@ -226,25 +219,9 @@ class Extensible:
         Raises:
             ValueError: another format, or no stage given for its code.
         """
-        if format == "code":
-            if not isinstance(about, str):
-                raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
-            return "\n".join(sequence.text() for sequence in self._registry.plans[about].sequences if sequence)
-        from train_manager.checker.explain import described, extension_text, fixture_text, tree_text
-        from train_manager.checker.tree import stage_tree
+        from train_manager.checker.explain import explain
 
-        plan_of = self._registry.plans.__getitem__
-        tree = stage_tree(type(self), plan_of)
-        if format == "json":
-            return json.dumps(described(tree, plan_of), indent=2)
-        if format != "text":
-            raise ValueError(f"format is {format!r}; give 'text', 'json' or 'code'")
-        if about is None:
-            return tree_text(type(self).__name__, tree, plan_of)
-        extension = next((name for name, there in self.extensions.items() if about in (name, there)), None)
-        if extension is None:
-            return fixture_text(str(about), tree, plan_of)
-        return extension_text(extension, tree, plan_of)
+        return explain(type(self), self._registry, about, format)
 
     def add_extension(
         self, extension: Extension | str | None = None, name: str | None = None, **hooks: Callable[..., Any]

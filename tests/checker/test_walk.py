@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from train_manager import CheckError, Extensible, Extension, provides
-from train_manager.checker import tree as tree_module
-from train_manager.checker.tree import Tree, _Walk, stage_tree
+from train_manager.checker.tree import StageTree
+from train_manager.checker.walk import MOST_STEPS, _Walk, stage_tree
 
 
-def tree_of(extensible: Extensible, *entries: str) -> Tree:
-    return stage_tree(type(extensible), extensible._registry.plans.__getitem__, entries or None)
+def tree_of(extensible: Extensible, entry: str | None = None) -> StageTree:
+    return stage_tree(type(extensible), extensible._registry.plans.__getitem__, entry)
 
 
 class Loop(Extensible):
@@ -32,14 +32,14 @@ class Loop(Extensible):
 
 
 def test_the_roots_are_the_methods_that_no_other_calls() -> None:
-    assert list(tree_of(Loop()).places) == [("run",), ("run", "step"), ("step",)]
+    assert list(tree_of(Loop()).nodes) == [("run",), ("run", "step"), ("step",)]
 
 
 def test_an_entry_is_the_only_root() -> None:
-    assert list(tree_of(Loop(), "once").places) == [("step",)]
+    assert list(tree_of(Loop(), "once").nodes) == [("step",)]
 
 
-def test_a_place_knows_what_is_alive_at_each_point() -> None:
+def test_a_node_knows_what_is_alive_at_each_point() -> None:
     class Seeds(Extension):
         @provides("seed")
         def pre_step(self) -> int:
@@ -49,14 +49,14 @@ def test_a_place_knows_what_is_alive_at_each_point() -> None:
         def post_step(self) -> int:
             return 1
 
-    places = tree_of(Loop([Seeds()])).places
-    step = places["run", "step"]
-    assert step.entered == {"epoch_num", "batch"}
-    assert step.before == {"epoch_num", "batch", "seed"}
-    assert step.after == {"epoch_num", "batch", "seed", "loss", "mean"}
-    assert list(step.born) == ["batch", "seed", "loss"]
-    assert places["run",].after == {"epoch_num", "mean"}
-    assert places["run",].born["mean"] == "Seeds.post_step"
+    nodes = tree_of(Loop([Seeds()])).nodes
+    step = nodes["run", "step"]
+    assert step.alive["around"] == {"epoch_num", "batch"}
+    assert step.alive["pre"] == {"epoch_num", "batch", "seed"}
+    assert step.alive["post"] == {"epoch_num", "batch", "seed", "loss", "mean"}
+    assert list(step.definers) == ["batch", "seed", "loss"]
+    assert nodes["run",].alive["post"] == {"epoch_num", "mean"}
+    assert nodes["run",].definers["mean"] == "Seeds.post_step"
 
 
 def test_hooks_and_methods_of_the_core_are_no_roots() -> None:
@@ -65,7 +65,7 @@ def test_hooks_and_methods_of_the_core_are_no_roots() -> None:
             with self.staged("never"):
                 pass
 
-    assert ("never",) not in tree_of(Own()).places
+    assert ("never",) not in tree_of(Own()).nodes
 
 
 # ---- how long it takes, counted in nodes ---------------------------------------------------------------------------
@@ -129,9 +129,9 @@ def test_nested_loops_are_walked_a_few_times(visits: Callable[[type[Extensible]]
 
 def test_what_has_too_many_ways_is_given_up_said_and_passed_over(visits: Callable[[type[Extensible]], int]) -> None:
     cls = made(pairwise(12, "with self.staged('s{0}')"))
-    assert visits(cls) < 10 * tree_module.MOST_STEPS
+    assert visits(cls) < 10 * MOST_STEPS
     unknown = cls([Extension.of(pre_s3=lambda nothing: None)]).check()
-    assert unknown == ["all the ways that calls take through Made: too many"]
+    assert unknown == ["the calls of Made take more paths than the check follows"]
 
 
 def test_calls_that_go_too_deep_are_given_up_said_and_passed_over() -> None:
@@ -140,7 +140,7 @@ def test_calls_that_go_too_deep_are_given_up_said_and_passed_over() -> None:
     )
     cls = made(chain + "    def m400(self):\n        with self.staged('last'): pass\n")
     unknown = cls([Extension.of(pre_last=lambda nothing: None)]).check()
-    assert unknown == ["all the ways that calls take through Made: too many"]
+    assert unknown == ["the calls of Made take more paths than the check follows"]
 
 
 def test_a_hook_whose_helpers_all_call_each_other_is_read() -> None:

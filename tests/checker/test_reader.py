@@ -16,8 +16,8 @@ from train_manager.checker.outline import (
     Touches,
     Unknown,
     Yields,
-    outline,
 )
+from train_manager.checker.reader import outline_of
 
 At = Callable[[str], str]
 
@@ -43,10 +43,10 @@ class Fits(Extensible):
         return sum(range(3))
 
 
-def nodes(name: str, owner: type = Fits) -> tuple[Any, ...]:
+def items(name: str, owner: type = Fits) -> tuple[Any, ...]:
     function = method(owner, name)
     assert isinstance(function, FunctionType)
-    return outline(function, owner)
+    return outline_of(function, owner)
 
 
 def names(*given: str) -> frozenset[str]:
@@ -56,7 +56,7 @@ def names(*given: str) -> frozenset[str]:
 def test_an_outline_holds_stages_loops_calls_and_definitions(at: At) -> None:
     step = method(Fits, "step")
     assert step is not None
-    assert nodes("fit") == (
+    assert items("fit") == (
         Opens(
             "fit",
             names("data", "rate"),
@@ -67,33 +67,33 @@ def test_an_outline_holds_stages_loops_calls_and_definitions(at: At) -> None:
 
 
 def test_reading_and_modifying_touch_fixtures() -> None:
-    (opened,) = nodes("step")
+    (opened,) = items("step")
     assert opened.body == (Touches(names("batch"), modifies=False), Touches(names("rate"), modifies=True))
 
 
 def test_a_name_made_at_run_time_stands_for_any() -> None:
-    assert [node.names for node in nodes("names")] == [names(ANYTHING)] * 2
+    assert [item.names for item in items("names")] == [names(ANYTHING)] * 2
 
 
 def test_a_yield_is_noted() -> None:
-    assert nodes("generate") == (Yields(),)
+    assert items("generate") == (Yields(),)
 
 
 def test_what_has_nothing_to_do_with_stages_leaves_nothing() -> None:
-    assert nodes("silent") == ()
+    assert items("silent") == ()
 
 
 def test_code_without_source_is_unknown_only_where_it_could_open_stages() -> None:
     scope: dict[str, Any] = {"__name__": "made"}
     exec("def opens(self): self.staged('x')\ndef calls(self): self.fit([])\ndef shows(self): return 'x'", scope)
     made = type("Made", (Fits,), {name: scope[name] for name in ("opens", "calls", "shows")})
-    assert nodes("opens", made) == (Unknown("opens has no source to read"),)
-    assert nodes("calls", made) == (Unknown("calls has no source to read"),)
-    assert nodes("shows", made) == ()
+    assert items("opens", made) == (Unknown("opens has no source to read"),)
+    assert items("calls", made) == (Unknown("calls has no source to read"),)
+    assert items("shows", made) == ()
 
 
 def test_an_outline_is_made_once() -> None:
-    assert nodes("fit") is nodes("fit")
+    assert items("fit") is items("fit")
 
 
 def test_outlines_do_not_keep_their_class_alive() -> None:

@@ -1,0 +1,61 @@
+"""The check of a class: one error with all mistakes in its hooks, or a list of what the check could not know."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+from train_manager.checker.mistakes import Mistakes, unopened
+from train_manager.checker.walk import stage_tree
+from train_manager.core.errors import CheckError, did_you_mean, near
+from train_manager.core.hooks import Hook
+from train_manager.core.providers import chosen
+from train_manager.core.registry import Registry
+
+
+def check(
+    owner: type,
+    registry: Registry,
+    entry: str | None,
+    found_when: str,
+    *,
+    known: Iterable[str],
+    strict: bool,
+    outside: bool,
+) -> tuple[list[Hook], list[str]]:
+    """Read the source of a class and compare the hooks of its extensions with it.
+
+    Args:
+        owner: a subclass of Extensible.
+        registry: its hooks and providers.
+        entry: the method that the run is entered by; None for all methods that no other method calls.
+        found_when: ends the first line of the error.
+        known: names of the fixtures that need no stage.
+        strict: hooks may write only what they declare.
+        outside: code outside of the class opens stages too.
+
+    Returns:
+        The hooks whose stage is not in the source, and what the check could not know.
+
+    Raises:
+        CheckError: with all mistakes.
+        ValueError: the class has no method ``entry``.
+    """
+    _require_method(owner, entry)
+    whole = stage_tree(owner, registry.plans.__getitem__)
+    entered = whole if entry is None else stage_tree(owner, registry.plans.__getitem__, entry)
+    providers = [provider for in_stage in chosen(registry.providers).values() for provider in in_stage.values()]
+    search = Mistakes(whole, entered, providers, frozenset(known))
+    found = list(search.of(registry.hooks, strict=strict, outside=outside))
+    if found:
+        count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
+        raise CheckError(f"{count} in the hooks of {owner.__name__}, found {found_when}", found)
+    elsewhere = ["stages opened outside of this class"] if outside else []
+    return unopened(registry.hooks, whole), [*entered.unknown, *elsewhere]
+
+
+def _require_method(owner: type, name: str | None) -> None:
+    if name is not None and not inspect.isfunction(getattr(owner, name, None)):
+        methods = [other for other, _ in inspect.getmembers_static(owner, inspect.isfunction)]
+        cure = did_you_mean(near(name, methods)) or "give the method that a run is entered by"
+        raise ValueError(f"{owner.__name__} has no method {name!r}: {cure}")

@@ -1,0 +1,60 @@
+"""The fixtures that a hook writes beside those it declares, read from its source."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from types import FunctionType
+
+from train_manager.checker.method_source import ANYTHING, Names
+from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown
+from train_manager.checker.reader import outline_of
+from train_manager.core.hooks import Hook
+
+DOORS = frozenset({"fixtures", "extensible", "train_manager"})  # parameters through which a hook can write any fixture
+
+OpenStages = frozenset[str | None]
+
+
+def defined_inside(hook: Hook) -> list[tuple[Names, str | None]]:
+    """Return the names that a hook defines in stages that it does not open itself, each set with its stage.
+
+    The stage is None for the innermost one.
+    """
+    found: list[tuple[Names, str | None]] = []
+    for item, opened in _items(hook):
+        if isinstance(item, Defines) and (item.stage not in opened if item.stage else not opened):
+            found.append((item.names, item.stage))
+        elif isinstance(item, Unknown) and not opened:
+            found.append((frozenset({ANYTHING}), None))
+    if not hook.owner or DOORS.intersection(hook.call.parameters):  # a hook of the extensible has `self.fixtures`
+        return found
+    return [(names, stage) for names, stage in found if ANYTHING not in names]  # through an Extensible that it keeps
+
+
+def modified_inside(hook: Hook) -> Names:
+    """Return the names that a hook modifies through ``fixtures``."""
+    touched = (item.names for item, _ in _items(hook) if isinstance(item, Touches) and item.modifies)
+    return frozenset().union(*touched)
+
+
+def _items(hook: Hook) -> Iterator[tuple[Item, OpenStages]]:
+    """Yield the items of a hook and of the methods that it calls, each with the stages opened around it on the way."""
+    bound = hook.call.function
+    owner = type(getattr(bound, "__self__", None))
+    function = inspect.unwrap(getattr(bound, "__func__", bound))
+    if not isinstance(function, FunctionType):
+        return
+    seen: set[tuple[FunctionType, OpenStages]] = {(function, frozenset())}
+    ahead: list[tuple[Outline, OpenStages]] = [(outline_of(function, owner), frozenset())]
+    while ahead:  # not by recursion: methods that all call each other go deep
+        outline, opened = ahead.pop()
+        for item in outline:
+            yield item, opened
+            if isinstance(item, Calls | Loops):
+                ahead.append((item.body, opened))
+            if isinstance(item, Opens):
+                ahead.append((item.body, opened | {item.stage}))
+            if isinstance(item, Calls) and (item.function, opened) not in seen:
+                seen.add((item.function, opened))
+                ahead.append((outline_of(item.function, owner), opened))

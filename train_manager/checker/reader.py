@@ -1,0 +1,275 @@
+"""The reader: turns the source of a method into its outline, once for each function and class."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import final
+
+from train_manager.checker.method_source import (
+    MethodSource,
+    argument,
+    is_harmless,
+    is_name,
+    is_none,
+    method,
+    targets_of,
+)
+from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown, Yields
+
+_KEPT = "__train_manager_outlines__"
+_IMMUTABLE = 1 << 8  # the flag of a builtin class
+
+
+def outline_of(function: FunctionType, owner: type) -> Outline:
+    """Return the outline of a method, as it runs on an object of class ``owner``."""
+    outlines: dict[FunctionType, Outline] = vars(owner).get(_KEPT) or {}
+    if not outlines and not owner.__flags__ & _IMMUTABLE:
+        setattr(owner, _KEPT, outlines)  # on the class, so that both are freed together
+    if function not in outlines:
+        outlines[function] = _read(function, owner)
+    return outlines[function]
+
+
+def _read(function: FunctionType, owner: type) -> Outline:
+    try:
+        definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        definition = None
+    if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
+        return (Unknown(f"{function.__qualname__} has no source to read"),) if _may_matter(function, owner) else ()
+    outline = _Reader(function, owner, definition).block(definition.body)
+    if any(map(_names_stages, _wrappers(function, owner))):
+        return (Unknown(f"{function.__qualname__} has a decorator that opens stages or writes fixtures"), *outline)
+    return outline
+
+
+def _may_matter(function: FunctionType, owner: type) -> bool:
+    """Whether unread code names stages or a method of its object; the methods that a dataclass makes do not."""
+    return _names_stages(function) or any(method(owner, name) for name in _names_in(function.__code__))
+
+
+def _names_stages(function: FunctionType) -> bool:
+    return not _names_in(function.__code__).isdisjoint(("staged", "fixtures", "getattr"))
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return {*code.co_names, *code.co_varnames}.union(*inner)
+
+
+def _wrappers(function: FunctionType, owner: type) -> Iterator[FunctionType]:
+    """Yield the functions that decorators have put around a method with ``functools.wraps``."""
+    for cls in owner.__mro__:
+        outer = vars(cls).get(function.__name__)
+        if callable(outer) and inspect.unwrap(outer) is function:
+            while outer is not function:
+                if isinstance(outer, FunctionType) and not (outer.__module__ or "").startswith("train_manager."):
+                    yield outer
+                outer = getattr(outer, "__wrapped__", function)
+
+
+@final
+@dataclass
+class _Reader(MethodSource):
+    """Turns each part of the source into items."""
+
+    open_names: set[str] = field(init=False, default_factory=set)  # local functions that are being read
+
+    def block(self, nodes: Iterable[ast.AST]) -> Outline:
+        items: list[Item] = []
+        for node in nodes:  # a loop: with a generator around each level, only half as deep a source could be read
+            items += self.read(node)
+        return tuple(items)
+
+    def read(self, node: ast.AST) -> Iterable[Item]:
+        match node:
+            case ast.With() | ast.AsyncWith():
+                return self.with_items(node.items, node.body)
+            case ast.For() | ast.AsyncFor():
+                return (*self.repeated(node.iter, self.block(node.body)), *self.block(node.orelse))
+            case ast.While():
+                return (Loops(self.block([node.test, *node.body])), *self.block(node.orelse))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return (
+                    () if node.name in self.used else self.block(node.body)
+                )  # used: it counts at each use of its name
+            case ast.ClassDef():
+                return ()
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+                return self.assignment(node)
+            case ast.Call():
+                return self.call(node)
+            case ast.Attribute() if self.is_self(node.value):
+                return self.attribute(node)
+            case ast.Name(ctx=ast.Load()):
+                return self.local_name(node.id)
+            case ast.Subscript() if self.is_fixtures(node.value):
+                return [Touches(self.name_of(node.slice), modifies=False)]
+            case ast.Yield():
+                return (*self.block(ast.iter_child_nodes(node)), Yields())
+            case ast.YieldFrom():
+                inner = self.own_method(node.value.func) if isinstance(node.value, ast.Call) else None
+                return [Calls(inner, (Yields(),)) if inner else Yields()]
+            case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+                return self.comprehension(node)
+            case _:
+                return self.block(ast.iter_child_nodes(node))
+
+    def unknown(self, node: ast.AST, does: str) -> Unknown:
+        return Unknown(f"{self.function.__qualname__} ({self.line(node)}) {does}")
+
+    # ---- statements ----------------------------------------------------------------------------------------------
+
+    def with_items(self, items: list[ast.withitem], body: list[ast.stmt]) -> Outline:
+        if not items:
+            return self.block(body)
+        context, inside = items[0].context_expr, self.with_items(items[1:], body)
+        if isinstance(context, ast.Call) and self.is_staged(context.func):
+            return (*self.arguments(context), *self.stages_opened(context, inside))
+        if isinstance(context, ast.Call) and (called := self.own_method(context.func)) is not None:
+            return (*self.arguments(context), Calls(called, inside))
+        if self.is_self(context):
+            return (self.unknown(context, f"enters `{self.self_name}` as a context manager"), *inside)
+        return (*self.read(context), *inside)
+
+    def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
+        given = self.keys_of(argument(call, 1, "fixtures")) | self.keys_of(argument(call, 2, "defaults"))
+        for stage in self.constants(argument(call, 0, "name")) or (None,):
+            yield Opens(stage, given, self.line(call), inside)
+
+    def repeated(self, iterated: ast.expr, body: Outline) -> Outline:
+        """Return a body for each item; if methods of the same object make the items, it runs at their ``yield``."""
+        makers = self.called_methods(iterated)
+        if self.is_self(iterated) and (own := method(self.owner, "__iter__")) is not None:
+            makers.append(own)
+        inside: Outline = (Loops(body),)
+        for maker in reversed(makers):
+            inside = (Calls(maker, inside),)
+        return inside if makers else (*self.read(iterated), *inside)
+
+    def assignment(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> Iterator[Item]:
+        targets = targets_of(node)
+        if node.value is not None:
+            yield from self.value_given(node, node.value, targets)
+        for part in (part for target in targets for part in ast.walk(target) if isinstance(part, ast.Subscript)):
+            if self.is_fixtures(part.value):
+                yield Defines(self.name_of(part.slice), None, self.line(node))
+            else:
+                yield from self.block([part.value, part.slice])
+
+    def value_given(self, node: ast.stmt, value: ast.expr, targets: list[ast.expr]) -> Iterator[Item]:
+        is_local = all(isinstance(target, ast.Name) for target in targets)
+        kept = self.bound_methods(value)
+        if self.holds_self(value) and hasattr(self.owner, "staged"):
+            yield self.unknown(node, f"gives `{self.self_name}` another name")
+        if self.is_fixtures(value) and any(getattr(target, "id", "fixtures") != "fixtures" for target in targets):
+            yield self.unknown(node, "gives `fixtures` another name")
+        if kept and not is_local:
+            yield self.unknown(node, "keeps a bound method")
+        # A lambda or a method under a local name counts at each use of the name.
+        named = isinstance(value, ast.Lambda) or (kept and isinstance(value, ast.Attribute | ast.IfExp))
+        if not (is_local and named):
+            yield from self.read(value)
+
+    # ---- expressions ---------------------------------------------------------------------------------------------
+
+    def local_name(self, name: str) -> Iterator[Item]:
+        """Yield what may run at the use of a local name: a nested function, a lambda, a method under another name."""
+        if name not in self.open_names:  # else it uses itself
+            self.open_names.add(name)
+            for value in self.values.get(name, ()):
+                yield from self.value_used(value)
+            for function in self.nested.get(name, ()):
+                yield from self.block(function.body)
+            self.open_names.discard(name)
+
+    def value_used(self, value: ast.expr) -> Iterator[Item]:
+        if isinstance(value, ast.Lambda):
+            yield from self.read(value.body)
+        elif isinstance(value, ast.Attribute | ast.IfExp):
+            yield from map(Calls, self.bound_methods(value))
+        elif isinstance(value, ast.Call):  # partial(self.step)
+            yield from (Calls(found) for part in value.args for found in self.bound_methods(part))
+
+    def attribute(self, node: ast.Attribute) -> Iterator[Item]:
+        if node.attr == "staged":
+            yield self.unknown(node, f"gives `{self.self_name}.staged` another name")
+        if (found := self.own_method(node)) is not None:  # a property, or a bound method that is handed on
+            if self.function.__name__ == "__init__" and not self.is_property(node):
+                yield self.unknown(node, "keeps a bound method")
+            yield Calls(found)
+
+    def comprehension(self, node: ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp) -> Outline:
+        inside = self.block([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
+        for clause in reversed(node.generators):
+            inside = self.repeated(clause.iter, (*self.block(clause.ifs), *inside))
+        return inside
+
+    # ---- calls ---------------------------------------------------------------------------------------------------
+
+    def call(self, node: ast.Call) -> Iterator[Item]:
+        function = node.func
+        called = method(self.owner, "__call__") if self.is_self(function) else self.own_method(function)
+        if self.is_staged(function):
+            yield self.unknown(node, "opens a stage outside of a `with` statement")
+        elif isinstance(function, ast.Attribute) and self.is_fixtures(function.value):
+            yield from self.arguments(node)
+            yield from self.fixture_call(node, function.attr)
+        elif (chosen := self.chosen_method(function)) is not None:
+            yield named_by(chosen)
+            yield Calls(chosen)
+        elif called is not None:
+            yield from self.arguments(node)
+            yield Calls(called)
+            if "fixtures" not in called.__code__.co_varnames and any(map(self.is_fixtures, node.args)):
+                yield self.unknown(node, f"hands `fixtures` to `{called.__qualname__}` under another name")
+        else:
+            yield from self.foreign_call(node)
+
+    def arguments(self, node: ast.Call) -> Outline:
+        return self.block([*node.args, *(keyword.value for keyword in node.keywords)])
+
+    def fixture_call(self, node: ast.Call, does: str) -> Iterator[Item]:
+        name = self.name_of(argument(node, 0, "name"))
+        if does == "define":
+            stage = argument(node, 2, "stage")
+            stages = self.constants(stage)
+            if stage is not None and not stages and not is_none(stage):
+                yield self.unknown(node, "defines a fixture in a stage whose name is made at run time")
+            yield Defines(name, stages[0] if stages else None, self.line(node))
+        elif does == "setdefault":
+            yield Defines(name, None, self.line(node))
+        elif does == "update":
+            yield Defines(self.keys_of(argument(node, 0, "values")), None, self.line(node))
+        elif does in ("modify", "get"):
+            yield Touches(name, modifies=does == "modify")
+
+    def foreign_call(self, node: ast.Call) -> Iterator[Item]:
+        """Yield what a call of code that is not read may do: it may call what it is given."""
+        yield from self.read(node.func)
+        yield from self.arguments(node)
+        for given in (*node.args, *(keyword.value for keyword in node.keywords)):
+            can_open = self.holds_self(given) and hasattr(self.owner, "staged")
+            if (can_open or self.is_fixtures(given)) and not is_harmless(node.func):
+                yield self.unknown(node, f"hands `{ast.unparse(given)}` to `{ast.unparse(node.func)}`")
+        yield from self.called_by_name(node)
+        if is_name(node.func, "next") and any(map(self.called_methods, node.args)):
+            yield self.unknown(node, "advances a generator with `next`")
+
+    def called_by_name(self, node: ast.Call) -> Iterator[Touches]:
+        """Yield the fixtures that the parameters of ``x`` name, for ``self.call_by_name(self.x)``."""
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr == "call_by_name" and self.is_self(function.value):
+            for called in map(self.own_method, node.args):
+                if called is not None:
+                    yield named_by(called)
+
+
+def named_by(called: FunctionType) -> Touches:
+    """Return what a method reads that is called by the names of its parameters."""
+    return Touches(frozenset([*inspect.signature(called).parameters][1:]), modifies=False, by=called)

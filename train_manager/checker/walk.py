@@ -1,0 +1,276 @@
+"""The walk: follows the outlines of a class through its calls, and notes in a tree which stages open.
+
+A walk begins at each method that no other method calls, or at the one method that a run is entered by. Hooks and
+providers add what they define on the way.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sysconfig
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from types import FunctionType
+from typing import final
+
+from train_manager.checker.hook_writes import defined_inside
+from train_manager.checker.method_source import ANYTHING, NEVER_LOOKED_INTO, Names, method
+from train_manager.checker.outline import (
+    Calls,
+    Defines,
+    Loops,
+    Opens,
+    Outline,
+    Touches,
+    Unknown,
+    Yields,
+    called_in,
+    has_yield,
+)
+from train_manager.checker.reader import outline_of
+from train_manager.checker.tree import Path, StageNode, StageTree
+from train_manager.core.decorators import declarations_of
+from train_manager.core.hooks import KINDS, Hook
+from train_manager.core.plan import Plan
+
+MOST_STEPS = 50_000  # a large class takes some hundred; without a limit, methods that all call each other never end
+STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+
+
+def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = None) -> StageTree:
+    """Return the tree of the stages that the methods of a class open.
+
+    Args:
+        owner: a subclass of Extensible.
+        plan_of: finds what runs at a stage, in order.
+        entry: the method to begin at; None begins at every method that no other method calls.
+    """
+    walk = _Walk(owner, plan_of)
+    methods = _own_methods(owner)
+    for function in _roots(methods, owner) if entry is None else [methods[entry]]:
+        if function not in walk.begun:
+            walk.begin(function)
+    walk.finish()
+    return walk.tree
+
+
+def _own_methods(owner: type) -> dict[str, FunctionType]:
+    """Return the methods of a class by name, without those of the core, of torch and of the standard library."""
+    names = [name for cls in reversed(owner.__mro__) for name in vars(cls)]
+    found = {name: method(owner, name) for name in dict.fromkeys(names)}
+    return {name: function for name, function in found.items() if function is not None and _may_open(function)}
+
+
+def _may_open(function: FunctionType) -> bool:
+    module = function.__module__ or ""  # a class made by exec has none
+    file = function.__code__.co_filename
+    is_standard = file.startswith("<frozen ") or (file.startswith(STANDARD_LIBRARY) and "site-packages" not in file)
+    return not is_standard and not module.startswith((NEVER_LOOKED_INTO, "torch."))
+
+
+def _roots(methods: dict[str, FunctionType], owner: type) -> list[FunctionType]:
+    """Return the methods to begin at: uncalled ones first, then the others, which may only call each other."""
+    called = {
+        inner
+        for function in methods.values()
+        for inner in called_in(outline_of(function, owner))
+        if inner is not function
+    }
+    loops = [function for name, function in methods.items() if not _is_hook_or_provider(name, function)]
+    return sorted(loops, key=called.__contains__)
+
+
+def _is_hook_or_provider(name: str, function: FunctionType) -> bool:
+    return name.partition("_")[0] in KINDS or declarations_of(function).fixture_of is not None
+
+
+@dataclass
+class _OpenStage:
+    """A stage that the walk is inside of; the outermost one stands for no stage at all."""
+
+    node: StageNode
+    names: set[str] = field(default_factory=set)
+    walked: dict[FunctionType, int] = field(default_factory=dict)  # methods, with the number of names alive
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The calls that lead to an outline, and what runs at its ``yield``: the body of a ``with`` or ``for``."""
+
+    callers: tuple[FunctionType, ...]
+    at_yield: Callable[[], None] = lambda: None
+
+
+@final
+@dataclass
+class _Walk:
+    """One walk, with the stack of stages that are open."""
+
+    owner: type
+    plan_of: Callable[[str], Plan]
+    tree: StageTree = field(default_factory=StageTree)
+    stack: list[_OpenStage] = field(default_factory=list)
+    begun: set[FunctionType] = field(default_factory=set)
+    anywhere: set[str] = field(default_factory=set)  # alive where unknown code runs, which may call any method
+    steps: int = 0
+
+    def begin(self, function: FunctionType) -> None:
+        """Walk a method that is called from outside, with no stage open."""
+        self.stack = [_OpenStage(StageNode(()), walked={function: 0})]
+        self.begun.add(function)
+        try:
+            self.through(outline_of(function, self.owner), _Frame((function,)))
+        except RecursionError:  # calls that go hundreds of methods deep
+            self.give_up()
+
+    def finish(self) -> None:
+        """Note in all nodes what may be alive anywhere, which is known only after the walk."""
+        for node in self.tree.nodes.values():
+            for alive in node.alive.values():
+                alive |= self.anywhere
+
+    def give_up(self) -> None:
+        self.tree.unknown.setdefault(f"the calls of {self.owner.__name__} take more paths than the check follows")
+        self.tree.any_stage = True
+        self.anywhere.add(ANYTHING)
+
+    def through(self, outline: Outline, frame: _Frame) -> None:
+        for item in outline:
+            self.steps += 1
+            if self.steps > MOST_STEPS:
+                self.give_up()
+                return
+            match item:
+                case Opens():
+                    self.stage(item, frame)
+                case Loops():
+                    self.loop(item, frame)
+                case Calls():
+                    self.call(item, frame)
+                case Yields():
+                    frame.at_yield()
+                case Defines():
+                    self.define(item.names, item.stage, item.line)
+                case Touches():
+                    self.touch(item)
+                case Unknown():
+                    self.unknown(item)
+
+    # ---- stages and their hooks ----------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        return self.stack[-1].node.path
+
+    @property
+    def alive(self) -> set[str]:
+        return set().union(*(opened.names for opened in self.stack))
+
+    def stage(self, item: Opens, frame: _Frame) -> None:
+        if item.stage is None:
+            self.unnamed_stage(item, frame)
+            return
+        path = (*self.path, item.stage)
+        node = self.tree.nodes.setdefault(path, StageNode(path))
+        if self.path.count(item.stage) > 1:  # a recursion: one round of it shows all that can be alive
+            return
+        plan = self.plan_of(item.stage)
+        self.stack.append(_OpenStage(node))
+        self.define(item.given, None, item.line)
+        for provider in plan.providers.values():
+            self.define(frozenset({provider.name}), None, provider.label)
+        node.alive["around"] |= self.alive
+        self.run(plan.pre)
+        node.alive["pre"] |= self.alive
+        self.through(item.body, frame)
+        self.run(plan.post)
+        node.alive["post"] |= self.alive
+        self.stack.pop()
+
+    def unnamed_stage(self, item: Opens, frame: _Frame) -> None:
+        self.tree.unknown.setdefault(f"a stage whose name is made at run time ({item.line})")
+        self.tree.any_stage = True
+        self.stack.append(_OpenStage(StageNode(self.path), {ANYTHING}))  # its hooks are unknown, and what they define
+        self.through(item.body, frame)
+        self.stack.pop()
+
+    def run(self, hooks: Iterable[Hook]) -> None:
+        for hook in hooks:
+            declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
+            for names, stage in [*declared, *defined_inside(hook)]:
+                self.define(names, stage, hook.label)
+
+    def define(self, names: Names, stage: str | None, definer: str) -> None:
+        """Make names alive in a stage: the innermost one of this name, or simply the innermost for None."""
+        inside = [opened for opened in self.stack[1:] if stage is None or opened.node.path[-1:] == (stage,)]
+        if not inside:  # no stage is seen to be open; only unknown names are kept
+            self.stack[0].names |= names & {ANYTHING}
+            return
+        inside[-1].names |= names
+        for name in sorted(names - {ANYTHING}):
+            inside[-1].node.definers.setdefault(name, definer)
+
+    def touch(self, item: Touches) -> None:
+        node = self.stack[-1].node
+        touched = node.modifies if item.modifies else node.reads
+        touched |= item.names - {ANYTHING}
+        if item.by is not None:
+            for parameter in list(inspect.signature(item.by).parameters.values())[1:]:
+                if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
+                    self.tree.called_by_name.setdefault((item.by, parameter.name), set()).update(self.alive)
+
+    def unknown(self, item: Unknown) -> None:
+        self.tree.unknown.setdefault(item.what)
+        self.tree.any_stage = True
+        self.anywhere |= self.alive - {ANYTHING}
+        self.define(frozenset({ANYTHING}), None, "")
+
+    # ---- loops and calls -----------------------------------------------------------------------------------------
+
+    def loop(self, item: Loops, frame: _Frame) -> None:
+        """Walk a body, and again if the first round has left names alive: they are alive in the next round."""
+        before = len(self.alive)
+        self.through(item.body, frame)
+        if len(self.alive) > before:
+            self.through(item.body, frame)
+
+    def call(self, item: Calls, frame: _Frame) -> None:
+        if not item.body and not self.is_news(item.function):
+            return
+        body = partial(self.through, item.body, frame)
+        if frame.callers.count(item.function) > 1:  # a recursion is entered once
+            body()
+            return
+        inner = outline_of(item.function, self.owner)
+        callers = (*frame.callers, item.function)
+        self.through(inner, _Frame(callers, body))
+        if item.body and not has_yield(inner):
+            self.delegated(inner, _Frame(callers, body))
+
+    def is_news(self, function: FunctionType) -> bool:
+        """Whether more names are alive than at the last walk through a method in this stage."""
+        walked, alive = self.stack[-1].walked, len(self.alive)
+        if walked.get(function, -1) >= alive:
+            return False
+        walked[function] = alive
+        self.begun.add(function)
+        return True
+
+    def delegated(self, outline: Outline, frame: _Frame) -> None:
+        """Walk the methods with a ``yield`` whose generator or context manager an outline without one may return."""
+        makers = self.makers(outline, {*frame.callers})
+        for maker in makers:
+            self.through(outline_of(maker, self.owner), _Frame((*frame.callers, maker), frame.at_yield))
+        if not makers:
+            frame.at_yield()
+
+    def makers(self, outline: Outline, seen: set[FunctionType]) -> list[FunctionType]:
+        """Return the methods with a ``yield`` that an outline calls, also through other methods."""
+        found = []
+        for called in called_in(outline):
+            if called not in seen:
+                seen.add(called)
+                inner = outline_of(called, self.owner)
+                found += [called] if has_yield(inner) else self.makers(inner, seen)
+        return found
