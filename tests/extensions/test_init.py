@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ast
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +14,43 @@ from train_manager import Extension
 from train_manager.extensions import LossCurves, ProgressBar, default_extensions
 from train_manager.testing import tiny_manager
 
+INIT = train_manager.extensions.__file__
+FOLDERS = sorted(path.parent for path in Path(INIT).parent.glob("*/__init__.py"))
+ROOT = Path(train_manager.__file__).parents[1]
+
 
 def test_every_name_in_the_list_is_there() -> None:
     for name in train_manager.extensions.__all__:
         assert getattr(train_manager.extensions, name).__name__ == name
 
 
-def test_a_name_that_is_not_there_is_said() -> None:
+def test_dir_lists_names_that_are_not_imported_yet() -> None:
+    program = "import train_manager.extensions as found; assert {*found.__all__} <= {*dir(found)}"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+def test_type_checkers_read_the_same_names_as_python() -> None:
+    branch = next(node for node in ast.parse(Path(INIT).read_text()).body if isinstance(node, ast.If))
+    imports = [node for node in branch.body if isinstance(node, ast.ImportFrom)]
+    checked = {alias.asname: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+
+    named = [getattr(train_manager.extensions, name) for name in train_manager.extensions.__all__]
+    assert checked == {
+        one.__name__: f"{one.__module__}.{one.__name__}"
+        for one in named
+        if one.__module__ != "train_manager.extensions"
+    }
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_docstring_of_a_folder_lists_its_extensions(folder: Path) -> None:
+    listed = re.findall(r"^    (\w+) +\w", (folder / "__init__.py").read_text(), flags=re.MULTILINE)
+
+    files = {getattr(train_manager.extensions, name).__module__.rpartition(".")[2] for name in listed}
+    assert files == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+
+
+def test_a_name_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'LossCurve'"):
         train_manager.extensions.LossCurve  # type: ignore[attr-defined]  # noqa: B018
 
@@ -33,8 +65,7 @@ def test_every_extension_says_when_it_runs_what_it_asks_for_and_what_it_leaves_b
 
 def test_the_list_is_imported_without_torch_tqdm_or_matplotlib() -> None:
     program = "import sys, train_manager.extensions; sys.exit(bool({'torch', 'tqdm', 'matplotlib'} & set(sys.modules)))"
-    folder = Path(train_manager.__file__).parents[1]
-    assert subprocess.run([sys.executable, "-c", program], cwd=folder).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
 
 
 def test_the_defaults_are_a_new_dict_of_new_extensions_each_time() -> None:
