@@ -10,9 +10,9 @@ from train_manager.data.mixing import MixesExamples, blend, draw_box, mixable, s
 
 
 class CutMix(MixesExamples):
-    """Replaces a box in each training image by that of another image of its batch, and blends their targets by area.
+    """Replace a box in each training image by that of another image of its batch, and blend their targets by area.
 
-    Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers.
+    Class numbers become rows of probabilities, which ``F.cross_entropy`` accepts too.
 
     >>> import torch
     >>> from torch import nn
@@ -21,22 +21,22 @@ class CutMix(MixesExamples):
     >>> batches = [(torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1]))]
     >>> result = tiny_manager(CutMix(num_classes=2), model=net, train_data=batches, eval_data=None).train()
 
-    The loss must read the fixture ``targets``, not ``batch``, which stays as it was. Evaluation is not touched.
+    The loss must read the fixture ``targets``, not ``batch``, which is not changed. Evaluation is not changed either.
 
-    *Runs at:* ``train_model_forward``.
+    *Runs at:* the start of ``train_model_forward``.
 
     *Asks for:* ``inputs`` of the shape (batch, ..., height, width), and ``targets``.
 
-    *Leaves behind:* both, mixed, for the rest of the batch. Its random state is its own.
+    *Leaves behind:* modified ``inputs`` and ``targets``. It has a random state of its own.
 
     Args:
         alpha: the shares are drawn from Beta(alpha, alpha); with 1 all sizes of boxes are equally likely.
-        num_classes: how many classes there are; needed where targets are class numbers.
-        probability: how likely a batch is mixed at all.
-        seed: of its own random state.
+        num_classes: the number of classes; required if the targets are class numbers.
+        probability: the probability that a batch is mixed.
+        seed: the seed of its random state.
 
     Raises:
-        InputError: an argument is of no use, or a batch cannot be mixed.
+        InputError: an argument is invalid, or a batch cannot be mixed.
     """
 
     def __init__(

@@ -11,10 +11,10 @@ from train_manager.validation import require_count
 
 
 class StopOnNonFinite(Extension):
-    """Ends the training with ``NonFiniteLoss`` soon after the first loss that is nan or infinite.
+    """End the training with ``NonFiniteLoss`` soon after the first loss that is nan or infinite.
 
-    The loop does so itself, at the end of the epoch. This one looks every ``check_every`` steps, for epochs that take
-    hours. A look waits for the device, once for all the losses since the last.
+    The loop itself checks the losses at the end of each epoch. This extension checks them every ``check_every`` steps,
+    for epochs that take hours. Each check waits for the device once, for all losses since the last check.
 
     >>> from train_manager import NonFiniteLoss
     >>> from train_manager.testing import tiny_manager
@@ -25,18 +25,18 @@ class StopOnNonFinite(Extension):
     ...     print(error.step, tm.step_num)
     1 2
 
-    *Runs at:* the start of ``train_step_epoch`` and the end of ``train_step_batch``, there after the hooks of others:
-    they have seen the step.
+    *Runs at:* the start of ``train_step_epoch``, and the end of ``train_step_batch``, after other hooks, so that they
+    have seen the step (priority 1000).
 
     *Asks for:* ``loss``, ``step_num`` and ``epoch_num``.
 
     *Leaves behind:* nothing.
 
     Args:
-        check_every: look after so many steps.
+        check_every: the number of steps between two checks.
 
     Raises:
-        InputError: ``check_every`` is no positive whole number.
+        InputError: ``check_every`` is not a whole number of at least 1.
     """
 
     def __init__(self, check_every: int = 100) -> None:

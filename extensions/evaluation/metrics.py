@@ -21,7 +21,7 @@ Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
 
 
 class Metrics(Extension):
-    """Metrics of the training and of every evaluation: functions of prediction and targets, or torchmetrics objects.
+    """Measure the training and every evaluation with functions of prediction and targets, or with torchmetrics objects.
 
     >>> from train_manager.testing import tiny_manager
     >>> def accuracy(prediction, targets):
@@ -35,40 +35,41 @@ class Metrics(Extension):
     >>> tm.eval()["valid"]["accuracy"]
     0.9375
 
-    A function returns a number for the batch, or one for each example. It is called as a loss is: with prediction and
-    targets, or, where one of its required parameters is called ``prediction``, with the fixtures that all its
-    parameters name. An object of torchmetrics, or any other with ``update``, ``compute`` and ``reset``, is moved to
-    the device of the prediction, and reset around each batch of the training and each evaluation.
+    A function returns one number for the batch, or one for each example. It is called like a loss, with prediction and
+    targets; or, if one of its required parameters is called ``prediction``, with the fixtures that its parameters name.
+    An object of torchmetrics, or any object with ``update``, ``compute`` and ``reset``, is moved to the device of the
+    prediction, and is reset around each training batch and each evaluation.
 
-    In the training every value is a moving average over batches. In an evaluation every example counts once: a
-    function's values are weighted by the true batch size, an object sees every batch.
+    In training every value is a moving average over batches. In an evaluation every example counts once: the values of
+    a function are weighted by the true batch size, and an object sees every batch.
 
-    *Runs at:* ``train``, ``train_step_batch``, ``eval``, ``eval_step_epoch`` and ``eval_step_batch``.
+    *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of
+    ``eval_step_batch``, ``eval`` and ``train``.
 
-    *Asks for:* ``loss``, ``true_batch_size``, and what the metrics want: ``prediction`` and ``targets``, or what they
-    name.
+    *Asks for:* ``loss``, ``true_batch_size``, ``eval_result`` and ``eval_results``; for its metrics ``prediction`` and
+    ``targets``, or the fixtures that they name.
 
-    *Leaves behind:* the fixture ``metrics`` of each training batch, a dict of scalar tensors: the loss of the batch,
-    ``moving_loss``, then the metrics; nothing is read on the host. Its numbers in ``eval_result``, after the loss. A
-    table, printed at the end of the training.
+    *Leaves behind:* the lazy fixture ``metrics`` of ``train_step_batch``, a dict of scalar tensors (the loss of the
+    batch, ``moving_loss``, then the metrics), which are not read on the host; the metrics in ``eval_result``, after the
+    loss; and a printed table at the end of the training.
 
     Args:
-        functions: metrics that are named as their functions are.
-        train: metrics of the training alone, by name or a list of functions.
-        eval: metrics of the evaluations alone.
-        share: what a batch counts in a moving average, in the long run.
-        table: print the table.
-        file: where to; None is ``sys.stdout``, as it is then.
+        functions: metrics that are named after their functions.
+        train: metrics of the training only, by name or as a list of functions.
+        eval: metrics of the evaluations only.
+        share: the weight of a new batch in a moving average, once it has seen many batches.
+        table: whether to print the table.
+        file: where to print; None is ``sys.stdout`` at that time.
         named: metrics by name, of training and evaluations.
 
     Attributes:
         training: the last numbers of the training; reading it waits for the device.
-        eval_sets: those of each evaluation set.
+        eval_sets: the last numbers of each evaluation set.
         train_metrics: the functions and objects of the training, by name.
-        eval_metrics: those of the evaluations.
+        eval_metrics: the functions and objects of the evaluations, by name.
 
     Raises:
-        InputError: a metric is no function and no such object, or its name is taken.
+        InputError: a metric is neither a function nor such an object, or its name is missing or taken.
     """
 
     def __init__(

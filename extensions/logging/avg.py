@@ -14,7 +14,7 @@ from train_manager.core.signature import asking_for
 
 
 class Avg(Extension):
-    """Provides the running mean of any fixtures: of ``loss`` as ``avg_loss``.
+    """Provide the running mean of fixtures: of ``loss`` as ``avg_loss``.
 
     >>> from train_manager import Extension
     >>> from train_manager.testing import tiny_manager
@@ -23,19 +23,21 @@ class Avg(Extension):
     0.704
     0.676
 
-    *Runs at:* the stage ``at``, by default ``train_step_batch``, and ``over``, by default ``train_step_epoch``.
+    If ``over`` is not open (``train_on_batch`` opens no epoch), it does nothing.
 
-    *Asks for:* the fixtures that it is given, and ``weight``, if there is one.
+    *Runs at:* the end of ``at``, by default ``train_step_batch``, and the start of ``over``, by default
+    ``train_step_epoch``.
 
-    *Leaves behind:* a fixture ``avg_...`` for each, renewed with every ``at``; ``over`` owns it, and each ``over``
-    begins anew. Of tensors it is a tensor, and nothing is read on the host. Where ``over`` is not open, as no epoch is
-    in ``train_on_batch``, nothing is done.
+    *Asks for:* the fixtures ``names``, and ``weight`` if it is given.
+
+    *Leaves behind:* a fixture ``avg_<name>`` of ``over`` for each name, renewed at the end of every ``at``. The mean of
+    tensors is a tensor; it is not read on the host.
 
     Args:
         names: fixtures that are numbers or tensors.
-        at: the stage at whose end they are read.
+        at: the stage at whose end the fixtures are read.
         over: the enclosing stage that the mean is taken over.
-        weight: a fixture that each value counts by, such as ``true_batch_size``; None counts all alike.
+        weight: a fixture that weights each value, such as ``true_batch_size``; None weights all values equally.
 
     Raises:
         InputError: no fixture is named.

@@ -19,10 +19,11 @@ from train_manager.manager import TrainManager
 
 
 class ProgressBar(Extension):
-    """Bars for the epochs, for the batches of one, and for each evaluation; with fixtures of your choice beside them.
+    """Draw bars for the epochs, for the batches of an epoch, and for each evaluation, with the fixtures that you name.
 
-    Where nobody looks at it (the output goes into a file, a pipe or a notebook) nothing is printed. A fixture that is a
-    tensor is read when the bar is drawn, not in each step, so a GPU is not waited for more often than that.
+    If the output is not a terminal (a file, a pipe or a notebook), nothing is printed. A fixture that is a tensor is
+    read when the bar is drawn, not in each step, so a step seldom waits for the GPU. The bar of the batches also has
+    the median time of a step, without the time of hooks.
 
     >>> import io
     >>> from train_manager.testing import tiny_manager
@@ -32,19 +33,19 @@ class ProgressBar(Extension):
     >>> "loss=0.7" in terminal.getvalue(), "step_num=6" in terminal.getvalue()
     (True, True)
 
-    *Runs at:* ``train``, ``train_step_epoch``, ``train_step_batch``, ``eval_step_epoch`` and ``eval_step_batch``.
+    *Runs at:* the start and the end of ``train``, ``train_step_epoch``, ``train_step_batch``, ``eval_step_epoch`` and
+    ``eval_step_batch``.
 
-    *Asks for:* what ``show`` names, of all that is alive at the end of ``train_step_batch``.
-
-    Beside them stands the median time of a step, in which that of hooks is not counted.
+    *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``epoch_num``, ``datasource_name``
+    and ``exc_value``.
 
     *Leaves behind:* the finished bar of the epochs; after an error or Ctrl-C nothing.
 
     Args:
-        show: names of fixtures, shown in the bar of the batches; of a dict, such as ``metrics``, its entries.
-        force: draw the bars even where the output is no terminal.
-        interval: seconds between two drawings of a bar.
-        file: where to draw; None is ``sys.stderr``, as it is when a bar opens.
+        show: names of fixtures for the bar of the batches; a dict, such as ``metrics``, is shown entry by entry.
+        force: draw the bars even if the output is not a terminal.
+        interval: the seconds between two drawings of a bar.
+        file: where to draw; None is ``sys.stderr`` at the time when a bar opens.
     """
 
     def __init__(

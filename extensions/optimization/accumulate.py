@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Accumulate(Extension):
-    """Steps the optimizer once for every ``batches`` batches, with the gradient of the one large batch that they are.
+    """Step the optimizer once for every ``batches`` batches, with the gradient of the one large batch that they form.
 
-    Each batch counts as much as it has examples (``true_batch_size``), also in the shorter window at the end of an
-    epoch. This is exact for a loss that is a mean over examples and a model that looks at each example alone:
-    BatchNorm still sees small batches.
+    Each batch counts by its number of examples (``true_batch_size``), also in the shorter window at the end of an
+    epoch. This is exact if the loss is a mean over examples and the model treats each example alone; BatchNorm still
+    sees small batches.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(Accumulate(2))
@@ -31,26 +31,25 @@ class Accumulate(Extension):
     >>> tm.step_num, tm.update_num
     (3, 2)
 
-    A batch that is skipped before its backward pass is no part of the window. One that is skipped after it takes the
-    window along, since its gradient is already in the sum: the next batch begins a new one. So does a run that ends
-    in the middle of a window by ``stop`` or an error. Where the last batch of an epoch is skipped, the window goes on
-    in the next epoch.
+    A batch that is skipped before its backward pass is not part of the window. A batch that is skipped after it ends
+    the window, because its gradient is already in the sum: the next batch begins a new window. ``stop`` or an error in
+    the middle of a window ends it too, and a run that ends so warns. If the last batch of an epoch is skipped, the
+    window goes on in the next epoch.
 
-    A run that ends within a window says so in a warning.
+    *Runs at:* the start and the end of ``train_backward``, the start of ``train_optimizer_step`` and the end of
+    ``run``, before extensions that read or change the gradients (priority -20).
 
-    *Runs at:* the end of ``run``; ``train_backward`` and ``train_optimizer_step``, before extensions that read or
-    change the gradients (priority -20).
+    *Asks for:* ``backward_loss``, ``true_batch_size``, ``last_batch`` and ``step_num``; ``end_step`` if it is alive;
+    the optimizer.
 
-    *Asks for:* ``backward_loss``, ``true_batch_size``, ``last_batch``, ``step_num``; ``end_step`` where it is known.
-
-    *Leaves behind:* a modified ``backward_loss``, and the mean gradient when ``train_optimizer_step`` runs; while the
-    window is open that stage is skipped, and ``update_num`` does not move.
+    *Leaves behind:* a modified ``backward_loss``, and the mean gradient when ``train_optimizer_step`` runs. Within a
+    window that stage is skipped, and ``update_num`` stays.
 
     Args:
-        batches: how many batches make one step.
+        batches: the number of batches for one step.
 
     Raises:
-        InputError: ``batches`` is no whole number, 1 or more.
+        InputError: ``batches`` is not a whole number of at least 1.
     """
 
     priority = -20

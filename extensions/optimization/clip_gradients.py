@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClipGradients(Extension):
-    """Shortens the gradient of all parameters together to a longest norm, or cuts each number in it, or both.
+    """Shorten the gradient of all parameters together to a largest norm, or cut each number in it, or both.
 
     >>> from train_manager.testing import tiny_manager
     >>> norms = []
@@ -27,24 +27,24 @@ class ClipGradients(Extension):
     >>> norms
     [0.12, 0.13, 0.38]
 
-    Nothing waits for the device. A norm that is not finite is no error here, and makes every gradient nan or zero;
-    ``StopOnNonFinite`` and the loop itself look at the loss.
+    Nothing waits for the device. So a norm that is not finite is not an error here, and makes every gradient nan or
+    zero; the loop and ``StopOnNonFinite`` check the loss.
 
-    *Runs at:* the start of ``train_optimizer_step``, after hooks of priority 0: what unscales gradients, adds to them,
-    or leaves out the step comes first.
+    *Runs at:* the start of ``train_optimizer_step``, after hooks that unscale gradients, add to them or skip the stage
+    (priority 10).
 
-    *Asks for:* the parameters of the optimizer.
+    *Asks for:* the optimizer.
 
-    *Leaves behind:* ``grad_norm`` in ``train_step_batch``, the norm before it is clipped, a tensor. A batch after which
-    the optimizer does not step has none.
+    *Leaves behind:* ``grad_norm`` of ``train_step_batch``: the norm before clipping, a tensor. It is not defined for a
+    batch after which the optimizer does not step.
 
     Args:
-        max_norm: the norm of all gradients together is at most this.
-        value: then each number of a gradient is between ``-value`` and ``value``.
-        norm_type: which norm; ``math.inf`` is the largest number.
+        max_norm: the largest norm of all gradients together.
+        value: the largest absolute value of each number in a gradient.
+        norm_type: the order of the norm; ``math.inf`` takes the largest number.
 
     Raises:
-        InputError: neither limit is given, or one is no positive number.
+        InputError: neither limit is given, or a limit is not a number above 0.
     """
 
     def __init__(self, max_norm: float | None = None, value: float | None = None, *, norm_type: float = 2.0) -> None:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Constrain(Extension):
-    """Puts ``fn(weight)`` in the place of a module's weight, after each step of the optimizer.
+    """Replace the weight of a module by ``fn(weight)`` after each step of the optimizer.
 
-    ``max_norm``, ``unit_norm`` and ``non_negative`` are in ``train_manager.model.constraints``; any function that
-    makes a tensor of the same shape will do.
+    ``max_norm``, ``unit_norm`` and ``non_negative`` are in ``train_manager.model.constraints``; ``fn`` may be any
+    function that returns a tensor of the same shape.
 
     >>> from train_manager.model.constraints import max_norm
     >>> from train_manager.testing import tiny_manager
@@ -29,25 +29,24 @@ class Constrain(Extension):
     >>> bool((tm.model[0].weight.norm(dim=1) < 0.5001).all())
     True
 
-    A weight has one constraint: two that have a weight in common are refused. What is trained with ``fn`` is not
-    changed in evaluation.
+    A weight has one constraint: two constraints of one weight are refused.
 
-    *Runs at:* the start of ``run``, where modules are looked up, and the end of ``train_optimizer_step``.
+    *Runs at:* the start of ``run``, where it looks up the modules, and the end of ``train_optimizer_step``.
 
     *Asks for:* the model.
 
-    *Leaves behind:* weights that are as ``fn`` makes them.
+    *Leaves behind:* weights that ``fn`` has returned.
 
     Args:
-        fn: makes of a weight the one that is allowed.
-        modules: names in the model, patterns (``"blocks.*.conv"``), or modules; of each its own weight, not those of
-            modules inside it. Of what a pattern finds, modules without one are left out.
-        parameter: which of a module's parameters.
-        options: handed on to ``fn``.
+        fn: returns the allowed weight for a weight.
+        modules: names in the model, patterns (``"blocks.*.conv"``), or modules. Only the weight of the module itself is
+            constrained, not those of modules inside it. A pattern leaves out the modules that have no weight.
+        parameter: the name of the parameter in each module.
+        options: further arguments of ``fn``.
 
     Raises:
-        InputError: a module is not there or has no such parameter; two constrain one weight; or ``fn`` does not keep
-            the shape.
+        InputError: a module does not exist or has no such parameter; two constraints have one weight; or ``fn`` does
+            not keep the shape.
     """
 
     def __init__(

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class EMA(Extension):
-    """Averages the weights over the steps, the latest the most, and evaluates the average in place of the weights.
+    """Average the weights over the steps, the latest the most, and evaluate the average in place of the weights.
 
-    After each step of the optimizer ``average = decay * average + (1 - decay) * weights``; the first step's weights
-    are the first average. Training goes on with its own weights as if nobody averaged.
+    After each step of the optimizer ``average = decay * average + (1 - decay) * weights``; the weights after the first
+    step are the first average. The training itself is not changed.
 
     >>> from train_manager.testing import tiny_manager
     >>> ema = EMA(decay=0.9)
@@ -32,26 +32,26 @@ class EMA(Extension):
     >>> with ema.applied(tm.model):  # to save or to export the averaged weights
     ...     exported = {name: tensor.clone() for name, tensor in tm.model.state_dict().items()}
 
-    Buffers, such as the statistics of BatchNorm, are those of the training, unless ``use_buffers`` averages them too.
+    Buffers, such as the statistics of BatchNorm, keep the values of the training, unless ``use_buffers`` averages them.
 
-    *Runs at:* the end of ``train_optimizer_step``, after the hooks of priority 0, such as ``Constrain``; around
-    each ``eval_step_epoch``. So its hooks and all inside it find the averaged weights in the model. The trained ones
-    are back when it ends, also by an error: hooks of ``eval``, which may save the model, find those.
+    *Runs at:* the end of ``train_optimizer_step``, after hooks that change the weights, such as ``Constrain`` (priority
+    10), and around ``eval_step_epoch``. Everything inside ``eval_step_epoch`` finds the averaged weights in the model.
+    The trained weights are back when it ends, also after an error; so hooks of ``eval`` that save the model save them.
 
     *Asks for:* the model.
 
     *Leaves behind:* its attribute ``averaged``.
 
     Args:
-        decay: how much of the old average stays, from 0 (none) to below 1.
-        warm_up: begin with a smaller decay, ``(1 + n) / (10 + n)`` after ``n`` steps, as long as that is smaller.
+        decay: the share of the old average that stays, from 0 to below 1.
+        warm_up: use the smaller decay ``(1 + n) / (10 + n)`` after ``n`` steps, until it reaches ``decay``.
         use_buffers: average the buffers too.
 
     Attributes:
-        averaged: torch's ``AveragedModel``, which can be called as the model can; None before the first step.
+        averaged: torch's ``AveragedModel``, which can be called like the model; None before the first step.
 
     Raises:
-        InputError: the decay is out of its range.
+        InputError: ``decay`` is not a number from 0 to below 1.
     """
 
     def __init__(self, decay: float = 0.999, *, warm_up: bool = False, use_buffers: bool = False) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FreezeModules(Extension):
-    """Leaves parts of the model as they are, to the bit: parameters and buffers, such as the means of BatchNorm.
+    """Keep parts of the model as they are, to the bit: parameters and buffers, such as the means of BatchNorm.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(FreezeModules("0"))
@@ -25,23 +25,22 @@ class FreezeModules(Extension):
     >>> tm.model[0].weight.equal(before)
     True
 
-    Frozen parameters get no gradient. Of the frozen modules, those with buffers of their own are in eval mode while
-    batches are trained on; the others, such as dropout, are in train mode as ever. When the run ends, also by an error,
-    ``requires_grad`` and the modes are what they were.
+    Frozen parameters get no gradient. Frozen modules with buffers of their own are in eval mode while the model is
+    trained; the others, such as dropout, stay in train mode. When the run ends, also by an error, ``requires_grad`` and
+    the modes are restored. An extension that is removed in the middle of a run unfreezes at the end of the run.
 
-    *Runs at:* ``run``, ``train``, and the start of ``train_step_epoch`` and of ``train_step_batch``. Removed in
-    the middle of a run, it lets go at the run's end.
+    *Runs at:* around ``run`` and ``train``, and the start of ``train_step_epoch`` and of ``train_step_batch``.
 
-    *Asks for:* the model, and ``epoch_num``.
+    *Asks for:* ``epoch_num``; the model.
 
     *Leaves behind:* nothing.
 
     Args:
-        modules: names in the model, patterns (``"trunk.*"``), or modules; each with all that is inside it.
-        until: train them, too, once so many epochs are done; None never does.
+        modules: names in the model, patterns (``"trunk.*"``), or modules; each with everything inside it.
+        until: train the modules after this number of epochs; None keeps them frozen.
 
     Raises:
-        InputError: a module is not there; the message has the nearest name.
+        InputError: a module does not exist; the message has the nearest name.
     """
 
     def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None) -> None:

@@ -22,7 +22,7 @@ EXAMPLE = "LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimize
 
 
 class LRSchedule(Extension):
-    """Steps a scheduler of torch after each epoch, after each step of the optimizer, or with a metric.
+    """Step a scheduler of torch after each epoch, after each step of the optimizer, or with a metric.
 
     >>> from torch.optim.lr_scheduler import ExponentialLR
     >>> from train_manager import Extension
@@ -34,30 +34,31 @@ class LRSchedule(Extension):
     >>> rates
     [(0.5,), (0.5,), (0.5,), (0.25,), (0.25,), (0.25,)]
 
-    With a metric, for ``ReduceLROnPlateau``, it is stepped after each evaluation, also that before the first epoch; not
-    after one that is a run of its own, and not where a hook has left out the set.
+    With a metric, for ``ReduceLROnPlateau``, it steps after each evaluation, also after the evaluation before the first
+    epoch. It does not step after an evaluation that is a run of its own, nor if a hook has left out the set.
 
-    A scheduler begins as the first run opens, and goes on from run to run. To begin small, add ``WarmUp``.
+    The scheduler begins when the first run opens, and goes on from run to run. To begin with small rates, add
+    ``WarmUp``.
 
-    *Runs at:* the start of ``run``, ``train_step_epoch``, ``train_step_batch`` and ``train_optimizer_step``; the end of
-    ``train_step_epoch``, ``train_step_batch`` and ``eval``.
+    *Runs at:* the start of ``run``, ``train`` and ``train_optimizer_step``, the start and the end of
+    ``train_step_epoch`` and ``train_step_batch``, and the end of ``eval``.
 
-    *Asks for:* the optimizer, ``epoch_num``, ``update_num``, ``eval_results``, ``standalone_eval``; ``warm_up_factor``
-    where there is one, so that ``WarmUp`` has multiplied the rates before they are read.
+    *Asks for:* ``epoch_num``, ``update_num``, ``eval_results`` and ``standalone_eval``; ``warm_up_factor`` if it is
+    alive, so that ``WarmUp`` multiplies the rates before they are read; the optimizer.
 
-    *Leaves behind:* ``learning_rates`` in ``train_step_batch``, one for each group of parameters, with which the
-    optimizer steps. A batch after which it does not step has none.
+    *Leaves behind:* ``learning_rates`` of ``train_step_batch``: the rate of each parameter group in this step of the
+    optimizer. It is not defined for a batch after which the optimizer does not step.
 
     Args:
-        make: makes a scheduler of an optimizer.
-        per: "epoch" or "step", a step being one of the optimizer; left out, it is "epoch".
+        make: returns a scheduler for an optimizer.
+        per: "epoch" (the default) or "step", which is a step of the optimizer.
         metric: the set and the metric, as ``"valid/loss"``, in place of ``per``.
 
     Attributes:
-        scheduler: torch's; None before the first run.
+        scheduler: the scheduler of torch; None before the first run.
 
     Raises:
-        InputError: an argument is of no use, or they do not fit the scheduler.
+        InputError: an argument is invalid, or does not fit the scheduler.
     """
 
     def __init__(self, make: Callable[[Optimizer], Any], *, per: str | None = None, metric: str | None = None) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MixedPrecision(Extension):
-    """Runs the model and the loss under torch's autocast, in training and evaluation.
+    """Run the model and the loss under torch's autocast, in training and evaluation.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(MixedPrecision())
@@ -34,26 +34,28 @@ class MixedPrecision(Extension):
     torch.bfloat16
 
     With ``torch.float16`` small gradients would become zero, so the loss is scaled up before the backward pass, and the
-    gradients down again before other extensions see them (torch's ``GradScaler``). Where one overflows, the step is
-    left out and the scale halved: ``train_optimizer_step`` is skipped, and ``update_num`` does not count it.
+    gradients are scaled down before other extensions read them (torch's ``GradScaler``). If a gradient overflows,
+    ``train_optimizer_step`` is skipped, ``update_num`` stays, and the scale is halved. This reads one number on the
+    host per step of the optimizer, as ``GradScaler`` does by itself.
 
-    *Runs at:* ``train_model_forward``, ``train_loss_forward``, ``eval_model_forward``, ``eval_loss_forward``, and for
-    float16 ``train_backward`` and ``train_optimizer_step`` (priority -10: after ``Accumulate``, before what clips).
+    *Runs at:* the start of ``run``; around ``train_model_forward``, ``train_loss_forward``, ``eval_model_forward`` and
+    ``eval_loss_forward``; for float16 the start of ``train_backward`` and of ``train_optimizer_step``, after
+    ``Accumulate`` and before hooks that clip (priority -10).
 
-    *Asks for:* ``backward_loss``.
+    *Asks for:* ``backward_loss``; the model and the optimizer.
 
-    *Leaves behind:* the fixture ``autocast`` of ``run``, for hooks that call the model (``with autocast(): ...``). For
-    float16 a modified ``backward_loss``. One number is read on the host per optimizer step, as by torch's own.
+    *Leaves behind:* the fixture ``autocast`` of ``run``, for hooks that call the model (``with autocast(): ...``); for
+    float16 a modified ``backward_loss``.
 
     Args:
         dtype: ``torch.bfloat16`` or ``torch.float16``.
-        device_type: ``"cuda"``, ``"cpu"``, ...; None stands for the device of the model's first parameter.
+        device_type: ``"cuda"``, ``"cpu"``, ...; None takes the device of the model's first parameter.
 
     Attributes:
-        scaler: the ``GradScaler``, from the first run on; None for bfloat16, which needs none.
+        scaler: the ``GradScaler`` for float16, from the first run on; None for bfloat16, which needs none.
 
     Raises:
-        InputError: ``dtype`` is another one.
+        InputError: ``dtype`` or ``device_type`` is invalid.
     """
 
     priority = -10

@@ -50,9 +50,9 @@ def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
 
 
 class SAM(Extension):
-    """Steps with the gradient at the worst place within ``rho``, which leads to minima that are flat.
+    """Step with the gradient at the point within ``rho`` where the loss is largest, which leads to flat minima.
 
-    Each step costs a second forward and backward pass, on the same batch.
+    Each step costs a second forward and backward pass on the same batch.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(SAM(rho=0.05), epochs=20)
@@ -60,26 +60,27 @@ class SAM(Extension):
     >>> tm.eval()["valid"]["loss"] < 0.4
     True
 
-    In the second pass ``train_model_forward`` and ``train_loss_forward`` are called again, without their stages: hooks
-    see each batch once, and ``prediction`` and ``loss`` stay those of the first pass. So do running statistics
-    (BatchNorm) and all other buffers. Dropout draws anew. What a hook did to ``inputs`` or ``targets`` holds for both
-    passes, but one that modifies ``loss`` or ``prediction`` does so in the first only.
+    The second pass calls ``train_model_forward`` and ``train_loss_forward`` without their stages. So hooks see each
+    batch once; ``prediction``, ``loss`` and all buffers, such as the statistics of BatchNorm, keep the values of the
+    first pass; and a hook that modifies ``loss`` or ``prediction`` does so in the first pass only. Modified ``inputs``
+    and ``targets`` are used in both passes. Dropout draws anew.
 
-    With ``MixedPrecision(torch.bfloat16)`` both passes are made in it. Accumulation and scaled losses (float16) are
-    refused: their gradients are not those of the batch.
+    ``MixedPrecision(torch.bfloat16)`` applies to both passes. Accumulation and scaled losses (float16) are refused,
+    because their gradients are not those of the batch.
 
-    *Runs at:* ``train_backward`` and ``train_optimizer_step``, before extensions that read or change the gradients
-    (priority -5).
+    *Runs at:* the end of ``train_backward`` and the start of ``train_optimizer_step``, before extensions that read or
+    change the gradients (priority -5).
 
-    *Asks for:* ``loss``, ``backward_loss``, ``prediction``, and ``autocast`` where there is one.
+    *Asks for:* ``loss``, ``backward_loss`` and ``prediction``; ``autocast`` if it is alive; the model, the loss and the
+    optimizer.
 
-    *Leaves behind:* the gradients of the second pass.
+    *Leaves behind:* the gradients of the second pass, and ``prediction`` as it was.
 
     Args:
-        rho: how far to go, as a distance of all weights taken together.
+        rho: the distance to move, as a norm over all weights together.
 
     Raises:
-        InputError: ``rho`` is no number above 0; while training, ``backward_loss`` is not ``loss``.
+        InputError: ``rho`` is not a number above 0; in training, ``backward_loss`` is not ``loss``.
     """
 
     priority = -5

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class WarmUp(Extension):
-    """Multiplies the learning rates by a factor that grows from ``start`` to 1, in steps or in epochs.
+    """Multiply the learning rates by a factor that grows from ``start`` to 1, in steps or in epochs.
 
-    The rates are multiplied for the time of the optimizer's step and are then what they were. So it goes together with
-    any schedule, whichever way that computes its rates: ``LRSchedule``, the manager's ``lr_schedule``, one of your own.
-    The schedule runs from the first step; the warm-up damps its beginning.
+    The rates are multiplied during the step of the optimizer only, and restored after it. So ``WarmUp`` works with
+    every schedule, however that computes its rates: ``LRSchedule``, the manager's ``lr_schedule``, or your own. The
+    schedule runs from the first step; the warm-up makes its first rates smaller.
 
     >>> from train_manager.testing import tiny_manager
     >>> factors = []
@@ -28,18 +28,18 @@ class WarmUp(Extension):
     >>> factors
     [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
 
-    It counts the steps or epochs of the manager, so that it goes on where a training goes on.
+    It counts with the manager's own counters, so a training that goes on does not warm up again.
 
-    *Runs at:* the start of ``train_optimizer_step``, after hooks of a priority below 100, and its end, before
-    those of one above -100.
+    *Runs at:* the start of ``train_optimizer_step``, after other hooks (priority 100), and its end, before other hooks
+    (priority -100).
 
-    *Asks for:* ``update_num`` and ``epoch_num``, and the optimizer.
+    *Asks for:* ``update_num`` and ``epoch_num``; the optimizer.
 
-    *Leaves behind:* ``warm_up_factor`` in ``train_step_batch``. ``LRSchedule`` gives the rates.
+    *Leaves behind:* ``warm_up_factor`` of ``train_step_batch``.
 
     Args:
-        steps: how many steps of the optimizer the factor grows; or
-        epochs: how many epochs, the factor being the same all through an epoch.
+        steps: the number of steps of the optimizer in which the factor grows; or
+        epochs: the number of epochs; the factor is constant within an epoch.
         start: the first factor.
 
     Raises:

@@ -28,7 +28,7 @@ NAME = "loss_curves"
 
 
 class LossCurves(Extension):
-    """Draws the loss of the training and of every evaluation set: by epoch, by batch, and by example seen.
+    """Draw the loss of the training and of every evaluation set: by epoch, by batch, and by number of examples.
 
     >>> import pathlib, tempfile
     >>> from train_manager.testing import tiny_manager
@@ -40,32 +40,34 @@ class LossCurves(Extension):
     >>> curves.eval_sets["valid"]["epoch"].x
     [0.0, 1.0, 2.0]
 
-    What a model adds with ``add_loss``, and each head of ``WeightedLosses``, has a curve of its own.
+    Each loss that a model adds with ``add_loss``, and each head of ``WeightedLosses``, has a curve of its own. In a
+    notebook, ``curves`` as the last line of a cell shows the picture. Above some thousand points a curve shows the
+    means of neighbouring points.
 
-    In a notebook, ``curves`` as the last line of a cell shows them.
+    An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
+    run of its own is left out.
 
-    *Runs at:* ``train``, ``train_step_epoch``, ``train_step_batch`` and ``eval``. An evaluation in the middle of an
-    epoch is a point by batch and by example; one that is a run of its own is left out.
+    *Runs at:* the start and the end of ``train_step_epoch``, and the end of ``train_step_batch``, ``eval`` and
+    ``train``; around ``train_step_batch`` if ``update`` is given.
 
     *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``eval_results``,
     ``standalone_eval`` and ``train_dir``, without which it is refused.
 
-    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, renewed after every evaluation, or after every
-    epoch where nothing is evaluated; with ``update`` when that says so, and at the end of the training. Above some
-    thousand points a curve shows means of neighbours.
+    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, renewed after every evaluation (after every
+    epoch, if nothing is evaluated) or as ``update`` says, and at the end of the training.
 
     Args:
-        update: a schedule of training steps: ``every(50)``, or ``periodically(60)`` for once in a minute. What is
-            recorded does not depend on it.
+        update: a schedule of training steps that renews the files: ``every(50)``, or ``periodically(60)`` for once a
+            minute. It does not change what is recorded.
 
     Attributes:
-        training: the curve of the training by "epoch", by "batch" and by "example".
-        eval_sets: the same for each evaluation set.
+        training: the curves of the training by "epoch", by "batch" and by "example".
+        eval_sets: the curves of each evaluation set.
         parts: the curves of the parts of the loss, by name.
 
     Raises:
         ImportError: matplotlib is missing.
-        HookError: ``update`` is no schedule.
+        HookError: ``update`` is not a schedule.
     """
 
     def __init__(self, update: Schedule | None = None) -> None:

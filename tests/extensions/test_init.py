@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import train_manager.extensions
-from train_manager import Extension
 from train_manager.extensions import LossCurves, ProgressBar, default_extensions
 from train_manager.testing import tiny_manager
 
 INIT = train_manager.extensions.__file__
 FOLDERS = sorted(path.parent for path in Path(INIT).parent.glob("*/__init__.py"))
+WORDS = {"pre": "start", "post": "end", "around": "around"}
 ROOT = Path(train_manager.__file__).parents[1]
 
 
@@ -55,12 +55,31 @@ def test_a_name_that_does_not_exist_is_an_error() -> None:
         train_manager.extensions.LossCurve  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_every_extension_says_when_it_runs_what_it_asks_for_and_what_it_leaves_behind() -> None:
-    for name in train_manager.extensions.__all__:
-        found = getattr(train_manager.extensions, name)
-        if isinstance(found, type) and issubclass(found, Extension):
-            for words in ("*Runs at:*", "*Asks for:*", "*Leaves behind:*", ">>> "):
-                assert words in (found.__doc__ or ""), f"{name} does not say {words}"
+def classes() -> list[ast.ClassDef]:
+    """The classes of all extensions, as source."""
+    files = [path for folder in FOLDERS for path in folder.glob("*.py")]
+    found = [node for path in files for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    return [node for node in found if node.name in train_manager.extensions.__all__]
+
+
+@pytest.mark.parametrize("source", classes(), ids=lambda source: source.name)
+def test_the_docstring_of_an_extension_has_what_its_hooks_name(source: ast.ClassDef) -> None:
+    """The stages, the parameters and the declared writes; hooks that are made in ``__init__`` are not in the source."""
+    form = r"(.+\n\n.*>>> .*)\*Runs at:\* (.*)\n\n\*Asks for:\* (.*)\n\n\*Leaves behind:\* (.*)"
+    found = re.fullmatch(form, ast.get_docstring(source) or "", flags=re.DOTALL)
+    assert found, f"{source.name} needs an example, then *Runs at:*, *Asks for:* and *Leaves behind:*"
+    _, runs_at, asks_for, leaves_behind = found.groups()
+
+    for hook in (node for node in source.body if isinstance(node, ast.FunctionDef)):
+        side, _, stage = hook.name.partition("_")
+        if side in WORDS:
+            assert WORDS[side] in runs_at, hook.name
+            assert f"``{stage}``" in runs_at, hook.name
+            for name in {argument.arg for argument in hook.args.args} - {"self", "train_manager", "fixtures"}:
+                assert f"``{name}``" in asks_for, f"{hook.name} names {name}"
+        for written in (one for one in hook.decorator_list if isinstance(one, ast.Call)):
+            for name in (one.value for one in written.args if isinstance(one, ast.Constant)):
+                assert not isinstance(name, str) or f"``{name}``" in leaves_behind, f"{hook.name} writes {name}"
 
 
 def test_the_list_is_imported_without_torch_tqdm_or_matplotlib() -> None:
