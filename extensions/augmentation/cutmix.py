@@ -54,11 +54,9 @@ class CutMix(MixesExamples):
         partners = self.draws.partners(len(inputs), inputs.device)
         pasted = inputs.clone()
         pasted[..., top:bottom, left:right] = inputs[partners, ..., top:bottom, left:right]
-        share = 1 - (bottom - top) * (right - left) / (height * width)  # of what the borders have left of the box
+        share = 1 - (bottom - top) * (right - left) / (height * width)  # not the drawn share: borders cut the box
         soft = soft_targets(targets, self.num_classes, inputs.dtype)
         if soft.dim() > 2:
-            raise InputError(
-                f"targets have the shape {tuple(targets.shape)}, and only those of whole images can be blended by area",
-                name="targets",
-            )
+            what = f"targets must be those of whole images, but have the shape {tuple(targets.shape)}"
+            raise InputError(what, name="targets")
         return pasted, blend(soft, soft[partners], share)

@@ -1,4 +1,4 @@
-"""An end to a training whose loss is nan or infinite, before the epoch ends."""
+"""An error for a loss that is nan or infinite, before the epoch ends."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class StopOnNonFinite(Extension):
 
     def __init__(self, check_every: int = 100) -> None:
         self.check_every = require_count(check_every, "check_every", at_least=1)
-        self._losses: FiniteLosses | None = None  # those since the last look
-        self._held = 0
+        self._losses: FiniteLosses | None = None  # the losses since the last check
+        self._count = 0
 
     def pre_train_step_epoch(self) -> None:
-        self._forget()  # the loop has looked at them, or an error has ended their epoch
+        self._forget()  # the loop has checked them, or an error has ended their epoch
 
     @priority(1000)
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
         self._losses = self._losses or FiniteLosses(epoch_num + 1)
         self._losses.last_step = step_num
         self._losses.append(loss)
-        self._held += 1
-        if self._held >= self.check_every:
+        self._count += 1
+        if self._count >= self.check_every:
             losses = self._losses
-            self._forget()
+            self._forget()  # first, because the check may raise, and the training may go on
             losses.check()
 
     def _forget(self) -> None:
-        self._losses, self._held = None, 0
+        self._losses, self._count = None, 0

@@ -1,4 +1,4 @@
-"""Stopping when a number of the evaluation gets no better."""
+"""Early stopping: an end to the training if a metric gets no better."""
 
 from __future__ import annotations
 
@@ -63,17 +63,15 @@ class EarlyStopping(Extension):
             return
         value = metric_value(self.metric, eval_results, train_manager.eval_data, "EarlyStopping")
         if value is not None and self.patience.is_over(value):
-            train_manager.stop(self._reason())
-
-    def _reason(self) -> str:
-        best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
-        return f"EarlyStopping: {self.metric!r} was no better than {best} in {self.patience.waited} evaluations"
+            best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
+            waited = f"in {self.patience.waited} evaluations"
+            train_manager.stop(f"EarlyStopping: {self.metric!r} was no better than {best} {waited}")
 
     def state_dict(self) -> dict[str, Any]:
-        """The best value, and how long it is ago."""
+        """Return the best value, and the number of evaluations since."""
         return {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.patience.best, self.patience.waited = state["best"], state["waited"]

@@ -1,4 +1,4 @@
-"""How much of a set has been evaluated, and with which losses in all."""
+"""Totals of an evaluation: the numbers of batches and examples, and the sum of their losses."""
 
 from __future__ import annotations
 

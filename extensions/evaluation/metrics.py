@@ -1,4 +1,4 @@
-"""Metrics beside the loss: as moving averages in the training, as means over all examples in an evaluation."""
+"""Metrics beside the loss: moving averages in training, means over all examples in an evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.signature import asking_for
 from train_manager.metrics.averages import MovingMean
-from train_manager.metrics.metric import Metric, metric_of
+from train_manager.metrics.metric import metric_of
 from train_manager.reporting.tables import text_table
 
 Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
@@ -83,13 +83,13 @@ class Metrics(Extension):
         **named: Any,
     ) -> None:
         both = by_name(functions, named)
-        self._train = made(by_name(both, by_name(train)))
-        self._eval = made(by_name(both, by_name(eval)))
+        self._train = {name: metric_of(name, metric) for name, metric in by_name(both, by_name(train)).items()}
+        self._eval = {name: metric_of(name, metric) for name, metric in by_name(both, by_name(eval)).items()}
         self.share = share
         self.table = table
         self.file = file
         self.eval_sets: dict[str, dict[str, float]] = {}
-        self._is_due = False  # the batch that is alive has not been taken in yet
+        self._is_pending = False  # whether the present batch is not in the averages yet
         self.reset()
         wishes = [wish for metric in self._train.values() for wish in metric.wishes]
         self.post_train_step_batch = asking_for(["loss", *wishes], self._train_on)
@@ -110,14 +110,14 @@ class Metrics(Extension):
         return {} if self._loss is None else {name: value.item() for name, value in self._read(self._loss).items()}
 
     def reset(self) -> None:
-        """Begin the moving averages anew."""
+        """Start the moving averages anew."""
         self._loss: Tensor | None = None  # of the last batch
         self._means: dict[str, MovingMean] = {}
 
     # ---- hooks -----------------------------------------------------------------------------------------------------
 
     def pre_train_step_batch(self) -> None:
-        self._is_due = True
+        self._is_pending = True
 
     def pre_eval_step_epoch(self) -> None:
         for metric in self._eval.values():
@@ -138,21 +138,21 @@ class Metrics(Extension):
         if self.table and (self._loss is not None or self.eval_sets):
             print(self.text(), file=self.file or sys.stdout)
 
-    # ---- state and text --------------------------------------------------------------------------------------------
+    # ---- table and saved state -------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """The table: a row for each metric, a column for the training and one for each evaluation set."""
+        """Return a table with a row for each metric, and a column for the training and for each evaluation set."""
         columns = {"training": self.training} if self._loss is not None else {}
         return text_table({**columns, **self.eval_sets}, corner="metric")
 
     def state_dict(self) -> dict[str, Any]:
-        """The moving averages."""
+        """Return the moving averages, and the last numbers of each evaluation set."""
         means = {name: {"value": mean.value, "count": mean.count} for name, mean in self._means.items()}
         sets = {name: dict(result) for name, result in self.eval_sets.items()}
         return {**super().state_dict(), "loss": self._loss, "means": means, "eval_sets": sets}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.reset()
         self._loss = state["loss"]
@@ -164,9 +164,9 @@ class Metrics(Extension):
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def _train_on(self, values: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
-        if not self._is_due:  # somebody has asked for them before
+        if not self._is_pending:  # a hook has read the fixture `metrics` before
             return
-        self._is_due = False
+        self._is_pending = False
         self._loss = values["loss"].detach()
         with torch.no_grad():
             self._append("moving_loss", self._loss)
@@ -193,10 +193,10 @@ class Metrics(Extension):
 
 
 def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Metrics by name; a function that comes without one has its own.
+    """Return metrics by name; a function in a list has its own name.
 
     Raises:
-        InputError: there is no name, or it is taken.
+        InputError: a metric has no name, or the name is taken.
     """
     found: dict[str, Any] = {}
     pairs = functions.items() if isinstance(functions, Mapping) else ((name_of(metric), metric) for metric in functions)
@@ -208,14 +208,13 @@ def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict
 
 
 def name_of(metric: Any) -> str:
-    """The name of a function."""
+    """Return the name of a function.
+
+    Raises:
+        InputError: it is a lambda or an object without a name.
+    """
     name = getattr(metric, "__name__", "<lambda>")
     if isinstance(metric, type) or name == "<lambda>":
-        raise InputError(
-            f"a metric has no name: {metric!r:.60}", name="functions", cure="give it one: Metrics(accuracy=...)"
-        )
+        what = f"a metric must have a name, but {metric!r:.60} has none"
+        raise InputError(what, name="functions", cure="give it one: Metrics(accuracy=...)")
     return str(name)
-
-
-def made(metrics: Mapping[str, Any]) -> dict[str, Metric]:
-    return {name: metric_of(name, metric) for name, metric in metrics.items()}

@@ -1,4 +1,4 @@
-"""A running mean of any fixture."""
+"""Running means of fixtures."""
 
 from __future__ import annotations
 
@@ -47,18 +47,19 @@ class Avg(Extension):
         self, *names: str, at: str = "train_step_batch", over: str = "train_step_epoch", weight: str | None = None
     ) -> None:
         if not names:
-            raise InputError("Avg was given no fixture", name="names", cure='name some: Avg("loss")')
+            what = "Avg needs the name of a fixture, but was given none"
+            raise InputError(what, name="names", cure='name one: Avg("loss")')
         self.names = names
         self.weight = weight
-        self._sums: list[Any] = []
-        self._weights: Any = 0
+        self._begin()
         averages = [f"avg_{name}" for name in names]
         hook = asking_for([*names, *([] if weight is None else [weight])], self._renew)
         setattr(self, f"post_{at}", _Inside(over)(provides(*averages, stage=over)(hook)))
         setattr(self, f"pre_{over}", self._begin)
 
     def _begin(self) -> None:  # the hook before `over`: see __init__
-        self._sums, self._weights = [], 0
+        self._sums: list[Any] = []
+        self._weights: Any = 0
 
     def _renew(self, values: Mapping[str, Any]) -> Any:  # the hook after `at`: see __init__
         weight = 1 if self.weight is None else values[self.weight]
@@ -70,7 +71,7 @@ class Avg(Extension):
 
 
 class _Inside(Gate):
-    """Lets a hook run only where a stage is open."""
+    """Let a hook run only while a stage is open."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage

@@ -56,27 +56,27 @@ class Accumulate(Extension):
 
     def __init__(self, batches: int) -> None:
         self.batches = require_count(batches, "batches", at_least=1)
+        self._count = 0  # batches that are in the gradients
         self._first_size: int | Tensor = 1
-        self._count = 0  # batches in the gradients
-        self._weight: float | Tensor = 0.0  # of all of them
+        self._weight: float | Tensor = 0.0  # the sum of their sizes, in units of the first
 
     @modifies("backward_loss")
     def pre_train_backward(
         self, train_manager: TrainManager, backward_loss: Tensor, true_batch_size: int | Tensor
     ) -> Tensor:
-        # What is in the window is what is in the gradients. Whoever zeroes them (the loop, at the start of a run, after
-        # a step, after a skipped batch) begins a new one, with nothing said to anybody.
+        # The gradients themselves say where a window begins. The loop zeroes them at the start of a run, after a step
+        # and after a skipped batch, and no hook would see each of these cases.
         if next(with_gradients(train_manager.optimizer), None) is None:
             self._first_size, self._count, self._weight = true_batch_size, 0, 0.0
-        # Relative to the first: so equal batches have the weight 1, and a loss in float16 gets no larger.
+        # In units of the first batch: equal batches have the weight 1, so that a scaled float16 loss does not overflow.
         return backward_loss * (true_batch_size / self._first_size)
 
     def post_run(self, train_manager: TrainManager) -> None:
-        """Say that gradients are dropped, where a run ends within a window."""
+        """Warn if the run ends within a window, because the next run drops its gradients."""
         if self._count and next(with_gradients(train_manager.optimizer), None) is not None:
             warnings.warn(
-                f"Accumulate({self.batches}): the run ended within a window, and what {self._count} of its "
-                f"{self.batches} batches left is dropped (hold a run open around train_on_batch: `with tm.run():`)",
+                f"Accumulate({self.batches}): the run ended within a window, so the gradients of {self._count} of its "
+                f"{self.batches} batches are dropped (open a run around train_on_batch: `with tm.run():`)",
                 stacklevel=2,
             )
 
@@ -88,10 +88,10 @@ class Accumulate(Extension):
         self, train_manager: TrainManager, last_batch: bool, step_num: int, end_step: int | None = None
     ) -> None:
         is_last = last_batch or step_num + 1 == end_step
-        if self._count == 0 or (self._count < self.batches and not is_last):
+        if self._count == 0 or (self._count < self.batches and not is_last):  # 0: train_backward was skipped
             raise SkipStage
         with torch.no_grad():
             for parameter in with_gradients(train_manager.optimizer):
                 assert parameter.grad is not None
-                parameter.grad.div_(self._weight)  # no number is read on the host, should it be a tensor
+                parameter.grad.div_(self._weight)  # in place and unread: the weight may be a tensor on a GPU
         self._count, self._weight = 0, 0.0

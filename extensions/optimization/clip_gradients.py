@@ -1,4 +1,4 @@
-"""Gradients that are not longer, or no single one larger, than a limit."""
+"""Gradient clipping: all gradients together at most as long as a limit, or each number at most as large."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from train_manager.core.decorators import priority, provides
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
+from train_manager.model.optimizers import with_gradients
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class ClipGradients(Extension):
 
     def __init__(self, max_norm: float | None = None, value: float | None = None, *, norm_type: float = 2.0) -> None:
         if max_norm is None and value is None:
-            raise InputError("ClipGradients was given no limit", name="max_norm", cure="ClipGradients(max_norm=1.0)")
+            what = "ClipGradients needs max_norm or value, but was given neither"
+            raise InputError(what, name="max_norm", cure="give one of them: ClipGradients(max_norm=1.0)")
         self.max_norm = None if max_norm is None else require_number(max_norm, "max_norm", above=0)
         self.value = None if value is None else require_number(value, "value", above=0)
         self.norm_type = norm_type if norm_type == math.inf else require_number(norm_type, "norm_type", above=0)
@@ -57,13 +59,10 @@ class ClipGradients(Extension):
     @priority(10)
     @provides("grad_norm", stage="train_step_batch")
     def pre_train_optimizer_step(self, train_manager: TrainManager) -> Tensor:
-        assert train_manager.optimizer is not None, "it is about to step"
-        groups = train_manager.optimizer.param_groups
-        parameters = [parameter for group in groups for parameter in group["params"] if parameter.grad is not None]
-        return self.clip(parameters)
+        return self.clip(list(with_gradients(train_manager.optimizer)))
 
     def clip(self, parameters: list[Tensor]) -> Tensor:
-        """Clip the gradients of these, in place, and return their norm as it was before."""
+        """Clip the gradients of these parameters in place, and return their norm from before."""
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], self.norm_type)
         if self.max_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, self.max_norm, norm)

@@ -1,4 +1,4 @@
-"""Parts of a model that are not trained."""
+"""Frozen modules: parts of a model that are not trained."""
 
 from __future__ import annotations
 
@@ -46,37 +46,37 @@ class FreezeModules(Extension):
     def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None) -> None:
         self.modules = choices(modules, "FreezeModules")
         self.until = None if until is None else require_count(until, "until", at_least=1)
-        self._frozen: list[tuple[nn.Parameter, bool]] = []  # with what its requires_grad was
-        self._counting: list[nn.Module] = []
+        self._frozen: list[tuple[nn.Parameter, bool]] = []  # each with its requires_grad from before
+        self._with_buffers: list[nn.Module] = []
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        yield from self._hold(train_manager)
+        yield from self._keep_frozen(train_manager)
 
     def around_train(self, train_manager: TrainManager) -> Iterator[None]:
-        yield from self._hold(train_manager)  # for one that is added to a run that is open
+        yield from self._keep_frozen(train_manager)  # if the extension was added to an open run
 
     def pre_train_step_epoch(self, epoch_num: int) -> None:
         if self._is_over(epoch_num):
-            for module in self._counting:
+            for module in self._with_buffers:
                 module.training = True
-            self._release()
+            self._unfreeze()
 
     def pre_train_step_batch(self) -> None:
-        for module in self._counting:  # here, for whoever calls model.train() in between
+        for module in self._with_buffers:  # in every step: code between two steps may call model.train()
             module.training = False
 
-    def _hold(self, train_manager: TrainManager) -> Iterator[None]:
-        is_first = not self._frozen and not self._counting
-        if is_first:
+    def _keep_frozen(self, train_manager: TrainManager) -> Iterator[None]:
+        is_outermost = not self._frozen and not self._with_buffers  # the stage that froze them unfreezes them
+        if is_outermost:
             model = require_module(train_manager.model, "FreezeModules")
-            chosen_ones = chosen(model, self.modules, "FreezeModules")
+            modules = chosen(model, self.modules, "FreezeModules")  # also if over: a wrong name is an error
             if not self._is_over(train_manager.epoch_num):
-                self._freeze(chosen_ones.values())
+                self._freeze(modules.values())
         try:
             yield
         finally:
-            if is_first:
-                self._release()
+            if is_outermost:
+                self._unfreeze()
 
     def _is_over(self, epoch_num: int) -> bool:
         return self.until is not None and epoch_num >= self.until
@@ -85,11 +85,11 @@ class FreezeModules(Extension):
         inside = dict.fromkeys(inner for module in modules for inner in module.modules())
         parameters = dict.fromkeys(p for module in inside for p in module.parameters(recurse=False))
         self._frozen = [(parameter, parameter.requires_grad) for parameter in parameters]
-        self._counting = [module for module in inside if next(module.buffers(recurse=False), None) is not None]
+        self._with_buffers = [module for module in inside if next(module.buffers(recurse=False), None) is not None]
         for parameter in parameters:
             parameter.requires_grad_(False)
 
-    def _release(self) -> None:
+    def _unfreeze(self) -> None:
         for parameter, required_grad in self._frozen:
             parameter.requires_grad_(required_grad)
-        self._frozen, self._counting = [], []
+        self._frozen, self._with_buffers = [], []

@@ -62,45 +62,35 @@ class MixedPrecision(Extension):
 
     def __init__(self, dtype: torch.dtype = torch.bfloat16, *, device_type: str | None = None) -> None:
         if dtype not in (torch.bfloat16, torch.float16):
-            raise InputError(f"dtype is {dtype!r:.60}", name="dtype", cure="give torch.bfloat16 or torch.float16")
+            what = f"dtype must be torch.bfloat16 or torch.float16, but is {dtype!r:.60}"
+            raise InputError(what, name="dtype", cure="give one of them: MixedPrecision(torch.bfloat16)")
         self.dtype = dtype
         self.device_type = _checked_device_type(device_type)
-        self._device_type = device_type or "cpu"  # of the run
+        self._device_type = device_type or "cpu"  # of the present run
         self.scaler: GradScaler | None = None
-        self._scale = 0.0  # as it was last read
-        self._loaded: dict[str, Any] | None = None  # a state that came before the scaler
+        self._scale = 0.0  # the last value that was read on the host
+        self._loaded: dict[str, Any] | None = None  # a loaded state that waits for the scaler
 
     def pre_run(self, train_manager: TrainManager) -> None:
         first = next(require_module(train_manager.model, "MixedPrecision").parameters(), None)
         self._device_type = self.device_type or ("cpu" if first is None else first.device.type)
         if self.scaler is None and self.dtype is torch.float16:
             self.scaler = GradScaler(self._device_type)
-            if self._loaded is not None:
-                self.scaler.load_state_dict(self._loaded)
             self._scale = self.scaler.get_scale()
+            self._restore_scale()
 
     # ---- forward -----------------------------------------------------------------------------------------------------
 
     @fixture("run")
     def autocast(self) -> Any:
-        """What makes the ``with`` block in which the model runs."""
+        """Return a function that makes the ``with`` block in which the model runs."""
         return self._autocast
 
     def around_train_model_forward(self) -> Iterator[None]:
         with self._autocast():
             yield
 
-    def around_train_loss_forward(self) -> Iterator[None]:
-        with self._autocast():
-            yield
-
-    def around_eval_model_forward(self) -> Iterator[None]:
-        with self._autocast():
-            yield
-
-    def around_eval_loss_forward(self) -> Iterator[None]:
-        with self._autocast():
-            yield
+    around_train_loss_forward = around_eval_model_forward = around_eval_loss_forward = around_train_model_forward
 
     def _autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self._device_type, self.dtype)
@@ -117,21 +107,24 @@ class MixedPrecision(Extension):
             return
         self.scaler.unscale_(optimizer)
         self.scaler.update()
-        before, self._scale = self._scale, self.scaler.get_scale()
-        if self._scale < before:  # an overflow was found, and nothing else lowers it
+        before, self._scale = self._scale, self.scaler.get_scale()  # waits for the device
+        if self._scale < before:  # only an overflow lowers the scale
             optimizer.zero_grad(set_to_none=True)
             raise SkipStage
 
-    # ---- surviving ---------------------------------------------------------------------------------------------------
+    # ---- saved state -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The loss scale and its growth; nothing for bfloat16."""
+        """Return the loss scale and its growth; None for bfloat16."""
         return {**super().state_dict(), "scaler": self._loaded if self.scaler is None else self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned; before the first run, as soon as it opens."""
         super().load_state_dict(state)
         self._loaded = state["scaler"]
+        self._restore_scale()
+
+    def _restore_scale(self) -> None:
         if self.scaler is not None and self._loaded is not None:
             self.scaler.load_state_dict(self._loaded)
             self._scale = self.scaler.get_scale()
@@ -141,10 +134,10 @@ def _checked_device_type(value: str | None) -> str | None:
     try:
         if value is None or torch.amp.is_autocast_available(value):
             return value
-    except (RuntimeError, TypeError):  # no device at all, no text
+    except (RuntimeError, TypeError):  # not the name of a device, not a text
         pass
     raise InputError(
-        f"device_type is {value!r:.60}, for which torch has no autocast",
+        f"device_type must be a device with autocast, but is {value!r:.60}",
         name="device_type",
         cure='give "cuda" or "cpu", or leave it out',
     )

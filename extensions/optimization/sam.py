@@ -1,8 +1,7 @@
-"""Sharpness-aware minimisation: steps with the gradient of a worse place nearby (Foret et al., arXiv:2010.01412)."""
+"""Sharpness-aware minimisation: steps with the gradient of a nearby point (Foret et al. 2020, arXiv:2010.01412)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from train_manager.core.fixtures import Fixtures
 from train_manager.loop.losses import Losses
 from train_manager.model.buffers import preserved_buffers
 from train_manager.model.optimizers import with_gradients
+from train_manager.validation import require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
-    """Move parameters by ``rho`` along their common gradient, where the loss is larger; put them back on any exit.
+    """Move parameters by ``rho`` along their common gradient, to a larger loss, and restore them on any exit.
 
     >>> weight = nn.Parameter(torch.tensor([1., 1.]))
     >>> weight.grad = torch.tensor([3., 4.])
@@ -39,7 +39,7 @@ def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
     before = [parameter.detach().clone() for parameter in moved]
     try:
         with torch.no_grad():
-            scale = rho / (_norm(gradients) + 1e-12)
+            scale = rho / (_norm(gradients) + 1e-12)  # stays a tensor, so that nothing waits for the device
             for parameter, gradient in zip(moved, gradients, strict=True):
                 parameter.add_(gradient * scale.to(gradient.device))
         yield
@@ -86,9 +86,7 @@ class SAM(Extension):
     priority = -5
 
     def __init__(self, rho: float = 0.05) -> None:
-        if not isinstance(rho, int | float) or isinstance(rho, bool) or not 0 < rho < math.inf:
-            raise InputError(f"rho is {rho!r:.60}", name="rho", cure="give a number above 0")
-        self.rho = float(rho)
+        self.rho = require_number(rho, "rho", above=0)
 
     def post_train_backward(self, loss: Tensor, backward_loss: Tensor) -> None:
         if backward_loss is not loss:
@@ -99,6 +97,8 @@ class SAM(Extension):
                 cure="leave out Accumulate, and use MixedPrecision with torch.bfloat16",
             )
 
+    # The loss finds the prediction of the second pass by name, so the fixture has that value for the time of the call.
+    # The write is declared so that hooks that read `prediction` run after it; they find the value of the first pass.
     @modifies("prediction")
     def pre_train_optimizer_step(
         self,
@@ -108,7 +108,7 @@ class SAM(Extension):
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> Any:
         modules = [part for part in (train_manager.model, train_manager.loss) if isinstance(part, nn.Module)]
-        assert train_manager.optimizer is not None, "there is no training without one"
+        assert train_manager.optimizer is not None, "it is about to step"
         with climbed(with_gradients(train_manager.optimizer), self.rho), preserved_buffers(*modules):
             train_manager.optimizer.zero_grad(set_to_none=True)
             try:
@@ -122,6 +122,6 @@ class SAM(Extension):
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:
-    """Length of all gradients as one vector, computed where the first of them is."""
+    """Return the length of all gradients as one vector, computed on the device of the first gradient."""
     lengths = [torch.linalg.vector_norm(gradient).to(gradients[0].device) for gradient in gradients]
     return torch.linalg.vector_norm(torch.stack(lengths)) if lengths else torch.zeros(())

@@ -1,4 +1,4 @@
-"""Learning rates that begin small."""
+"""Warm-up: learning rates that begin small."""
 
 from __future__ import annotations
 
@@ -48,15 +48,14 @@ class WarmUp(Extension):
 
     def __init__(self, steps: int | None = None, *, epochs: int | None = None, start: float = 0.01) -> None:
         if (steps is None) == (epochs is None):
-            what = "neither" if steps is None else "both"
-            cure = "give one of them: WarmUp(steps=500)"
-            raise InputError(f"WarmUp was given {what} of steps and epochs", name="steps", cure=cure)
+            what = f"WarmUp needs steps or epochs, but was given {'neither' if steps is None else 'both'}"
+            raise InputError(what, name="steps", cure="give one of them: WarmUp(steps=500)")
         self.steps = None if steps is None else require_count(steps, "steps", at_least=1)
         self.epochs = None if epochs is None else require_count(epochs, "epochs", at_least=1)
         self.start = require_number(start, "start", at_least=0, at_most=1)
-        self._before: tuple[Rate, ...] | None = None  # the rates, while they are multiplied
+        self._before: tuple[Rate, ...] | None = None  # the schedule's rates, during the step of the optimizer
 
-    @priority(100)
+    @priority(100)  # last, to multiply the rates that other hooks have set
     @provides("warm_up_factor", stage="train_step_batch")
     def pre_train_optimizer_step(self, train_manager: TrainManager, update_num: int, epoch_num: int) -> float:
         factor = self.factor(update_num, epoch_num)
@@ -66,15 +65,15 @@ class WarmUp(Extension):
             set_learning_rates(train_manager.optimizer, [rate * factor for rate in self._before])
         return factor
 
-    @always
-    @priority(-100)
+    @always  # also if the step fails: the next factor must not multiply a multiplied rate
+    @priority(-100)  # first, so that other hooks find the rates of the schedule
     def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
         before, self._before = self._before, None
         if before is not None and train_manager.optimizer is not None:
             set_learning_rates(train_manager.optimizer, before)
 
     def factor(self, update_num: int, epoch_num: int) -> float:
-        """The factor after so many steps and epochs."""
+        """Return the factor after these numbers of steps and epochs."""
         if self.steps is not None:
             return factor_after(update_num, self.steps, self.start)
         assert self.epochs is not None, "one of the two is given"
@@ -82,7 +81,7 @@ class WarmUp(Extension):
 
 
 def factor_after(done: int, length: int, start: float) -> float:
-    """The factor after ``done`` of ``length`` steps, growing in a straight line.
+    """Return the factor after ``done`` of ``length`` steps, which grows linearly.
 
     >>> [factor_after(done, 4, start=0.5) for done in (0, 2, 4, 5)]
     [0.5, 0.75, 1.0, 1.0]

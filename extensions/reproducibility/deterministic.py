@@ -1,4 +1,4 @@
-"""The same run, twice, to the bit: torch is held to operations that always give the same."""
+"""Repeatable runs, to the bit: torch uses operations that always give the same result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Deterministic(Extension):
 
 @contextmanager
 def deterministic(*, warn_only: bool = False) -> Iterator[None]:
-    """Torch's deterministic mode for a ``with`` block; all settings are restored on any exit."""
+    """Set torch's deterministic mode for a ``with`` block, and restore all settings on any exit."""
     mode = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     workspace = os.environ.get(CUBLAS)

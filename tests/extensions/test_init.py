@@ -78,8 +78,8 @@ def test_the_docstring_of_an_extension_has_what_its_hooks_name(source: ast.Class
             for name in {argument.arg for argument in hook.args.args} - {"self", "train_manager", "fixtures"}:
                 assert f"``{name}``" in asks_for, f"{hook.name} names {name}"
         for written in (one for one in hook.decorator_list if isinstance(one, ast.Call)):
-            for name in (one.value for one in written.args if isinstance(one, ast.Constant)):
-                assert not isinstance(name, str) or f"``{name}``" in leaves_behind, f"{hook.name} writes {name}"
+            for value in (one.value for one in written.args if isinstance(one, ast.Constant)):
+                assert not isinstance(value, str) or f"``{value}``" in leaves_behind, f"{hook.name} writes {value}"
 
 
 def test_the_list_is_imported_without_torch_tqdm_or_matplotlib() -> None:

@@ -93,9 +93,7 @@ def test_what_is_no_image_is_an_error() -> None:
 def test_targets_for_each_pixel_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         CutMix(num_classes=4).pre_train_model_forward(inputs=IMAGES, targets=torch.zeros(4, 8, 8).long())
-    assert str(caught.value) == (
-        "targets have the shape (4, 8, 8), and only those of whole images can be blended by area"
-    )
+    assert str(caught.value) == ("targets must be those of whole images, but have the shape (4, 8, 8)")
 
 
 def test_arguments_of_no_use_are_refused() -> None:

@@ -303,7 +303,7 @@ def test_a_name_that_is_given_twice_is_refused(phase: str) -> None:
 def test_a_function_without_a_name_is_refused() -> None:
     text = refusal(lambda p, t: 1.0)
 
-    assert text.startswith("a metric has no name: <function ")
+    assert text.startswith("a metric must have a name, but <function ")
     assert text.endswith("\n  give it one: Metrics(accuracy=...)")
 
 

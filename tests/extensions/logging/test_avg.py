@@ -90,4 +90,4 @@ def test_no_fixture_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         Avg()
 
-    assert str(caught.value) == 'Avg was given no fixture\n  name some: Avg("loss")'
+    assert str(caught.value) == 'Avg needs the name of a fixture, but was given none\n  name one: Avg("loss")'

@@ -208,7 +208,7 @@ def test_an_error_in_the_middle_of_a_window_leaves_nothing_for_the_next_run(hook
 def test_a_stop_in_the_middle_of_a_window_leaves_nothing_for_the_next_run() -> None:
     stop = AtStep("post_train_step_batch", 1, lambda train_manager: train_manager.stop("enough"))
     tm = tiny_manager(Accumulate(2), stop, train_data=batches(5, 3), eval_data=None)
-    with pytest.warns(UserWarning, match="the run ended within a window, and what 1 of its 2 batches left is dropped"):
+    with pytest.warns(UserWarning, match="the run ended within a window, so the gradients of 1 of its 2 batches"):
         tm.train()
     assert tm.update_num == 0
     tm.train()
@@ -249,6 +249,6 @@ def test_a_run_that_ends_within_a_window_says_what_is_dropped() -> None:
     with pytest.warns(UserWarning, match="within a window") as warned:
         tm.train_on_batch(batches[0])
     assert [str(warning.message) for warning in warned] == [
-        "Accumulate(2): the run ended within a window, and what 1 of its 2 batches left is dropped "
-        "(hold a run open around train_on_batch: `with tm.run():`)"
+        "Accumulate(2): the run ended within a window, so the gradients of 1 of its 2 batches are dropped "
+        "(open a run around train_on_batch: `with tm.run():`)"
     ]

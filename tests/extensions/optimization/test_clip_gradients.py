@@ -139,7 +139,9 @@ def test_once_removed_it_clips_no_more() -> None:
 def test_without_a_limit_it_is_refused() -> None:
     with pytest.raises(InputError) as error:
         ClipGradients()
-    assert str(error.value) == "ClipGradients was given no limit\n  ClipGradients(max_norm=1.0)"
+    assert str(error.value) == (
+        "ClipGradients needs max_norm or value, but was given neither\n  give one of them: ClipGradients(max_norm=1.0)"
+    )
 
 
 @pytest.mark.parametrize("name", ["max_norm", "value", "norm_type"])

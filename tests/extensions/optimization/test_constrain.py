@@ -73,7 +73,7 @@ def test_a_second_constraint_of_one_weight_is_refused_before_the_first_step() ->
         tm.train()
     assert str(error.value).partition("\n  in hook")[0] == (
         "two Constrain extensions, of non_negative and max_norm, have the weight '0.weight'\n"
-        "  give a weight one constraint: a function of your own that applies both, in an order"
+        "  give a weight one constraint: write a function that applies both in order"
     )
     assert tm.step_num == 0
 
@@ -119,16 +119,18 @@ def test_a_module_without_such_a_parameter_is_an_error() -> None:
         tiny_manager(Constrain(max_norm, "0", "1")).train()
 
 
-@pytest.mark.parametrize(("made", "text"), [(torch.zeros(3), r"\(3,\)"), (None, "a NoneType")])
+@pytest.mark.parametrize(("made", "text"), [(torch.zeros(3), r"the shape \(3,\)"), (None, "a NoneType")])
 def test_a_function_that_does_not_keep_the_shape_is_refused(made: Any, text: str) -> None:
     def wrong(weight: Tensor) -> Any:
         return made
 
-    with pytest.raises(InputError, match=rf"Constrain: wrong made {text} of '0.weight', whose shape is \(8, 2\)"):
+    with pytest.raises(InputError, match=rf"wrong must keep the shape \(8, 2\) of '0.weight', but returned {text}"):
         tiny_manager(Constrain(wrong, "0")).train()
 
 
 def test_what_is_no_function_is_refused() -> None:
     with pytest.raises(InputError) as error:
         Constrain("max_norm", "0")  # type: ignore[arg-type]
-    assert str(error.value) == "fn is 'max_norm'\n  give a function of a weight: Constrain(max_norm, \"fc\")"
+    assert str(error.value) == (
+        "fn must be a function of a weight, but is 'max_norm'\n  give a function: Constrain(max_norm, \"fc\")"
+    )

@@ -306,16 +306,16 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     [
         (
             lambda: LRSchedule(plateau),
-            'LRSchedule: ReduceLROnPlateau is stepped with a metric, and none is named\n  name it: metric="valid/loss"',
+            'LRSchedule: ReduceLROnPlateau needs a metric, but none is named\n  name it: metric="valid/loss"',
         ),
         (
             lambda: LRSchedule(halving, metric="valid/loss"),
-            "LRSchedule: ExponentialLR takes no metric, and 'valid/loss' is named\n"
+            "LRSchedule: ExponentialLR takes no metric, but 'valid/loss' is named\n"
             '  give per="epoch" or per="step" instead',
         ),
         (
             lambda: LRSchedule(lambda optimizer: None),
-            "LRSchedule: make() returned a NoneType, which has no step()\n"
+            "LRSchedule: make must return a scheduler with step(), but returned a NoneType\n"
             "  LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))",
         ),
     ],
@@ -336,12 +336,12 @@ def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
         ({"per": "batch"}, "per is 'batch'\n  give one of 'epoch', 'step'"),
         (
             {"per": "step", "metric": "valid/loss"},
-            "LRSchedule was given both per='step' and metric='valid/loss'\n  leave out one of them",
+            "LRSchedule takes per or metric, but was given per='step' and metric='valid/loss'\n  leave out one of them",
         ),
         ({"metric": "loss"}, "metric is 'loss'\n  name the set and the metric: \"valid/loss\""),
         (
             {"make": 0.1},
-            "LRSchedule was given a float, not a callable of the optimizer\n"
+            "LRSchedule needs a function of the optimizer, but was given a float\n"
             "  LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))",
         ),
     ],

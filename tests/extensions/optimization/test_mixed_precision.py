@@ -205,7 +205,10 @@ def test_once_removed_the_training_is_in_full_precision() -> None:
 def test_another_dtype_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         MixedPrecision(wrong)
-    assert str(caught.value) == f"dtype is {wrong!r}\n  give torch.bfloat16 or torch.float16"
+    assert str(caught.value) == (
+        f"dtype must be torch.bfloat16 or torch.float16, but is {wrong!r}\n"
+        "  give one of them: MixedPrecision(torch.bfloat16)"
+    )
 
 
 @pytest.mark.parametrize("wrong", ["gpu", 0])
@@ -213,7 +216,7 @@ def test_a_device_without_autocast_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         MixedPrecision(device_type=wrong)
     assert str(caught.value) == (
-        f'device_type is {wrong!r}, for which torch has no autocast\n  give "cuda" or "cpu", or leave it out'
+        f'device_type must be a device with autocast, but is {wrong!r}\n  give "cuda" or "cpu", or leave it out'
     )
 
 

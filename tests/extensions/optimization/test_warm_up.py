@@ -179,8 +179,11 @@ def test_once_removed_it_changes_no_rate() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "WarmUp was given neither of steps and epochs\n  give one of them: WarmUp(steps=500)"),
-        ({"steps": 1, "epochs": 1}, "WarmUp was given both of steps and epochs\n  give one of them: WarmUp(steps=500)"),
+        ({}, "WarmUp needs steps or epochs, but was given neither\n  give one of them: WarmUp(steps=500)"),
+        (
+            {"steps": 1, "epochs": 1},
+            "WarmUp needs steps or epochs, but was given both\n  give one of them: WarmUp(steps=500)",
+        ),
         ({"steps": 0}, "steps is 0\n  give a whole number, 1 or more"),
         ({"epochs": 0.5}, "epochs is 0.5\n  give a whole number, 1 or more"),
         ({"steps": 5, "start": 2}, "start is 2\n  give a number of at least 0 and of at most 1"),
