@@ -19,7 +19,7 @@ WORDS = {"pre": "start", "post": "end", "around": "around"}
 ROOT = Path(train_manager.__file__).parents[1]
 
 
-def test_every_name_in_the_list_is_there() -> None:
+def test_every_name_in_the_list_exists() -> None:
     for name in train_manager.extensions.__all__:
         assert getattr(train_manager.extensions, name).__name__ == name
 
@@ -93,7 +93,7 @@ def test_the_defaults_are_a_new_dict_of_new_extensions_each_time() -> None:
     assert not {id(extension) for extension in first.values()} & {id(extension) for extension in second.values()}
 
 
-def test_the_defaults_have_the_names_that_a_list_of_them_would_get() -> None:
+def test_the_defaults_have_the_names_that_a_list_gives_them() -> None:
     assert list(tiny_manager(*default_extensions().values()).extensions) == list(default_extensions())
 
 
