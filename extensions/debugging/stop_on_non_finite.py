@@ -47,7 +47,7 @@ class StopOnNonFinite(Extension):
     def pre_train_step_epoch(self) -> None:
         self._forget()  # the loop has checked them, or an error has ended their epoch
 
-    @priority(1000)
+    @priority(1000)  # last: an error here must not keep other hooks from the step
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
         self._losses = self._losses or FiniteLosses(epoch_num + 1)
         self._losses.last_step = step_num

@@ -52,7 +52,7 @@ class Accumulate(Extension):
         InputError: ``batches`` is not a whole number of at least 1.
     """
 
-    priority = -20
+    priority = -20  # before MixedPrecision unscales (-10) and ClipGradients clips (10)
 
     def __init__(self, batches: int) -> None:
         self.batches = require_count(batches, "batches", at_least=1)

@@ -56,7 +56,7 @@ class ClipGradients(Extension):
         self.value = None if value is None else require_number(value, "value", above=0)
         self.norm_type = norm_type if norm_type == math.inf else require_number(norm_type, "norm_type", above=0)
 
-    @priority(10)
+    @priority(10)  # after Accumulate, MixedPrecision, SAM and your own hooks (0) that change gradients
     @provides("grad_norm", stage="train_step_batch")
     def pre_train_optimizer_step(self, train_manager: TrainManager) -> Tensor:
         return self.clip(list(with_gradients(train_manager.optimizer)))

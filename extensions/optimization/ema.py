@@ -63,7 +63,7 @@ class EMA(Extension):
         self._updates = 0
         self._loaded: Mapping[str, Any] | None = None  # a loaded state that waits for the model
 
-    @priority(10)
+    @priority(10)  # after Constrain (0), to average the constrained weights
     def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
         averaged = self._average_of(train_manager.model)
         if self.warm_up:

@@ -58,7 +58,7 @@ class MixedPrecision(Extension):
         InputError: ``dtype`` or ``device_type`` is invalid.
     """
 
-    priority = -10
+    priority = -10  # after Accumulate (-20), before SAM (-5) and ClipGradients (10)
 
     def __init__(self, dtype: torch.dtype = torch.bfloat16, *, device_type: str | None = None) -> None:
         if dtype not in (torch.bfloat16, torch.float16):
@@ -66,7 +66,7 @@ class MixedPrecision(Extension):
             raise InputError(what, name="dtype", cure="give one of them: MixedPrecision(torch.bfloat16)")
         self.dtype = dtype
         self.device_type = _checked_device_type(device_type)
-        self._device_type = device_type or "cpu"  # of the present run
+        self._device_type = self.device_type or "cpu"  # of the present run
         self.scaler: GradScaler | None = None
         self._scale = 0.0  # the last value that was read on the host
         self._loaded: dict[str, Any] | None = None  # a loaded state that waits for the scaler
@@ -134,7 +134,7 @@ def _checked_device_type(value: str | None) -> str | None:
     try:
         if value is None or torch.amp.is_autocast_available(value):
             return value
-    except (RuntimeError, TypeError):  # not the name of a device, not a text
+    except (RuntimeError, TypeError):  # not the name of a device, or not a text
         pass
     raise InputError(
         f"device_type must be a device with autocast, but is {value!r:.60}",

@@ -63,7 +63,7 @@ class SAM(Extension):
     The second pass calls ``train_model_forward`` and ``train_loss_forward`` without their stages. So hooks see each
     batch once; ``prediction``, ``loss`` and all buffers, such as the statistics of BatchNorm, keep the values of the
     first pass; and a hook that modifies ``loss`` or ``prediction`` does so in the first pass only. Modified ``inputs``
-    and ``targets`` are used in both passes. Dropout draws anew.
+    and ``targets`` are used in both passes. Dropout draws another mask.
 
     ``MixedPrecision(torch.bfloat16)`` applies to both passes. Accumulation and scaled losses (float16) are refused,
     because their gradients are not those of the batch.
@@ -83,7 +83,7 @@ class SAM(Extension):
         InputError: ``rho`` is not a number above 0; in training, ``backward_loss`` is not ``loss``.
     """
 
-    priority = -5
+    priority = -5  # after Accumulate (-20) and MixedPrecision (-10), before ClipGradients (10)
 
     def __init__(self, rho: float = 0.05) -> None:
         self.rho = require_number(rho, "rho", above=0)
