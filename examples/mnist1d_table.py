@@ -1,11 +1,11 @@
-"""Four networks on MNIST-1D, with the test accuracies of its paper beside those reached here.
+"""Four networks on MNIST-1D, with the test accuracies of the paper beside those of this run.
 
     pip install "train-manager[mnist1d]"
     OMP_NUM_THREADS=1 python examples/mnist1d_table.py            # all four, some minutes
     OMP_NUM_THREADS=1 python examples/mnist1d_table.py CNN MLP    # two of them
 
-The data are digits drawn as curves of 40 points, shifted, stretched and noisy; 4000 to train on and 1000 to test. They
-are made on the spot, and are those of the paper: Greydanus 2020, "Scaling down deep learning", arXiv:2011.14439.
+The data are digits drawn as curves of 40 points, shifted, stretched and noisy; 4000 to train on and 1000 to test. The
+program makes them as the paper does: Greydanus 2020, "Scaling down deep learning", arXiv:2011.14439.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MLP(nn.Module):
 
 
 class GRU(nn.Module):
-    """Reads a curve point by point in both directions; all that it noted on the way goes into the answer."""
+    """A recurrent network that reads a curve in both directions and answers from its states at all points."""
 
     def __init__(self, width: int = 6) -> None:
         super().__init__()
@@ -51,12 +51,12 @@ class GRU(nn.Module):
         self.last = nn.Linear(2 * width * LENGTH, DIGITS)
 
     def forward(self, curves: Tensor) -> Tensor:
-        notes, _ = self.gru(curves.unsqueeze(2))
-        return self.last(notes.flatten(1))  # type: ignore[no-any-return]
+        states, _ = self.gru(curves.unsqueeze(2))
+        return self.last(states.flatten(1))  # type: ignore[no-any-return]
 
 
 def cnn(channels: int = 25) -> nn.Module:
-    """Three convolutions, each of which halves the length."""
+    """Return a network of three convolutions, each of which halves the length."""
     return nn.Sequential(
         nn.Unflatten(1, (1, LENGTH)),
         *(nn.Conv1d(1, channels, 5, stride=2, padding=1), nn.ReLU()),
@@ -84,13 +84,13 @@ TABLE = {
 
 
 class Accuracy(Extension):
-    """Adds the share of right answers, in percent, to the results of every evaluation.
+    """Add the share of right answers, in percent, to the results of every evaluation.
 
-    *Runs at:* ``eval_step_epoch`` and ``eval_step_batch``.
+    *Runs at:* the start and the end of ``eval_step_epoch``, and the end of ``eval_step_batch``.
 
     *Asks for:* ``prediction``, ``targets``, ``true_batch_size`` and ``eval_result``.
 
-    *Leaves behind:* ``eval_result["accuracy"]``, and its own ``history``.
+    *Leaves behind:* ``eval_result["accuracy"]``, and its attribute ``history``.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Accuracy(Extension):
 
 
 def curves_and_digits() -> tuple[Batch, Batch]:
-    """What to train on, and what to test on."""
+    """Return the curves and digits to train on, and those to test on."""
     try:
         from mnist1d.data import get_dataset_args, make_dataset
     except ImportError as error:
@@ -121,7 +121,7 @@ def curves_and_digits() -> tuple[Batch, Batch]:
 
 
 def manager(name: str, train: Batch, test: Batch, epochs: int, *extensions: Extension) -> TrainManager:
-    """One network of the table, ready to be trained as the paper's are: Adam, batches in the order of the data."""
+    """Return the manager of one network, which trains as in the paper: Adam, batches in the order of the data."""
     torch.manual_seed(42)
     curves, digits = train
     return TrainManager(
@@ -136,9 +136,9 @@ def manager(name: str, train: Batch, test: Batch, epochs: int, *extensions: Exte
 
 
 def main(names: Sequence[str], epochs: int = EPOCHS) -> None:
-    """Train the networks of these names, or all, and print a row for each."""
+    """Train the named networks, or all of them, and print a row for each."""
     if unknown := set(names) - set(TABLE):
-        raise SystemExit(f"no network is called {', '.join(sorted(unknown))}; there are {', '.join(TABLE)}")
+        raise SystemExit(f"no network is called {', '.join(sorted(unknown))}; the networks are {', '.join(TABLE)}")
     train, test = curves_and_digits()
     print(f"{'':10}{'parameters':>10}{'paper %':>10}{'at the end %':>14}{'best %':>10}{'seconds':>10}")
     for name in names or TABLE:

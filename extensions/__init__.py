@@ -1,6 +1,14 @@
-"""One extension per file, imported as ``train_manager.extensions``. Here they are only listed.
+"""The extensions: one per file, in a folder for each purpose, all imported from ``train_manager.extensions``.
 
-Each is imported when it is first asked for, so that one that needs an extra can be missing without harm.
+An extension is imported when its name is first read, so this module needs neither torch nor the extra of any extension.
+
+    optimization     how gradients and weights are treated
+    augmentation     batches that are changed before they are trained on
+    evaluation       what an evaluation measures, and what follows from it
+    logging          what a training shows while it runs
+    visualization    pictures of a training
+    debugging        what finds mistakes in a training
+    reproducibility  what makes a training repeatable
 """
 
 from __future__ import annotations
@@ -12,70 +20,76 @@ from typing import TYPE_CHECKING, Any
 
 from train_manager.core.extension import Extension
 
+# Type checkers read the first branch, Python the second. `X as X` is the form of a public import in a typed package.
 if TYPE_CHECKING:
-    from train_manager.extensions.augmentation.cutmix import CutMix
-    from train_manager.extensions.augmentation.mixup import Mixup
-    from train_manager.extensions.debugging.stop_on_non_finite import StopOnNonFinite
-    from train_manager.extensions.evaluation.early_stopping import EarlyStopping
-    from train_manager.extensions.evaluation.eval_totals import EvalTotals
-    from train_manager.extensions.evaluation.metrics import Metrics
-    from train_manager.extensions.logging.avg import Avg
-    from train_manager.extensions.logging.progress_bar import ProgressBar
-    from train_manager.extensions.optimization.accumulate import Accumulate
-    from train_manager.extensions.optimization.clip_gradients import ClipGradients
-    from train_manager.extensions.optimization.constrain import Constrain
-    from train_manager.extensions.optimization.ema import EMA
-    from train_manager.extensions.optimization.freeze_modules import FreezeModules
-    from train_manager.extensions.optimization.lr_schedule import LRSchedule
-    from train_manager.extensions.optimization.mixed_precision import MixedPrecision
-    from train_manager.extensions.optimization.sam import SAM
-    from train_manager.extensions.optimization.warm_up import WarmUp
-    from train_manager.extensions.reproducibility.deterministic import Deterministic
-    from train_manager.extensions.visualization.loss_curves import LossCurves
+    __all__: list[str]
+    from train_manager.extensions.augmentation.cutmix import CutMix as CutMix
+    from train_manager.extensions.augmentation.mixup import Mixup as Mixup
+    from train_manager.extensions.debugging.stop_on_non_finite import StopOnNonFinite as StopOnNonFinite
+    from train_manager.extensions.evaluation.early_stopping import EarlyStopping as EarlyStopping
+    from train_manager.extensions.evaluation.eval_totals import EvalTotals as EvalTotals
+    from train_manager.extensions.evaluation.metrics import Metrics as Metrics
+    from train_manager.extensions.logging.avg import Avg as Avg
+    from train_manager.extensions.logging.progress_bar import ProgressBar as ProgressBar
+    from train_manager.extensions.optimization.accumulate import Accumulate as Accumulate
+    from train_manager.extensions.optimization.clip_gradients import ClipGradients as ClipGradients
+    from train_manager.extensions.optimization.constrain import Constrain as Constrain
+    from train_manager.extensions.optimization.ema import EMA as EMA
+    from train_manager.extensions.optimization.freeze_modules import FreezeModules as FreezeModules
+    from train_manager.extensions.optimization.lr_schedule import LRSchedule as LRSchedule
+    from train_manager.extensions.optimization.mixed_precision import MixedPrecision as MixedPrecision
+    from train_manager.extensions.optimization.sam import SAM as SAM
+    from train_manager.extensions.optimization.warm_up import WarmUp as WarmUp
+    from train_manager.extensions.reproducibility.deterministic import Deterministic as Deterministic
+    from train_manager.extensions.visualization.loss_curves import LossCurves as LossCurves
 else:
-    _LAZY = {
-        "Accumulate": "train_manager.extensions.optimization.accumulate",
-        "Avg": "train_manager.extensions.logging.avg",
-        "ClipGradients": "train_manager.extensions.optimization.clip_gradients",
-        "Constrain": "train_manager.extensions.optimization.constrain",
-        "CutMix": "train_manager.extensions.augmentation.cutmix",
-        "Deterministic": "train_manager.extensions.reproducibility.deterministic",
-        "EarlyStopping": "train_manager.extensions.evaluation.early_stopping",
-        "EMA": "train_manager.extensions.optimization.ema",
-        "EvalTotals": "train_manager.extensions.evaluation.eval_totals",
-        "FreezeModules": "train_manager.extensions.optimization.freeze_modules",
-        "LossCurves": "train_manager.extensions.visualization.loss_curves",
-        "LRSchedule": "train_manager.extensions.optimization.lr_schedule",
-        "Metrics": "train_manager.extensions.evaluation.metrics",
-        "MixedPrecision": "train_manager.extensions.optimization.mixed_precision",
-        "Mixup": "train_manager.extensions.augmentation.mixup",
-        "ProgressBar": "train_manager.extensions.logging.progress_bar",
-        "SAM": "train_manager.extensions.optimization.sam",
-        "StopOnNonFinite": "train_manager.extensions.debugging.stop_on_non_finite",
-        "WarmUp": "train_manager.extensions.optimization.warm_up",
+    _FILES = {
+        "Accumulate": "optimization.accumulate",
+        "ClipGradients": "optimization.clip_gradients",
+        "Constrain": "optimization.constrain",
+        "EMA": "optimization.ema",
+        "FreezeModules": "optimization.freeze_modules",
+        "LRSchedule": "optimization.lr_schedule",
+        "MixedPrecision": "optimization.mixed_precision",
+        "SAM": "optimization.sam",
+        "WarmUp": "optimization.warm_up",
+        "CutMix": "augmentation.cutmix",
+        "Mixup": "augmentation.mixup",
+        "EarlyStopping": "evaluation.early_stopping",
+        "EvalTotals": "evaluation.eval_totals",
+        "Metrics": "evaluation.metrics",
+        "Avg": "logging.avg",
+        "ProgressBar": "logging.progress_bar",
+        "LossCurves": "visualization.loss_curves",
+        "StopOnNonFinite": "debugging.stop_on_non_finite",
+        "Deterministic": "reproducibility.deterministic",
     }
+    __all__ = [*_FILES, "default_extensions"]
 
     def __getattr__(name: str) -> Any:
-        if name not in _LAZY:
+        if name not in _FILES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        return getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
 def default_extensions(*, files: bool = True) -> dict[str, Extension]:
-    """The usual set, in a new dict: take some out, or put others in, as you like.
+    """Return the usual extensions in a new dict, from which some may be removed and to which others may be added.
 
-    What cannot be made because an extra is not installed is left out, with a warning that names the extra.
+    An extension whose extra is not installed is left out, with a warning that names the extra.
 
     >>> list(default_extensions())
     ['progress_bar', 'loss_curves']
 
-    A TrainManager without a ``train_dir`` has no place for files, and refuses extensions that write some:
+    A TrainManager without a ``train_dir`` refuses extensions that write files:
 
     >>> list(default_extensions(files=False))
     ['progress_bar']
 
     Args:
-        files: with those that write into ``train_dir``.
+        files: whether to include the extensions that write into ``train_dir``.
     """
     from train_manager.extensions.logging.progress_bar import ProgressBar
     from train_manager.extensions.visualization.loss_curves import LossCurves
@@ -88,29 +102,5 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
         try:
             found[name] = make()
         except ImportError as error:
-            warnings.warn(f"left out of the default extensions: {name!r}. {error}", stacklevel=2)
+            warnings.warn(f"{name!r} is left out of the default extensions: {error}", stacklevel=2)
     return found
-
-
-__all__ = [
-    "EMA",
-    "SAM",
-    "Accumulate",
-    "Avg",
-    "ClipGradients",
-    "Constrain",
-    "CutMix",
-    "Deterministic",
-    "EarlyStopping",
-    "EvalTotals",
-    "FreezeModules",
-    "LRSchedule",
-    "LossCurves",
-    "Metrics",
-    "MixedPrecision",
-    "Mixup",
-    "ProgressBar",
-    "StopOnNonFinite",
-    "WarmUp",
-    "default_extensions",
-]

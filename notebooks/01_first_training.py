@@ -17,7 +17,7 @@
 # It takes about ten seconds and downloads nothing.
 #
 # The idea in one sentence: **the training loop does only the training; everything else, such as plots, progress bars
-# and accuracies, is an extension that looks on.**
+# and accuracies, is an extension.**
 
 # %%
 import torch
@@ -33,8 +33,8 @@ from train_manager.stages import MAP
 # %% [markdown]
 # ## The data
 #
-# Scikit-learn brings 1,797 digits of 8x8 pixels. We hold 450 of them out: the network will never be trained on those,
-# so they tell us how well it reads digits that it has not seen.
+# Scikit-learn brings 1,797 digits of 8x8 pixels. 450 of them are held out: the network is not trained on them,
+# so they show how well it reads digits that it has not seen.
 
 # %%
 images, labels = load_digits(return_X_y=True)
@@ -46,7 +46,7 @@ print(tuple(images.shape), tuple(held_out_images.shape))
 # %% [markdown]
 # ## The network
 #
-# Any `torch.nn.Module` will do. This one has two layers of convolutions and one that decides.
+# Any `torch.nn.Module` can be trained. This one has two convolutions and a linear layer.
 
 # %%
 torch.manual_seed(0)
@@ -67,12 +67,12 @@ network = nn.Sequential(
 # %% [markdown]
 # ## The training
 #
-# A `TrainManager` is given the network, the loss, an optimizer and the data. `train_data` is anything that gives
+# A `TrainManager` takes the network, the loss, an optimizer and the data. `train_data` is any iterable of
 # batches; a batch is a pair of inputs and targets. Each set in `eval_data` has a name. It is evaluated before the first
 # epoch and after every epoch.
 #
-# `default_extensions()` is the usual set of extensions: a progress bar, which keeps quiet in a notebook and wakes up in
-# a terminal, and curves of the loss. What extensions write goes into `train_dir`.
+# `default_extensions()` is the usual set of extensions: a progress bar, which is drawn in a terminal but not in a
+# notebook, and curves of the loss. Extensions write their files into `train_dir`.
 
 # %%
 tm = TrainManager(
@@ -90,14 +90,14 @@ tm.train()
 # %% [markdown]
 # ## The curves
 #
-# `tm["loss_curves"]` is the extension of that name. As the last line of a cell it shows what it has drawn: the loss by
+# `tm["loss_curves"]` is the extension of that name. As the last line of a cell it shows its picture: the loss by
 # epoch, by batch, and by the number of examples seen.
 
 # %%
 tm["loss_curves"]
 
 # %% [markdown]
-# The same picture lies in the folder of this training, and was renewed after every epoch.
+# The same picture is a file in the folder of this training, and was renewed after every epoch.
 
 # %%
 sorted(str(file) for file in tm.train_dir.rglob("*.*"))
@@ -105,15 +105,15 @@ sorted(str(file) for file in tm.train_dir.rglob("*.*"))
 # %% [markdown]
 # ## An extension of your own
 #
-# How many of the held-out digits are read correctly? The loop does not know. We ask for what we need to find out.
+# How many of the held-out digits are read correctly? The loop does not measure it, so we write an extension that does.
 #
 # The loop is divided into **stages**. One of them is `eval_step_batch`, the evaluation of one batch. While it is open,
-# some values are alive that others may want to see, such as the `prediction` of the network and the `targets`. These
-# are called **fixtures**.
+# extensions can read some values, such as the `prediction` of the network and the `targets`. These values are called
+# **fixtures**.
 #
 # An **extension** is an object with methods that are named after stages: `pre_eval_step_batch` runs before the body of
 # the stage and `post_eval_step_batch` after it. These methods are called **hooks**. The parameters of a hook are the
-# names of the fixtures that it wants, in any order.
+# names of the fixtures that it reads, in any order.
 
 
 # %%
@@ -134,8 +134,8 @@ tm.eval()
 f"{accuracy.right} of {accuracy.seen} right, or {accuracy.right / accuracy.seen:.1%}"
 
 # %% [markdown]
-# Nothing had to be changed in the loop, and the extension can be used in every other training as it is. It can also be
-# tested without any training, because a hook is a plain method:
+# The loop is not changed, and the extension works in every other training too. It can also be
+# tested without a training, because a hook is a plain method:
 
 # %%
 by_hand = Accuracy()
@@ -146,8 +146,8 @@ print(by_hand.right, "of", by_hand.seen)
 # %% [markdown]
 # ## When a name is wrong
 #
-# A hook that asks for a fixture that is not there gets no `None`. It gets an error that says who asked, and what the
-# name may have been meant to be.
+# A hook that names a fixture that is not alive gets an error, not `None`. The error names the hook and suggests the
+# right name.
 
 
 # %%
@@ -167,17 +167,17 @@ removed = tm.remove_extension("misspelt")
 # %% [markdown]
 # ## All stages
 #
-# This is the whole loop: every stage, and behind the `#` the fixtures that are born in it. A fixture is alive until its
+# This is the whole loop: every stage, and after the `#` the fixtures that begin in it. A fixture is alive until its
 # stage ends, also in all the stages inside it.
 
 # %%
 print(MAP)
 
 # %% [markdown]
-# ## Going on
+# ## More epochs
 #
-# `train()` has reached the 10 epochs that were asked for. `train_epochs(n)` trains some more, and the curves in
-# the folder grow with it.
+# `train()` has trained the 10 epochs of `epochs=10`. `train_epochs(n)` trains `n` more, and the curves in
+# the folder grow.
 
 # %%
 tm.train_epochs(2)

@@ -1,7 +1,7 @@
-"""What every shipped extension must do, whatever else it does. A new one needs an entry in ``CASES``.
+"""What every shipped extension must do. A new extension needs an entry in ``CASES``.
 
-All train the same small model, which has what is easily disturbed: BatchNorm (buffers), Dropout (torch's random state)
-and a last batch that is smaller.
+All train the same small model, with parts that an extension easily disturbs: BatchNorm (buffers), Dropout (the random
+state of torch) and a smaller last batch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from train_manager.testing import tiny_manager
 
 @dataclass(frozen=True)
 class Case:
-    """How an extension is made, and whether it only watches: then no weight may tell that it was there."""
+    """How to make an extension, and whether it only watches: then it must not change a weight."""
 
     make: Callable[[], Extension]
     watches: bool = False
-    reads: bool = False  # as it is made here, it is to read a number on the host in each step
+    reads: bool = False  # made so, it reads a number on the host in each step
 
 
 def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
 
 
 def undrawn() -> shipped.LossCurves:
-    """Its files, of which each takes a fifth of a second, stand in tests/extensions/test_loss_curves.py."""
+    """Return LossCurves without its files, each of which takes a fifth of a second to draw."""
     curves = shipped.LossCurves()
     vars(curves)["_draw_once"] = lambda *_: None
     return curves
@@ -92,7 +92,7 @@ def shipped_classes() -> set[type[Extension]]:
     return {one for one in found if isinstance(one, type) and issubclass(one, Extension)}
 
 
-def test_every_shipped_extension_has_a_case_here() -> None:
+def test_every_shipped_extension_has_a_case() -> None:
     missing = shipped_classes() - {type(case.make()) for case in CASES.values()}
     names = sorted(one.__name__ for one in missing)
     assert not names, (
@@ -104,7 +104,7 @@ def test_every_shipped_extension_has_a_case_here() -> None:
 
 
 def some_batches(count: int = 3) -> list[tuple[Tensor, Tensor]]:
-    """The last is half as large."""
+    """Return batches of which the last is half as large."""
     size = 16 * count - 8
     inputs = torch.rand(size, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     return list(zip(inputs.split(16), (inputs.mean(dim=(1, 2, 3)) > 0.5).long().split(16), strict=True))
@@ -126,7 +126,7 @@ def numbers(tm: TrainManager) -> dict[str, Tensor]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """To the bit, also inside dicts and lists; nan is nan."""
+    """Return whether values are equal to the bit, also inside dicts and lists; nan equals nan."""
     if isinstance(one, Tensor):
         return isinstance(other, Tensor) and bool(((one == other) | ((one != one) & (other != other))).all())
     if isinstance(one, Mapping):
@@ -137,7 +137,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def settings(tm: TrainManager) -> list[Any]:
-    """What a run must leave as it found it, or an extension that is gone."""
+    """Return the settings that a run, or a removed extension, must restore."""
     modules, parameters = [*tm.model.modules()], [*tm.model.parameters()]
     return [[one.training for one in modules], [one.requires_grad for one in parameters], dict(tm.fixtures)]
 
@@ -162,7 +162,7 @@ def test_it_trains(case: Case, tmp_path: Path) -> None:
 
 
 @every
-def test_it_trains_twice_as_if_it_had_been_once(case: Case, tmp_path: Path) -> None:
+def test_two_trainings_equal_a_longer_one(case: Case, tmp_path: Path) -> None:
     once, twice = manager(tmp_path, case.make()), manager(tmp_path, case.make())
     once.train_epochs(2)
     twice.train_epochs(1)
@@ -171,11 +171,11 @@ def test_it_trains_twice_as_if_it_had_been_once(case: Case, tmp_path: Path) -> N
 
 
 @every
-def test_it_serves_every_way_to_train_and_to_evaluate(case: Case, tmp_path: Path) -> None:
+def test_it_works_with_every_way_to_train_and_to_evaluate(case: Case, tmp_path: Path) -> None:
     tm = manager(tmp_path, case.make())
     batch = some_batches()[0]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Accumulate.*the run ended within a window")  # as it must say here
+        warnings.filterwarnings("ignore", "Accumulate.*the run ended within a window")  # expected: a single batch
         assert tm.train_on_batch(batch) is not None
     assert tm.train_steps(4).steps == 4  # ends in the middle of an epoch
     assert tm.train_epoch().epochs == 1
@@ -189,12 +189,12 @@ def test_it_serves_every_way_to_train_and_to_evaluate(case: Case, tmp_path: Path
 
 
 @every
-def test_an_evaluation_that_is_a_run_of_its_own_is_no_part_of_the_training(case: Case, tmp_path: Path) -> None:
+def test_an_evaluation_that_is_a_run_of_its_own_is_not_part_of_the_training(case: Case, tmp_path: Path) -> None:
     tm = manager(tmp_path, extension := case.make())
     tm.train_epochs(1)
     before = copy.deepcopy(extension.state_dict())
     if isinstance(extension, shipped.Metrics):
-        del before["eval_sets"]  # it shows the last results of any evaluation, and nothing depends on them
+        del before["eval_sets"]  # the last results of any evaluation, on which nothing depends
     tm.eval()
     tm.eval_on_batch(some_batches()[0])
     assert same(before, {name: extension.state_dict()[name] for name in before})
@@ -204,7 +204,7 @@ def test_an_evaluation_that_is_a_run_of_its_own_is_no_part_of_the_training(case:
 
 
 class Breaks(Extension):
-    """Raises at one point of the loop, the second time it gets there; before all other hooks or after them."""
+    """Raise an error in one hook of the loop, the second time it runs; before or after all other hooks."""
 
     def __init__(self, point: str, rank: int) -> None:
         self.visits = 0
@@ -228,7 +228,7 @@ every_point = pytest.mark.parametrize(("point", "rank"), POINTS, ids=[point for 
 
 
 def broken(folder: Path | None, point: str, rank: int, *extensions: Extension) -> TrainManager:
-    """A manager whose training was broken off at that point, and that has trained on."""
+    """Return a manager that has trained on after an error at this point."""
     tm = manager(folder, *extensions, Breaks(point, rank))
     found = settings(tm)
     with pytest.raises(RuntimeError, match=r"^broken"):
@@ -259,7 +259,7 @@ def test_it_survives_an_error_in_the_middle(case: Case, tmp_path: Path, point: s
 
 
 @every
-def test_removed_before_the_first_run_it_was_never_there(case: Case, tmp_path: Path) -> None:
+def test_removed_before_the_first_run_it_has_no_effect(case: Case, tmp_path: Path) -> None:
     tm, plain = manager(tmp_path, case.make()), manager(tmp_path)
     tm.remove_extension(next(iter(tm.extensions)))
     for one in (tm, plain):
@@ -269,7 +269,7 @@ def test_removed_before_the_first_run_it_was_never_there(case: Case, tmp_path: P
 
 @every_and_the_slow
 def test_it_can_be_removed_and_added_at_any_time(case: Case, tmp_path: Path) -> None:
-    """That is, where no hook runs: between the steps of an epoch, in a run that is open, between two runs."""
+    """That is, while no hook runs: between the steps of an epoch, in an open run, between two runs."""
     tm = manager(tmp_path, case.make())
     name = next(iter(tm.extensions))
     found = settings(tm)
@@ -297,7 +297,7 @@ def unwatched() -> dict[str, Tensor]:
 
 
 @every_that_watches
-def test_one_that_only_watches_changes_no_weight(case: Case, tmp_path: Path) -> None:
+def test_an_extension_that_only_watches_changes_no_weight(case: Case, tmp_path: Path) -> None:
     watched = manager(tmp_path, case.make())
     watched.train_epochs(1)
     watched.train_steps(4)
@@ -305,7 +305,7 @@ def test_one_that_only_watches_changes_no_weight(case: Case, tmp_path: Path) -> 
 
 
 class CountedSteps(Extension):
-    """Counts what is read in training and evaluation steps, their hooks included: from one to the end of the next."""
+    """Count the reads on the host in training and evaluation steps, from the end of one to the end of the next."""
 
     def __init__(self) -> None:
         self.reads = HostReads()
@@ -346,11 +346,11 @@ def reads_of_the_loop() -> int:
 
 
 @every_that_watches
-def test_one_that_only_watches_reads_no_number_in_a_step(case: Case, tmp_path: Path) -> None:
+def test_an_extension_that_only_watches_reads_no_number_in_a_step(case: Case, tmp_path: Path) -> None:
     assert (reads_in_steps(tmp_path, case.make()) > reads_of_the_loop()) is case.reads
 
 
-# ---- surviving -------------------------------------------------------------------------------------------------------
+# ---- saved state -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -361,8 +361,8 @@ def _random_state() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_random_state")
 @every
-def test_it_goes_on_from_its_saved_state(case: Case, tmp_path: Path) -> None:
-    """The weights, the optimizer and the counters are handed over by hand: they are not the extension's."""
+def test_it_continues_from_its_saved_state(case: Case, tmp_path: Path) -> None:
+    """The weights, the optimizer and the counters are copied by hand, because they do not belong to the extension."""
     first = manager(tmp_path, extension := case.make())
     first.train_epochs(2)
     torch.save(extension.state_dict(), tmp_path / "state.pt")
@@ -388,7 +388,7 @@ def test_it_goes_on_from_its_saved_state(case: Case, tmp_path: Path) -> None:
 
 
 @every
-def test_its_state_is_a_copy_that_training_on_does_not_change(case: Case, tmp_path: Path) -> None:
+def test_its_state_is_a_copy_that_more_training_does_not_change(case: Case, tmp_path: Path) -> None:
     tm = manager(tmp_path, extension := case.make())
     tm.train_epochs(1)
     state = extension.state_dict()
@@ -398,7 +398,7 @@ def test_its_state_is_a_copy_that_training_on_does_not_change(case: Case, tmp_pa
 
 
 @every
-def test_the_state_of_one_that_has_not_run_can_be_loaded(case: Case, tmp_path: Path) -> None:
+def test_the_state_from_before_the_first_run_can_be_loaded(case: Case, tmp_path: Path) -> None:
     extension = case.make()
     extension.load_state_dict(case.make().state_dict())
     tm, plain = manager(tmp_path, extension), manager(tmp_path, case.make())

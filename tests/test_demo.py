@@ -30,12 +30,12 @@ def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_demo_reads_more_than_98_percent_and_says_in_five_lines_where_everything_lies(tmp_path: Path) -> None:
+def test_the_demo_reads_more_than_98_percent_and_prints_five_lines(tmp_path: Path) -> None:
     done = run_demo(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["accuracy", "loss", "training", "curves", "program"]
-    accuracy = re.search(r"([\d.]+)% of the 450 digits", lines[0])
+    accuracy = re.search(r"([\d.]+)% of the 450 held-out digits", lines[0])
     assert accuracy is not None
     assert float(accuracy[1]) > 98
     assert "runs/digits-1/plots/loss_curves.png" in lines[3]
@@ -43,7 +43,7 @@ def test_the_demo_reads_more_than_98_percent_and_says_in_five_lines_where_everyt
     assert files == {"loss_curves.png", "loss_curves.svg"}
 
 
-def test_the_digits_that_are_held_out_are_never_trained_on() -> None:
+def test_the_held_out_digits_are_not_trained_on() -> None:
     images, held_out, labels, held_out_labels = demo.digits()
     seen = {image.numpy().tobytes() for image in images}
     assert len(images) + len(held_out) == len(labels) + len(held_out_labels) == 1797
@@ -61,7 +61,7 @@ def test_two_demos_at_once_get_two_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["sklearn", "matplotlib"])
-def test_what_is_missing_is_said_with_the_extra_that_brings_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_an_error_that_names_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.delitem(sys.modules, "sklearn.datasets", raising=False)
     with pytest.raises(SystemExit, match=rf'{missing}.*pip install "train-manager\[demo\]"'):

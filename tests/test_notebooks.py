@@ -1,4 +1,4 @@
-"""The notebooks: each runs from its first cell to its last, and is the same as its source.
+"""The notebooks: each runs from its first cell to its last, and equals its source.
 
 ``python tests/test_notebooks.py`` runs all sources and writes the notebooks anew.
 """
@@ -20,13 +20,13 @@ import train_manager
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
-SMALL = 200_000  # bytes: what may lie in git with its pictures
+SMALL = 200_000  # bytes: the largest notebook that may be stored in git with its pictures
 
 by_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 
 
 def read(source: Path) -> Any:
-    """The notebook that lies beside a source."""
+    """Return the notebook beside a source."""
     return nbformat.read(source.with_suffix(".ipynb"), as_version=4)  # type: ignore[no-untyped-call]
 
 
@@ -35,16 +35,16 @@ def cells_of(notebook: Any) -> list[tuple[str, str]]:
 
 
 def execute(source: Path, folder: Path) -> Any:
-    """The notebook of a source, run in a folder of its own by the Python that runs this."""
+    """Run the notebook of a source in a folder of its own, with the Python that runs this, and return it."""
     kernel = folder / "jupyter" / "kernels" / "python3" / "kernel.json"
     kernel.parent.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     kernel.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
     library = str(Path(train_manager.__file__).parents[1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUPYTER_PATH", str(kernel.parents[2]))  # looked through before all others
+        patch.setenv("JUPYTER_PATH", str(kernel.parents[2]))  # searched before all other folders
         patch.setenv("PYTHONPATH", os.pathsep.join([library, os.environ.get("PYTHONPATH", "")]))
-        patch.setenv("OMP_NUM_THREADS", "1")  # several wait long for each other where others work, too
+        patch.setenv("OMP_NUM_THREADS", "1")  # several threads wait long for each other on a busy machine
         notebook = jupytext.read(source)
         client = NotebookClient(notebook, timeout=100, kernel_name="python3", resources={"metadata": {"path": folder}})
         client.execute()
@@ -69,7 +69,7 @@ def test_a_notebook_is_the_same_as_its_source(source: Path) -> None:
 
 
 @by_source
-def test_a_notebook_is_there_with_its_pictures_and_small(source: Path) -> None:
+def test_a_notebook_is_stored_with_its_pictures_and_small(source: Path) -> None:
     assert any("image/png" in output.get("data", {}) for output in outputs_of(read(source)))
     assert source.with_suffix(".ipynb").stat().st_size < SMALL
 
@@ -85,7 +85,7 @@ def write_all() -> None:
         with tempfile.TemporaryDirectory() as folder:
             notebook = execute(source, Path(folder))
         for number, cell in enumerate(notebook.cells):
-            cell.id = f"cell-{number}"  # else random: a change where nothing has changed
+            cell.id = f"cell-{number}"  # else it is random, and every run changes the file
             cell.metadata = {}
         nbformat.write(notebook, source.with_suffix(".ipynb"))  # type: ignore[no-untyped-call]
 

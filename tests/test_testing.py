@@ -1,4 +1,4 @@
-"""What is shipped for tests: a manager that is always the same, and an extension that records."""
+"""The tools for tests: a manager that is always the same, and an extension that records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_two_tiny_managers_train_alike() -> None:
     assert torch.equal(nn.utils.parameters_to_vector(first.model.parameters()), _weights(second.model))
 
 
-def test_a_tiny_manager_leaves_the_random_state_alone() -> None:
+def test_a_tiny_manager_does_not_change_the_random_state() -> None:
     before = torch.get_rng_state()
     tiny_manager()
 
@@ -65,7 +65,7 @@ def test_a_recorder_lists_hooks_in_the_order_they_ran() -> None:
     assert recorder.hooks == ["pre_outer", "pre_inner", "post_inner", "post_outer"]
 
 
-def test_a_recorder_knows_which_stage_owned_what() -> None:
+def test_a_recorder_lists_the_fixtures_that_each_stage_owned() -> None:
     recorder = Recorder()
     Worker([recorder]).work()
 

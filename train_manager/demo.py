@@ -1,4 +1,4 @@
-"""Train a small network on handwritten digits, as an example of the library: ``python -m train_manager.demo``."""
+"""A demo that trains a small network on handwritten digits: ``python -m train_manager.demo``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from train_manager.extensions import default_extensions
 
 
 class Accuracy(Extension):
-    """The share of right answers in an evaluation. The parameters of the hook name what it wants to see."""
+    """Measure the share of right answers. The parameters of the hook are the names of fixtures that it reads."""
 
     def post_eval_step_batch(self, prediction: Tensor, targets: Tensor) -> None:
-        self.value = (prediction.argmax(dim=1) == targets).float().mean().item()  # held out is one batch
+        self.value = (prediction.argmax(dim=1) == targets).float().mean().item()  # the set is one batch
 
 
 def digits() -> list[Tensor]:
-    """1,797 digits of 8x8 pixels, as images to train on, images held out, and the labels of both."""
+    """Return 1,797 digits of 8x8 pixels: images to train on, held-out images, and the labels of both."""
     try:
-        import matplotlib  # noqa: F401  # for the curves: better missed now than after the training
+        import matplotlib  # noqa: F401  # for the curves: an error now is better than after the training
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
     except ImportError as error:
@@ -36,12 +36,12 @@ def digits() -> list[Tensor]:
 
 
 def convolution(channels: int, wider: int) -> nn.Module:
-    """A layer that halves the image."""
+    """Return a layer that halves the image."""
     return nn.Sequential(nn.Conv2d(channels, wider, 3, padding=1), nn.BatchNorm2d(wider), nn.ReLU(), nn.MaxPool2d(2))
 
 
 def new_folder(start: str = "runs/digits") -> Path:
-    """``runs/digits-1``, or the next number that is free; made here, so that two demos at once get two."""
+    """Make and return ``runs/digits-1``, or the next free number, so that two demos at once have two folders."""
     for folder in (Path(f"{start}-{number}") for number in itertools.count(1)):
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
@@ -50,11 +50,11 @@ def new_folder(start: str = "runs/digits") -> Path:
 
 
 def main() -> None:
-    """Train, and say what was reached and where everything lies."""
+    """Train, and print the accuracy and where the files are."""
     started = time.perf_counter()
     images, held_out_images, labels, held_out_labels = digits()
-    torch.set_num_threads(1)  # for so small a network more are no faster, and far slower on a machine that is busy
-    torch.manual_seed(0)  # for the first weights, the dropout and the order of the digits
+    torch.set_num_threads(1)  # more are no faster for a small network, and far slower on a busy machine
+    torch.manual_seed(0)  # for the initial weights, the dropout and the order of the digits
     layers = [convolution(1, 32), convolution(32, 64), convolution(64, 128)]
     tm = TrainManager(
         model=nn.Sequential(*layers, nn.Flatten(), nn.Dropout(), nn.Linear(128, 10)),
@@ -68,7 +68,7 @@ def main() -> None:
         train_dir=new_folder(),
     )
     tm.train()
-    print(f"accuracy  {accuracy.value:.2%} of the {len(held_out_labels)} digits that were held out")
+    print(f"accuracy  {accuracy.value:.2%} of the {len(held_out_labels)} held-out digits")
     print(f"loss      {tm.eval()['held out']['loss']:.4f} on them")
     print(f"training  {tm.epoch_num} epochs, {tm.step_num} batches, {time.perf_counter() - started:.1f} seconds in all")
     print(f"curves    {tm.train_dir}/plots/loss_curves.png and .svg")

@@ -48,11 +48,11 @@ from train_manager.loop.losses import Collector, Losses
 from train_manager.loop.modes import mode, preserved_modes
 from train_manager.loop.objectives import Objective
 from train_manager.loop.outputs import (
-    not_a_tensor,
     require_batch_size,
     require_parts,
     require_prediction,
     require_scalar_loss,
+    require_tensor,
     require_training_loss,
 )
 from train_manager.loop.randomness import preserved_random_state, seed_all
@@ -451,7 +451,7 @@ class TrainManager(Algorithm):
             if isinstance(self.model, nn.Module):
                 self._train_model_forward()
                 self._train_loss_forward()
-                self.fixtures["backward_loss"] = self._tensor("loss")  # after the hooks of the loss
+                self.fixtures["backward_loss"] = require_tensor(self.fixtures["loss"], "loss")  # as its hooks left it
                 self._train_backward()
                 self._train_optimizer_step()
             else:
@@ -480,7 +480,7 @@ class TrainManager(Algorithm):
     @skippable("train_backward")
     def _train_backward(self) -> None:
         with self.staged("train_backward"):
-            backward_loss = self._tensor("backward_loss")
+            backward_loss = require_tensor(self.fixtures["backward_loss"], "backward_loss")
             self._run.has_gradients = True
             backward_loss.backward()
 
@@ -568,13 +568,6 @@ class TrainManager(Algorithm):
         if "targets" in parts:
             self.fixtures["targets"] = parts["targets"]
         self.fixtures["true_batch_size"] = require_batch_size(self._chosen.get_true_batch_size())
-
-    def _tensor(self, name: str) -> Tensor:
-        """Return a fixture that a hook may have modified, if it is a tensor still."""
-        value = self.fixtures[name]
-        if not isinstance(value, Tensor):
-            raise not_a_tensor(value, name)
-        return value
 
     def _count_step(self, loss: Tensor) -> None:
         """Move the counts, before the post hooks of the batch."""

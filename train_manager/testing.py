@@ -1,6 +1,6 @@
-"""For tests: a small deterministic TrainManager, and an extension that records what ran.
+"""Tools for tests: a small deterministic TrainManager, and an extension that records what ran.
 
-Made for the tests of this library, and for yours of your own extensions.
+The tests of this library use them, and yours can use them for your own extensions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from train_manager.manager import TrainManager
 
 
 def tiny_manager(*extensions: Extension, **options: Any) -> TrainManager:
-    """A TrainManager on a problem of 40 examples that trains in milliseconds, the same way each time.
+    """Return a TrainManager with 40 examples, which trains in milliseconds and gives the same result each time.
 
     An epoch has three batches of 16, 16 and 8 examples; the one evaluation set is called "valid".
 
@@ -27,8 +27,8 @@ def tiny_manager(*extensions: Extension, **options: Any) -> TrainManager:
     6
 
     Args:
-        extensions: to be tested.
-        options: arguments of TrainManager, in place of the tiny ones.
+        extensions: the extensions to test.
+        options: arguments of TrainManager that replace the tiny ones.
     """
     generator = torch.Generator().manual_seed(0)
     inputs = torch.rand(40, 2, generator=generator)
@@ -49,16 +49,20 @@ def tiny_manager(*extensions: Extension, **options: Any) -> TrainManager:
 
 
 class Recorder(Extension):
-    """Writes down every stage as it opens and as it ends, and which fixtures were alive then.
+    """Record every stage as it opens and as it ends, and the fixtures that it owned.
 
-    It belongs to no library but the core: it can be added to any Extensible.
+    It can be added to any Extensible.
 
-    Runs at: every stage. Asks for: all that is alive. Leaves behind: its own lists.
+    *Runs at:* the start and the end of every stage.
+
+    *Asks for:* ``stage``.
+
+    *Leaves behind:* its attributes.
 
     Attributes:
-        stages: names, in the order they opened.
-        hooks: ``pre_<stage>`` and ``post_<stage>``, in the order they ran.
-        born: for each stage's path, the fixtures that it owned at its end.
+        stages: the names of stages, in the order in which they opened.
+        hooks: ``pre_<stage>`` and ``post_<stage>``, in the order in which they ran.
+        born: the names of the fixtures that each stage owned at its end, by the path of the stage.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What is trained in every file of this folder: a small network that reads scans of handwritten digits."""
+"""The task of every file in this folder: a small network that reads scans of handwritten digits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 Loader = DataLoader[tuple[Tensor, ...]]
 
 EPOCHS = 30  # at most
-PATIENCE = 3  # epochs without a lower validation loss, then the training ends
+PATIENCE = 3  # epochs without a lower validation loss, after which the training ends
 LARGEST_NORM = 1.0  # of the gradient
 LEARNING_RATE = 1e-2
 
@@ -21,7 +21,7 @@ def network() -> nn.Module:
 
 
 def loaders() -> tuple[Loader, Loader]:
-    """1,347 digits to train on, in an order that is drawn anew each epoch, and 450 to validate with."""
+    """Return 1,347 digits to train on, in a new random order each epoch, and 450 to validate with."""
     pixels, labels = load_digits(return_X_y=True)
     digits = TensorDataset(torch.from_numpy(pixels).float() / 16, torch.from_numpy(labels))
     train, valid = random_split(digits, [1347, 450], torch.Generator().manual_seed(0))

@@ -10,9 +10,9 @@ from train_manager.data.mixing import MixingExtension, blend, draw_box, require_
 
 
 class CutMix(MixingExtension):
-    """Replaces a box in each training image by that of another image of its batch, and blends their targets by area.
+    """Replace a box in each training image by that of another image of its batch, and blend their targets by area.
 
-    Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers.
+    Class numbers become rows of probabilities, which ``F.cross_entropy`` accepts too.
 
     >>> import torch
     >>> from torch import nn
@@ -21,22 +21,22 @@ class CutMix(MixingExtension):
     >>> batches = [(torch.rand(4, 1, 8, 8), torch.tensor([0, 1, 0, 1]))]
     >>> result = tiny_manager(CutMix(num_classes=2), model=net, train_data=batches, eval_data=None).train()
 
-    The loss must read the fixture ``targets``, not ``batch``, which stays as it was. Evaluation is not touched.
+    The loss must read the fixture ``targets``, not ``batch``, which is not changed. Evaluation is not changed either.
 
-    *Runs at:* ``train_model_forward``.
+    *Runs at:* the start of ``train_model_forward``.
 
     *Asks for:* ``inputs`` of the shape (batch, ..., height, width), and ``targets``.
 
-    *Leaves behind:* both, mixed, for the rest of the batch. Its random state is its own.
+    *Leaves behind:* modified ``inputs`` and ``targets``. It has a random state of its own.
 
     Args:
         alpha: the shares are drawn from Beta(alpha, alpha); with 1 all sizes of boxes are equally likely.
-        num_classes: how many classes there are; needed where targets are class numbers.
-        probability: how likely a batch is mixed at all.
-        seed: of its own random state.
+        num_classes: the number of classes; required if the targets are class numbers.
+        probability: the probability that a batch is mixed.
+        seed: the seed of its random state.
 
     Raises:
-        InputError: an argument is of no use, or a batch cannot be mixed.
+        InputError: an argument is invalid, or a batch cannot be mixed.
     """
 
     def __init__(
@@ -54,11 +54,9 @@ class CutMix(MixingExtension):
         partners = self.draws.partners(len(inputs), inputs.device)
         pasted = inputs.clone()
         pasted[..., top:bottom, left:right] = inputs[partners, ..., top:bottom, left:right]
-        share = 1 - (bottom - top) * (right - left) / (height * width)  # of what the borders have left of the box
+        share = 1 - (bottom - top) * (right - left) / (height * width)  # not the drawn share: borders cut the box
         soft = soft_targets(targets, self.num_classes, inputs.dtype)
         if soft.dim() > 2:
-            raise InputError(
-                f"targets have the shape {tuple(targets.shape)}, and only those of whole images can be blended by area",
-                name="targets",
-            )
+            what = f"targets must be those of whole images, but have the shape {tuple(targets.shape)}"
+            raise InputError(what, name="targets")
         return pasted, blend(soft, soft[partners], share)

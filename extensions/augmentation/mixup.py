@@ -9,32 +9,32 @@ from train_manager.data.mixing import MixingExtension, blend, require_mixable, s
 
 
 class Mixup(MixingExtension):
-    """Blends each training example with another one of its batch, and their targets in the same proportion.
+    """Blend each training example with another example of its batch, and their targets in the same proportion.
 
-    Class numbers become rows of probabilities, which ``F.cross_entropy`` takes as it takes numbers. For a loss that is
-    linear in its targets, as cross entropy is, this is ``share * loss(a) + (1 - share) * loss(b)``. Targets that are
-    floating point numbers (regression, probabilities) are blended as they are.
+    Class numbers become rows of probabilities, which ``F.cross_entropy`` accepts too. For a loss that is linear in its
+    targets, such as cross entropy, the result is ``share * loss(a) + (1 - share) * loss(b)``. Targets that are floating
+    point numbers (regression, probabilities) are blended as they are.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(Mixup(alpha=0.2, num_classes=2))
     >>> result = tm.train()
 
-    The loss must read the fixture ``targets``, not ``batch``, which stays as it was. Evaluation is not touched.
+    The loss must read the fixture ``targets``, not ``batch``, which is not changed. Evaluation is not changed either.
 
-    *Runs at:* ``train_model_forward``.
+    *Runs at:* the start of ``train_model_forward``.
 
     *Asks for:* ``inputs`` and ``targets``, both tensors.
 
-    *Leaves behind:* both, mixed, for the rest of the batch. Its random state is its own.
+    *Leaves behind:* modified ``inputs`` and ``targets``. It has a random state of its own.
 
     Args:
-        alpha: the shares are drawn from Beta(alpha, alpha): mostly one example for a small alpha, both for a large one.
-        num_classes: how many classes there are; needed where targets are class numbers.
-        probability: how likely a batch is mixed at all.
-        seed: of its own random state.
+        alpha: the shares are drawn from Beta(alpha, alpha): mostly one example if alpha is small, both if it is large.
+        num_classes: the number of classes; required if the targets are class numbers.
+        probability: the probability that a batch is mixed.
+        seed: the seed of its random state.
 
     Raises:
-        InputError: an argument is of no use, or a batch cannot be mixed.
+        InputError: an argument is invalid, or a batch cannot be mixed.
     """
 
     def __init__(

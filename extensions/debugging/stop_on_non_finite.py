@@ -1,4 +1,4 @@
-"""An end to a training whose loss is nan or infinite, before the epoch ends."""
+"""An error for a loss that is nan or infinite, before the epoch ends."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from train_manager.validation import require_count
 
 
 class StopOnNonFinite(Extension):
-    """Ends the training with ``NonFiniteLoss`` soon after the first loss that is nan or infinite.
+    """End the training with ``NonFiniteLoss`` soon after the first loss that is nan or infinite.
 
-    The loop does so itself, at the end of the epoch. This one looks every ``check_every`` steps, for epochs that take
-    hours. A look waits for the device, once for all the losses since the last.
+    The loop itself checks the losses at the end of each epoch. This extension checks them every ``check_every`` steps,
+    for epochs that take hours. Each check waits for the device once, for all losses since the last check.
 
     >>> from train_manager import NonFiniteLoss
     >>> from train_manager.testing import tiny_manager
@@ -25,38 +25,38 @@ class StopOnNonFinite(Extension):
     ...     print(error.step, tm.step_num)
     1 2
 
-    *Runs at:* the start of ``train_step_epoch`` and the end of ``train_step_batch``, there after the hooks of others:
-    they have seen the step.
+    *Runs at:* the start of ``train_step_epoch``, and the end of ``train_step_batch``, after other hooks, so that they
+    have seen the step (priority 1000).
 
     *Asks for:* ``loss``, ``step_num`` and ``epoch_num``.
 
     *Leaves behind:* nothing.
 
     Args:
-        check_every: look after so many steps.
+        check_every: the number of steps between two checks.
 
     Raises:
-        InputError: ``check_every`` is no positive whole number.
+        InputError: ``check_every`` is not a whole number of at least 1.
     """
 
     def __init__(self, check_every: int = 100) -> None:
         self.check_every = require_count(check_every, "check_every", at_least=1)
-        self._losses: FiniteLosses | None = None  # those since the last look
-        self._held = 0
+        self._losses: FiniteLosses | None = None  # the losses since the last check
+        self._count = 0
 
     def pre_train_step_epoch(self) -> None:
-        self._forget()  # the loop has looked at them, or an error has ended their epoch
+        self._forget()  # the loop has checked them, or an error has ended their epoch
 
-    @priority(1000)
+    @priority(1000)  # last: an error here must not keep other hooks from the step
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
         self._losses = self._losses or FiniteLosses(epoch_num + 1)
         self._losses.last_step = step_num
         self._losses.append(loss)
-        self._held += 1
-        if self._held >= self.check_every:
+        self._count += 1
+        if self._count >= self.check_every:
             losses = self._losses
-            self._forget()
+            self._forget()  # first, because the check may raise, and the training may go on
             losses.check()
 
     def _forget(self) -> None:
-        self._losses, self._held = None, 0
+        self._losses, self._count = None, 0

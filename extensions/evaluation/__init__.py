@@ -1,1 +1,8 @@
-"""What is measured in evaluation, and what follows from it."""
+"""Evaluation: what an evaluation measures, and what follows from it.
+
+Its extensions, one per file:
+
+    EarlyStopping  an end to the training if a metric gets no better
+    EvalTotals     the sums that the mean loss of an evaluation is computed from
+    Metrics        numbers beside the loss, in training and evaluation
+"""

@@ -1,4 +1,4 @@
-"""Stopping when a number of the evaluation gets no better."""
+"""Early stopping: an end to the training if a metric gets no better."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EarlyStopping(Extension):
-    """Stops the training when a metric was no better than its best for so many evaluations in a row.
+    """Stop the training if a metric has not improved on its best value in several evaluations in a row.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(EarlyStopping("valid/loss", patience=2, min_delta=0.1), epochs=50)
@@ -22,27 +22,27 @@ class EarlyStopping(Extension):
     >>> tm.epoch_num, tm.stop_reason
     (2, "EarlyStopping: 'valid/loss' was no better than 0.6979 in 2 evaluations")
 
-    Every evaluation counts, also the one before the first epoch; but not one that is a run of its own, and not one
-    from which a hook has left out this set. nan is never better. After a stop, training can go on: it stops again at
-    the next evaluation that is no better.
+    Every evaluation counts, also the evaluation before the first epoch, except an evaluation that is a run of its own
+    and an evaluation from which a hook has left out the set. nan is never better. A stopped training can go on; it
+    stops again at the next evaluation that is no better.
 
     *Runs at:* the start of ``train`` and the end of ``eval``.
 
     *Asks for:* ``eval_results`` and ``standalone_eval``.
 
-    *Leaves behind:* the ``stop_reason`` of the manager; its attribute ``patience``.
+    *Leaves behind:* the manager's ``stop_reason``, and its attribute ``patience``.
 
     Args:
         metric: the set and the metric, as ``"valid/loss"``.
-        patience: stop after so many evaluations in a row that were no better.
-        mode: "min" where less is better, "max" where more is; left out, the name tells, where it can.
-        min_delta: better means better by more than this.
+        patience: the number of evaluations in a row without improvement after which the training stops.
+        mode: "min" if less is better, "max" if more is better; None derives it from the metric's name.
+        min_delta: an improvement must be larger than this.
 
     Attributes:
-        patience: what decides; its ``best`` is the best value so far, its ``waited`` how many were no better since.
+        patience: the counter, with the ``best`` value so far and the evaluations it has ``waited`` since.
 
     Raises:
-        InputError: an argument is of no use, or nothing of that name is evaluated.
+        InputError: an argument is invalid, or the evaluation has no such metric.
     """
 
     def __init__(
@@ -63,17 +63,15 @@ class EarlyStopping(Extension):
             return
         value = metric_value(self.metric, eval_results, train_manager.eval_data, "EarlyStopping")
         if value is not None and self.patience.is_over(value):
-            train_manager.stop(self._reason())
-
-    def _reason(self) -> str:
-        best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
-        return f"EarlyStopping: {self.metric!r} was no better than {best} in {self.patience.waited} evaluations"
+            best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
+            waited = f"in {self.patience.waited} evaluations"
+            train_manager.stop(f"EarlyStopping: {self.metric!r} was no better than {best} {waited}")
 
     def state_dict(self) -> dict[str, Any]:
-        """The best value, and how long it is ago."""
+        """Return the best value, and the number of evaluations since."""
         return {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.patience.best, self.patience.waited = state["best"], state["waited"]

@@ -1,4 +1,4 @@
-"""How much of a set has been evaluated, and with which losses in all."""
+"""Totals of an evaluation: the numbers of batches and examples, and the sum of their losses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from train_manager.core.extension import Extension
 
 
 class EvalTotals(Extension):
-    """Provides what the mean loss of an evaluation is made of, as it grows.
+    """Provide the sums that the mean loss of an evaluation is computed from, as they grow.
 
     >>> from train_manager import Extension
     >>> from train_manager.testing import tiny_manager
@@ -20,12 +20,12 @@ class EvalTotals(Extension):
     2 32 0.70
     0.70
 
-    *Runs at:* ``eval_step_epoch`` and ``eval_step_batch``.
+    *Runs at:* the start of ``eval_step_epoch`` and the end of ``eval_step_batch``.
 
     *Asks for:* ``loss`` and ``true_batch_size``.
 
-    *Leaves behind:* the fixtures ``num_batches``, ``num_samples`` and ``cum_loss`` of ``eval_step_epoch``, renewed with
-    every batch that was not skipped. ``cum_loss`` is the sum over examples, a tensor that nobody has read yet.
+    *Leaves behind:* ``num_batches``, ``num_samples`` and ``cum_loss`` of ``eval_step_epoch``, renewed by every batch
+    that is not skipped. ``cum_loss`` is a sum over examples, a tensor; it is not read on the host.
     """
 
     def __init__(self) -> None:

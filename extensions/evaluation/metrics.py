@@ -1,4 +1,4 @@
-"""Metrics beside the loss: as moving averages in the training, as means over all examples in an evaluation."""
+"""Metrics beside the loss: moving averages in training, means over all examples in an evaluation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.metrics.averages import ExponentialMovingAverage
-from train_manager.metrics.metric import Metric, metric_of
+from train_manager.metrics.metric import metric_of
 from train_manager.reporting.tables import text_table
 
 Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
 
 
 class Metrics(Extension):
-    """Metrics of the training and of every evaluation: functions of prediction and targets, or torchmetrics objects.
+    """Measure the training and every evaluation with functions of prediction and targets, or with torchmetrics objects.
 
     >>> from train_manager.testing import tiny_manager
     >>> def accuracy(prediction, targets):
@@ -35,40 +35,41 @@ class Metrics(Extension):
     >>> tm.eval()["valid"]["accuracy"]
     0.9375
 
-    A function returns a number for the batch, or one for each example. It is called as a loss is: with prediction and
-    targets, or, where one of its required parameters is called ``prediction``, with the fixtures that all its
-    parameters name. An object of torchmetrics, or any other with ``update``, ``compute`` and ``reset``, is moved to
-    the device of the prediction, and reset around each batch of the training and each evaluation.
+    A function returns one number for the batch, or one for each example. It is called like a loss, with prediction and
+    targets; or, if one of its required parameters is called ``prediction``, with the fixtures that its parameters name.
+    An object of torchmetrics, or any object with ``update``, ``compute`` and ``reset``, is moved to the device of the
+    prediction, and is reset around each training batch and each evaluation.
 
-    In the training every value is a moving average over batches. In an evaluation every example counts once: a
-    function's values are weighted by the true batch size, an object sees every batch.
+    In training every value is a moving average over batches. In an evaluation every example counts once: the values of
+    a function are weighted by the true batch size, and an object sees every batch.
 
-    *Runs at:* ``train``, ``train_step_batch``, ``eval``, ``eval_step_epoch`` and ``eval_step_batch``.
+    *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of
+    ``eval_step_batch``, ``eval`` and ``train``.
 
-    *Asks for:* ``loss``, ``true_batch_size``, and what the metrics want: ``prediction`` and ``targets``, or what they
-    name.
+    *Asks for:* ``loss``, ``true_batch_size``, ``eval_result`` and ``eval_results``; for its metrics ``prediction`` and
+    ``targets``, or the fixtures that they name.
 
-    *Leaves behind:* the fixture ``metrics`` of each training batch, a dict of scalar tensors: the loss of the batch,
-    ``moving_loss``, then the metrics; nothing is read on the host. Its numbers in ``eval_result``, after the loss. A
-    table, printed at the end of the training.
+    *Leaves behind:* the lazy fixture ``metrics`` of ``train_step_batch``, a dict of scalar tensors (the loss of the
+    batch, ``moving_loss``, then the metrics), which are not read on the host; the metrics in ``eval_result``, after the
+    loss; and a printed table at the end of the training.
 
     Args:
-        functions: metrics that are named as their functions are.
-        train: metrics of the training alone, by name or a list of functions.
-        eval: metrics of the evaluations alone.
-        share: what a batch counts in a moving average, in the long run.
-        table: print the table.
-        file: where to; None is ``sys.stdout``, as it is then.
+        functions: metrics that are named after their functions.
+        train: metrics of the training only, by name or as a list of functions.
+        eval: metrics of the evaluations only.
+        share: the weight of a new batch in a moving average, once it has seen many batches.
+        table: whether to print the table.
+        file: where to print; None is ``sys.stdout`` at that time.
         named: metrics by name, of training and evaluations.
 
     Attributes:
         training: the last numbers of the training; reading it waits for the device.
-        eval_sets: those of each evaluation set.
+        eval_sets: the last numbers of each evaluation set.
         train_metrics: the functions and objects of the training, by name.
-        eval_metrics: those of the evaluations.
+        eval_metrics: the functions and objects of the evaluations, by name.
 
     Raises:
-        InputError: a metric is no function and no such object, or its name is taken.
+        InputError: a metric is neither a function nor such an object, or its name is missing or taken.
     """
 
     def __init__(
@@ -82,19 +83,19 @@ class Metrics(Extension):
         **named: Any,
     ) -> None:
         both = by_name(functions, named)
-        self._train = made(by_name(both, by_name(train)))
-        self._eval = made(by_name(both, by_name(eval)))
+        self._train = {name: metric_of(name, metric) for name, metric in by_name(both, by_name(train)).items()}
+        self._eval = {name: metric_of(name, metric) for name, metric in by_name(both, by_name(eval)).items()}
         self.share = share
         self.table = table
         self.file = file
         self.eval_sets: dict[str, dict[str, float]] = {}
-        self._is_due = False  # the batch that is alive has not been taken in yet
+        self._is_pending = False  # whether the present batch is not in the averages yet
         self.reset()
-        wishes = [wish for metric in self._train.values() for wish in metric.parameters]
-        self.post_train_step_batch = with_parameters(["loss", *wishes], self._train_on)
-        self.metrics = fixture("train_step_batch")(with_parameters(["loss", *wishes], self._provide))
-        wishes = [wish for metric in self._eval.values() for wish in metric.parameters]
-        self.post_eval_step_batch = with_parameters(["true_batch_size", *wishes], self._evaluate)
+        parameters: list[Any] = ["loss", *(name for metric in self._train.values() for name in metric.parameters)]
+        self.post_train_step_batch = with_parameters(parameters, self._train_on)
+        self.metrics = fixture("train_step_batch")(with_parameters(parameters, self._provide))
+        parameters = ["true_batch_size", *(name for metric in self._eval.values() for name in metric.parameters)]
+        self.post_eval_step_batch = with_parameters(parameters, self._evaluate)
 
     @property
     def train_metrics(self) -> dict[str, Any]:
@@ -109,14 +110,14 @@ class Metrics(Extension):
         return {} if self._loss is None else {name: value.item() for name, value in self._read(self._loss).items()}
 
     def reset(self) -> None:
-        """Begin the moving averages anew."""
+        """Start the moving averages anew."""
         self._loss: Tensor | None = None  # of the last batch
         self._means: dict[str, ExponentialMovingAverage] = {}
 
     # ---- hooks -----------------------------------------------------------------------------------------------------
 
     def pre_train_step_batch(self) -> None:
-        self._is_due = True
+        self._is_pending = True
 
     def pre_eval_step_epoch(self) -> None:
         for metric in self._eval.values():
@@ -137,21 +138,21 @@ class Metrics(Extension):
         if self.table and (self._loss is not None or self.eval_sets):
             print(self.text(), file=self.file or sys.stdout)
 
-    # ---- state and text --------------------------------------------------------------------------------------------
+    # ---- table and saved state -------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """The table: a row for each metric, a column for the training and one for each evaluation set."""
+        """Return a table with a row for each metric, and a column for the training and for each evaluation set."""
         columns = {"training": self.training} if self._loss is not None else {}
         return text_table({**columns, **self.eval_sets}, corner="metric")
 
     def state_dict(self) -> dict[str, Any]:
-        """The moving averages."""
+        """Return the moving averages, and the last numbers of each evaluation set."""
         means = {name: {"value": mean.value, "count": mean.count} for name, mean in self._means.items()}
         sets = {name: dict(result) for name, result in self.eval_sets.items()}
         return {**super().state_dict(), "loss": self._loss, "means": means, "eval_sets": sets}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.reset()
         self._loss = state["loss"]
@@ -163,9 +164,9 @@ class Metrics(Extension):
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def _train_on(self, values: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
-        if not self._is_due:  # somebody has asked for them before
+        if not self._is_pending:  # a hook has read the fixture `metrics` before
             return
-        self._is_due = False
+        self._is_pending = False
         self._loss = values["loss"].detach()
         with torch.no_grad():
             self._append("moving_loss", self._loss)
@@ -192,10 +193,10 @@ class Metrics(Extension):
 
 
 def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Metrics by name; a function that comes without one has its own.
+    """Return metrics by name; a function in a list has its own name.
 
     Raises:
-        InputError: there is no name, or it is taken.
+        InputError: a metric has no name, or the name is taken.
     """
     found: dict[str, Any] = {}
     pairs = functions.items() if isinstance(functions, Mapping) else ((name_of(metric), metric) for metric in functions)
@@ -207,14 +208,13 @@ def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict
 
 
 def name_of(metric: Any) -> str:
-    """The name of a function."""
+    """Return the name of a function.
+
+    Raises:
+        InputError: it is a lambda or an object without a name.
+    """
     name = getattr(metric, "__name__", "<lambda>")
     if isinstance(metric, type) or name == "<lambda>":
-        raise InputError(
-            f"a metric has no name: {metric!r:.60}", name="functions", cure="give it one: Metrics(accuracy=...)"
-        )
+        what = f"a metric must have a name, but {metric!r:.60} has none"
+        raise InputError(what, name="functions", cure="give it one: Metrics(accuracy=...)")
     return str(name)
-
-
-def made(metrics: Mapping[str, Any]) -> dict[str, Metric]:
-    return {name: metric_of(name, metric) for name, metric in metrics.items()}

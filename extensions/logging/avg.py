@@ -1,4 +1,4 @@
-"""A running mean of any fixture."""
+"""Running means of fixtures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from train_manager.core.signature import with_parameters
 
 
 class Avg(Extension):
-    """Provides the running mean of any fixtures: of ``loss`` as ``avg_loss``.
+    """Provide the running mean of fixtures: of ``loss`` as ``avg_loss``.
 
     >>> from train_manager import Extension
     >>> from train_manager.testing import tiny_manager
@@ -23,19 +23,21 @@ class Avg(Extension):
     0.704
     0.676
 
-    *Runs at:* the stage ``at``, by default ``train_step_batch``, and ``over``, by default ``train_step_epoch``.
+    If ``over`` is not open (``train_on_batch`` opens no epoch), it does nothing.
 
-    *Asks for:* the fixtures that it is given, and ``weight``, if there is one.
+    *Runs at:* the end of ``at``, by default ``train_step_batch``, and the start of ``over``, by default
+    ``train_step_epoch``.
 
-    *Leaves behind:* a fixture ``avg_...`` for each, renewed with every ``at``; ``over`` owns it, and each ``over``
-    begins anew. Of tensors it is a tensor, and nothing is read on the host. Where ``over`` is not open, as no epoch is
-    in ``train_on_batch``, nothing is done.
+    *Asks for:* the fixtures ``names``, and ``weight`` if it is given.
+
+    *Leaves behind:* a fixture ``avg_<name>`` of ``over`` for each name, renewed at the end of every ``at``. The mean of
+    tensors is a tensor; it is not read on the host.
 
     Args:
         names: fixtures that are numbers or tensors.
-        at: the stage at whose end they are read.
+        at: the stage at whose end the fixtures are read.
         over: the enclosing stage that the mean is taken over.
-        weight: a fixture that each value counts by, such as ``true_batch_size``; None counts all alike.
+        weight: a fixture that weights each value, such as ``true_batch_size``; None weights all values equally.
 
     Raises:
         InputError: no fixture is named.
@@ -45,18 +47,19 @@ class Avg(Extension):
         self, *names: str, at: str = "train_step_batch", over: str = "train_step_epoch", weight: str | None = None
     ) -> None:
         if not names:
-            raise InputError("Avg was given no fixture", name="names", cure='name some: Avg("loss")')
+            what = "Avg needs the name of a fixture, but was given none"
+            raise InputError(what, name="names", cure='name one: Avg("loss")')
         self.names = names
         self.weight = weight
-        self._sums: list[Any] = []
-        self._weights: Any = 0
+        self._begin()
         averages = [f"avg_{name}" for name in names]
         hook = with_parameters([*names, *([] if weight is None else [weight])], self._renew)
         setattr(self, f"post_{at}", _Inside(over)(provides(*averages, stage=over)(hook)))
         setattr(self, f"pre_{over}", self._begin)
 
     def _begin(self) -> None:  # the hook before `over`: see __init__
-        self._sums, self._weights = [], 0
+        self._sums: list[Any] = []
+        self._weights: Any = 0
 
     def _renew(self, values: Mapping[str, Any]) -> Any:  # the hook after `at`: see __init__
         weight = 1 if self.weight is None else values[self.weight]
@@ -68,7 +71,7 @@ class Avg(Extension):
 
 
 class _Inside(Schedule):
-    """Lets a hook run only where a stage is open."""
+    """Let a hook run only while a stage is open."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage

@@ -1,4 +1,4 @@
-"""How far the training is, in a terminal: bars for the epochs, for the batches of one, and for each evaluation."""
+"""Progress bars in a terminal: for the epochs, for the batches of an epoch, and for each evaluation."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from train_manager.manager import TrainManager
 
 
 class ProgressBar(Extension):
-    """Bars for the epochs, for the batches of one, and for each evaluation; with fixtures of your choice beside them.
+    """Draw bars for the epochs, for the batches of an epoch, and for each evaluation, with the fixtures that you name.
 
-    Where nobody looks at it (the output goes into a file, a pipe or a notebook) nothing is printed. A fixture that is a
-    tensor is read when the bar is drawn, not in each step, so a GPU is not waited for more often than that.
+    If the output is not a terminal (a file, a pipe or a notebook), nothing is printed. A fixture that is a tensor is
+    read when the bar is drawn, not in each step, so a step seldom waits for the GPU. The bar of the batches also has
+    the median time of a step, without the time of hooks.
 
     >>> import io
     >>> from train_manager.testing import tiny_manager
@@ -32,19 +33,19 @@ class ProgressBar(Extension):
     >>> "loss=0.7" in terminal.getvalue(), "step_num=6" in terminal.getvalue()
     (True, True)
 
-    *Runs at:* ``train``, ``train_step_epoch``, ``train_step_batch``, ``eval_step_epoch`` and ``eval_step_batch``.
+    *Runs at:* the start and the end of ``train``, ``train_step_epoch``, ``train_step_batch``, ``eval_step_epoch`` and
+    ``eval_step_batch``.
 
-    *Asks for:* what ``show`` names, of all that is alive at the end of ``train_step_batch``.
-
-    Beside them stands the median time of a step, in which that of hooks is not counted.
+    *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``epoch_num``, ``datasource_name``
+    and ``exc_value``.
 
     *Leaves behind:* the finished bar of the epochs; after an error or Ctrl-C nothing.
 
     Args:
-        show: names of fixtures, shown in the bar of the batches; of a dict, such as ``metrics``, its entries.
-        force: draw the bars even where the output is no terminal.
-        interval: seconds between two drawings of a bar.
-        file: where to draw; None is ``sys.stderr``, as it is when a bar opens.
+        show: names of fixtures for the bar of the batches; a dict, such as ``metrics``, is shown entry by entry.
+        force: draw the bars even if the output is not a terminal.
+        interval: the seconds between two drawings of a bar.
+        file: where to draw; None is ``sys.stderr`` at the time when a bar opens.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ProgressBar(Extension):
         self.post_train_step_batch = with_parameters([*self._show, "train_manager"], self._end_batch)
 
     def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
-        total = train_manager.epochs if train_manager.epochs > epoch_num else None  # train_epochs(n) goes beyond it
+        total = train_manager.epochs if train_manager.epochs > epoch_num else None  # None: train_epochs(n) goes beyond
         self._open("train", "epochs", "epoch", total=total, done=epoch_num)
 
     def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int) -> None:
@@ -116,26 +117,26 @@ class ProgressBar(Extension):
             self._bars[stage].begun += 1
 
     def _close(self, stage: str, *, leave: bool = False) -> None:
-        bar = self._bars.pop(stage, None)  # there is none where another hook left the stage out, or nobody looks
+        bar = self._bars.pop(stage, None)  # None if another hook skipped the stage, or there is no terminal
         if bar is not None:
             bar.leave = leave
             bar.close()
 
 
-class _Bar(tqdm):  # type: ignore[type-arg]  # it iterates over nothing
-    """A bar of tqdm that reads what it shows only when it draws."""
+class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
+    """Bar of tqdm that reads the fixtures it shows only when it draws."""
 
-    monitor_interval = 0  # no thread: there is nothing to draw between two steps
+    monitor_interval = 0  # tqdm's thread would redraw between two steps, when nothing has changed
 
     def __init__(self, *, interval: float, **options: Any) -> None:
-        # tqdm draws at every update; when there is one is decided here
+        # tqdm draws at every update; `advance` decides when to update
         super().__init__(**options, mininterval=0, miniters=1, dynamic_ncols=True)
-        self.begun = int(self.n)  # a batch that is skipped is begun, too
+        self.begun = int(self.n)  # batches that have begun, skipped batches included
         self._interval = interval
         self._drawn_at = time.monotonic()
 
     def advance(self, shown: Mapping[str, Any], train_manager: TrainManager | None = None) -> None:
-        """Move on to what has begun, if it is time to draw again."""
+        """Move to the batch that has begun last, if it is time to draw again."""
         if time.monotonic() - self._drawn_at >= self._interval:
             texts = [text for name, value in shown.items() for text in texts_of(name, value)]
             if train_manager is not None:
@@ -145,14 +146,14 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it iterates over nothing
             self._drawn_at = time.monotonic()
 
     def move_to(self, done: int) -> None:
-        """Draw that so many are done."""
-        if self.total is not None and done > self.total:
+        """Draw the bar with ``done`` units done."""
+        if self.total is not None and done > self.total:  # more than expected: draw no total
             self.total = None
         self.update(done - self.n)
 
 
 def texts_of(name: str, value: Any) -> list[str]:
-    """What is shown of one fixture; of a dict, such as ``metrics`` and ``losses``, each entry.
+    """Return the texts for one fixture: one for each entry of a dict, such as ``metrics`` and ``losses``.
 
     >>> texts_of("step_num", 3), texts_of("metrics", {"accuracy": .5, "error": .5})
     (['step_num=3'], ['accuracy=0.5', 'error=0.5'])
@@ -162,7 +163,7 @@ def texts_of(name: str, value: Any) -> list[str]:
 
 
 def text_of(value: Any) -> str:
-    """A value in a few characters: numbers and texts as they are, of anything larger what it is.
+    """Return a value in a few characters: numbers and texts as they are, a large tensor as its shape, others as a type.
 
     >>> text_of(torch.tensor(.31234)), text_of(1e-5), text_of(7), text_of("warm up")
     ('0.3123', '1e-05', '7', 'warm up')

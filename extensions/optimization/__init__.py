@@ -1,1 +1,14 @@
-"""Training practices: how gradients and weights are treated."""
+"""Optimization: how gradients are computed, changed and applied, and how the weights move.
+
+Its extensions, one per file:
+
+    Accumulate      one step of the optimizer for several batches
+    ClipGradients   gradients that are at most as long as a limit
+    Constrain       weights that a function keeps within bounds
+    EMA             an average of the weights, for evaluation
+    FreezeModules   parts of the model that are not trained
+    LRSchedule      learning rates from a scheduler of torch
+    MixedPrecision  the model and the loss in 16 bits
+    SAM             steps with the gradient of a nearby point where the loss is larger
+    WarmUp          learning rates that begin small
+"""

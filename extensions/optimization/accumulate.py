@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Accumulate(Extension):
-    """Steps the optimizer once for every ``batches`` batches, with the gradient of the one large batch that they are.
+    """Step the optimizer once for every ``batches`` batches, with the gradient of the one large batch that they form.
 
-    Each batch counts as much as it has examples (``true_batch_size``), also in the shorter window at the end of an
-    epoch. This is exact for a loss that is a mean over examples and a model that looks at each example alone:
-    BatchNorm still sees small batches.
+    Each batch counts by its number of examples (``true_batch_size``), also in the shorter window at the end of an
+    epoch. This is exact if the loss is a mean over examples and the model treats each example alone; BatchNorm still
+    sees small batches.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(Accumulate(2))
@@ -31,53 +31,52 @@ class Accumulate(Extension):
     >>> tm.step_num, tm.update_num
     (3, 2)
 
-    A batch that is skipped before its backward pass is no part of the window. One that is skipped after it takes the
-    window along, since its gradient is already in the sum: the next batch begins a new one. So does a run that ends
-    in the middle of a window by ``stop`` or an error. Where the last batch of an epoch is skipped, the window goes on
-    in the next epoch.
+    A batch that is skipped before its backward pass is not part of the window. A batch that is skipped after it ends
+    the window, because its gradient is already in the sum: the next batch begins a new window. ``stop`` or an error in
+    the middle of a window ends it too, and a run that ends so warns. If the last batch of an epoch is skipped, the
+    window goes on in the next epoch.
 
-    A run that ends within a window says so in a warning.
+    *Runs at:* the start and the end of ``train_backward``, the start of ``train_optimizer_step`` and the end of
+    ``run``, before extensions that read or change the gradients (priority -20).
 
-    *Runs at:* the end of ``run``; ``train_backward`` and ``train_optimizer_step``, before extensions that read or
-    change the gradients (priority -20).
+    *Asks for:* ``backward_loss``, ``true_batch_size``, ``last_batch`` and ``step_num``; ``end_step`` if it is alive;
+    the optimizer.
 
-    *Asks for:* ``backward_loss``, ``true_batch_size``, ``last_batch``, ``step_num``; ``end_step`` where it is known.
-
-    *Leaves behind:* a modified ``backward_loss``, and the mean gradient when ``train_optimizer_step`` runs; while the
-    window is open that stage is skipped, and ``update_num`` does not move.
+    *Leaves behind:* a modified ``backward_loss``, and the mean gradient when ``train_optimizer_step`` runs. Within a
+    window that stage is skipped, and ``update_num`` stays.
 
     Args:
-        batches: how many batches make one step.
+        batches: the number of batches for one step.
 
     Raises:
-        InputError: ``batches`` is no whole number, 1 or more.
+        InputError: ``batches`` is not a whole number of at least 1.
     """
 
-    priority = -20
+    priority = -20  # before MixedPrecision unscales (-10) and ClipGradients clips (10)
 
     def __init__(self, batches: int) -> None:
         self.batches = require_count(batches, "batches", at_least=1)
+        self._count = 0  # batches that are in the gradients
         self._first_size: int | Tensor = 1
-        self._count = 0  # batches in the gradients
-        self._weight: float | Tensor = 0.0  # of all of them
+        self._weight: float | Tensor = 0.0  # the sum of their sizes, in units of the first
 
     @modifies("backward_loss")
     def pre_train_backward(
         self, train_manager: TrainManager, backward_loss: Tensor, true_batch_size: int | Tensor
     ) -> Tensor:
-        # What is in the window is what is in the gradients. Whoever zeroes them (the loop, at the start of a run, after
-        # a step, after a skipped batch) begins a new one, with nothing said to anybody.
+        # The gradients themselves say where a window begins. The loop zeroes them at the start of a run, after a step
+        # and after a skipped batch, and no hook would see each of these cases.
         if next(parameters_with_gradients(train_manager.optimizer), None) is None:
             self._first_size, self._count, self._weight = true_batch_size, 0, 0.0
-        # Relative to the first: so equal batches have the weight 1, and a loss in float16 gets no larger.
+        # In units of the first batch: equal batches have the weight 1, so that a scaled float16 loss does not overflow.
         return backward_loss * (true_batch_size / self._first_size)
 
     def post_run(self, train_manager: TrainManager) -> None:
-        """Say that gradients are dropped, where a run ends within a window."""
+        """Warn if the run ends within a window, because the next run drops its gradients."""
         if self._count and next(parameters_with_gradients(train_manager.optimizer), None) is not None:
             warnings.warn(
-                f"Accumulate({self.batches}): the run ended within a window, and what {self._count} of its "
-                f"{self.batches} batches left is dropped (hold a run open around train_on_batch: `with tm.run():`)",
+                f"Accumulate({self.batches}): the run ended within a window, so the gradients of {self._count} of its "
+                f"{self.batches} batches are dropped (open a run around train_on_batch: `with tm.run():`)",
                 stacklevel=2,
             )
 
@@ -89,10 +88,10 @@ class Accumulate(Extension):
         self, train_manager: TrainManager, last_batch: bool, step_num: int, end_step: int | None = None
     ) -> None:
         is_last = last_batch or step_num + 1 == end_step
-        if self._count == 0 or (self._count < self.batches and not is_last):
+        if self._count == 0 or (self._count < self.batches and not is_last):  # 0: train_backward was skipped
             raise SkipStage
         with torch.no_grad():
             for parameter in parameters_with_gradients(train_manager.optimizer):
                 assert parameter.grad is not None
-                parameter.grad.div_(self._weight)  # no number is read on the host, should it be a tensor
+                parameter.grad.div_(self._weight)  # in place and unread: the weight may be a tensor on a GPU
         self._count, self._weight = 0, 0.0

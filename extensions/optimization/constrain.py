@@ -1,4 +1,4 @@
-"""Weights that keep to a constraint: changed after each step of the optimizer, back to what is allowed."""
+"""Weight constraints: functions that bring weights back within bounds after each step of the optimizer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Constrain(Extension):
-    """Puts ``fn(weight)`` in the place of a module's weight, after each step of the optimizer.
+    """Replace the weight of a module by ``fn(weight)`` after each step of the optimizer.
 
-    ``max_norm``, ``unit_norm`` and ``non_negative`` are in ``train_manager.model.constraints``; any function that
-    makes a tensor of the same shape will do.
+    ``max_norm``, ``unit_norm`` and ``non_negative`` are in ``train_manager.model.constraints``; ``fn`` may be any
+    function that returns a tensor of the same shape.
 
     >>> from train_manager.model.constraints import max_norm
     >>> from train_manager.testing import tiny_manager
@@ -29,25 +29,24 @@ class Constrain(Extension):
     >>> bool((tm.model[0].weight.norm(dim=1) < 0.5001).all())
     True
 
-    A weight has one constraint: two that have a weight in common are refused. What is trained with ``fn`` is not
-    changed in evaluation.
+    A weight has one constraint: two constraints of one weight are refused.
 
-    *Runs at:* the start of ``run``, where modules are looked up, and the end of ``train_optimizer_step``.
+    *Runs at:* the start of ``run``, where it looks up the modules, and the end of ``train_optimizer_step``.
 
     *Asks for:* the model.
 
-    *Leaves behind:* weights that are as ``fn`` makes them.
+    *Leaves behind:* weights that ``fn`` has returned.
 
     Args:
-        fn: makes of a weight the one that is allowed.
-        modules: names in the model, patterns (``"blocks.*.conv"``), or modules; of each its own weight, not those of
-            modules inside it. Of what a pattern finds, modules without one are left out.
-        parameter: which of a module's parameters.
-        options: handed on to ``fn``.
+        fn: returns the allowed weight for a weight.
+        modules: names in the model, patterns (``"blocks.*.conv"``), or modules. Only the weight of the module itself is
+            constrained, not those of modules inside it. A pattern leaves out the modules that have no weight.
+        parameter: the name of the parameter in each module.
+        options: further arguments of ``fn``.
 
     Raises:
-        InputError: a module is not there or has no such parameter; two constrain one weight; or ``fn`` does not keep
-            the shape.
+        InputError: a module does not exist or has no such parameter; two constraints have one weight; or ``fn`` does
+            not keep the shape.
     """
 
     def __init__(
@@ -58,13 +57,13 @@ class Constrain(Extension):
         **options: Any,
     ) -> None:
         if not callable(fn):
-            what, cure = f"fn is {fn!r:.60}", 'give a function of a weight: Constrain(max_norm, "fc")'
-            raise InputError(what, name="fn", asked_by="Constrain", cure=cure)
+            what = f"fn must be a function of a weight, but is {fn!r:.60}"
+            raise _invalid(what, "fn", 'give a function: Constrain(max_norm, "fc")')
         self.fn = fn
         self.modules = choices(modules, "Constrain")
         self.parameter = parameter
         self.options = options
-        self._constrained: dict[str, nn.Parameter] | None = None
+        self._constrained: dict[str, nn.Parameter] = {}
 
     def pre_run(self, train_manager: TrainManager) -> None:
         self._constrained = self.parameters_of(require_module(train_manager.model, "Constrain"))
@@ -73,53 +72,49 @@ class Constrain(Extension):
                 self._refuse_common(other, train_manager.model)
 
     def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
-        if self._constrained is None:  # added in the middle of a run
+        if not self._constrained:  # the extension was added in the middle of a run
             self.pre_run(train_manager)
         with torch.no_grad():
-            for name, parameter in (self._constrained or {}).items():
+            for name, parameter in self._constrained.items():
                 parameter.copy_(self._allowed(name, parameter))
 
     def parameters_of(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        """The parameters of a model that it constrains, by name."""
+        """Return the parameters of the model that ``fn`` constrains, by name."""
         return {name: found for one in self.modules for name, found in self._of(model, one).items()}
 
     def _of(self, model: nn.Module, one: Chosen) -> dict[str, nn.Parameter]:
-        found = {
-            f"{name}.{self.parameter}".lstrip("."): module._parameters.get(self.parameter)
+        # `_parameters` has the module's own parameters only: "trunk" does not constrain the weights inside of it.
+        constrained = {
+            f"{name}.{self.parameter}".lstrip("."): parameter
             for name, module in chosen(model, [one], "Constrain").items()
+            if (parameter := module._parameters.get(self.parameter)) is not None
         }
-        constrained = {name: parameter for name, parameter in found.items() if parameter is not None}
         if not constrained:
-            raise InputError(
-                f"Constrain finds no parameter {self.parameter!r} in {_text(one)!r}",
-                name=self.parameter,
-                asked_by="Constrain",
-                cure="name modules that have one themselves, or another parameter: parameter=...",
-            )
+            what = f"Constrain finds no parameter {self.parameter!r} in {_text(one)!r}"
+            cure = "name modules that have one themselves, or another parameter: parameter=..."
+            raise _invalid(what, self.parameter, cure)
         return constrained
 
     def _allowed(self, name: str, parameter: nn.Parameter) -> Tensor:
         allowed = self.fn(parameter, **self.options)
         if not isinstance(allowed, Tensor) or allowed.shape != parameter.shape:
-            made = tuple(allowed.shape) if isinstance(allowed, Tensor) else f"a {type(allowed).__name__}"
-            raise InputError(
-                f"Constrain: {_text(self.fn)} made {made} of {name!r}, whose shape is {tuple(parameter.shape)}",
-                name=name,
-                asked_by="Constrain",
-                cure="return a tensor of the same shape",
+            found = (
+                f"the shape {tuple(allowed.shape)}" if isinstance(allowed, Tensor) else f"a {type(allowed).__name__}"
             )
+            what = f"{_text(self.fn)} must keep the shape {tuple(parameter.shape)} of {name!r}, but returned {found}"
+            raise _invalid(what, name, "return a tensor of the same shape")
         return allowed
 
     def _refuse_common(self, other: Constrain, model: nn.Module) -> None:
         taken = {id(parameter) for parameter in other.parameters_of(model).values()}
-        common = [name for name, parameter in (self._constrained or {}).items() if id(parameter) in taken]
+        common = [name for name, parameter in self._constrained.items() if id(parameter) in taken]
         if common:
-            raise InputError(
-                f"two Constrain extensions, of {_text(other.fn)} and {_text(self.fn)}, have the weight {common[0]!r}",
-                name=common[0],
-                asked_by="Constrain",
-                cure="give a weight one constraint: a function of your own that applies both, in an order",
-            )
+            what = f"two Constrain extensions, of {_text(other.fn)} and {_text(self.fn)}, have the weight {common[0]!r}"
+            raise _invalid(what, common[0], "give a weight one constraint: write a function that applies both in order")
+
+
+def _invalid(what: str, name: str, cure: str) -> InputError:
+    return InputError(what, name=name, asked_by="Constrain", cure=cure)
 
 
 def _text(given: object) -> str:

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights, which the evaluation then uses."""
+"""An exponential moving average of the weights, which evaluations use in place of the weights."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class EMA(Extension):
-    """Averages the weights over the steps, the latest the most, and evaluates the average in place of the weights.
+    """Average the weights over the steps, the latest the most, and evaluate the average in place of the weights.
 
-    After each step of the optimizer ``average = decay * average + (1 - decay) * weights``; the first step's weights
-    are the first average. Training goes on with its own weights as if nobody averaged.
+    After each step of the optimizer ``average = decay * average + (1 - decay) * weights``; the weights after the first
+    step are the first average. The training itself is not changed.
 
     >>> from train_manager.testing import tiny_manager
     >>> ema = EMA(decay=0.9)
@@ -32,26 +32,26 @@ class EMA(Extension):
     >>> with ema.applied(tm.model):  # to save or to export the averaged weights
     ...     exported = {name: tensor.clone() for name, tensor in tm.model.state_dict().items()}
 
-    Buffers, such as the statistics of BatchNorm, are those of the training, unless ``use_buffers`` averages them too.
+    Buffers, such as the statistics of BatchNorm, keep the values of the training, unless ``use_buffers`` averages them.
 
-    *Runs at:* the end of ``train_optimizer_step``, after the hooks of priority 0, such as ``Constrain``; around
-    each ``eval_step_epoch``. So its hooks and all inside it find the averaged weights in the model. The trained ones
-    are back when it ends, also by an error: hooks of ``eval``, which may save the model, find those.
+    *Runs at:* the end of ``train_optimizer_step``, after hooks that change the weights, such as ``Constrain`` (priority
+    10), and around ``eval_step_epoch``. Everything inside ``eval_step_epoch`` finds the averaged weights in the model.
+    The trained weights are back when it ends, also after an error; so hooks of ``eval`` that save the model save them.
 
     *Asks for:* the model.
 
     *Leaves behind:* its attribute ``averaged``.
 
     Args:
-        decay: how much of the old average stays, from 0 (none) to below 1.
-        warm_up: begin with a smaller decay, ``(1 + n) / (10 + n)`` after ``n`` steps, as long as that is smaller.
+        decay: the share of the old average that stays, from 0 to below 1.
+        warm_up: use the smaller decay ``(1 + n) / (10 + n)`` after ``n`` steps, until it reaches ``decay``.
         use_buffers: average the buffers too.
 
     Attributes:
-        averaged: torch's ``AveragedModel``, which can be called as the model can; None before the first step.
+        averaged: torch's ``AveragedModel``, which can be called like the model; None before the first step.
 
     Raises:
-        InputError: the decay is out of its range.
+        InputError: ``decay`` is not a number from 0 to below 1.
     """
 
     def __init__(self, decay: float = 0.999, *, warm_up: bool = False, use_buffers: bool = False) -> None:
@@ -59,11 +59,11 @@ class EMA(Extension):
         self.warm_up = warm_up
         self.use_buffers = use_buffers
         self.averaged: AveragedModel | None = None
-        self._model: nn.Module | None = None  # that it is the average of
+        self._model: nn.Module | None = None  # the model that `averaged` belongs to
         self._updates = 0
-        self._loaded: Mapping[str, Any] | None = None  # a state that waits for the model
+        self._loaded: Mapping[str, Any] | None = None  # a loaded state that waits for the model
 
-    @priority(10)
+    @priority(10)  # after Constrain (0), to average the constrained weights
     def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
         averaged = self._average_of(train_manager.model)
         if self.warm_up:
@@ -77,22 +77,23 @@ class EMA(Extension):
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """Put the averaged weights into the model for a ``with`` block; before the first step it stays as it is."""
+        """Put the averaged weights into the model for a ``with`` block; before the first step, do nothing."""
         if self._loaded is not None:
             self._average_of(model)
         pairs = self._pairs(model)
         trained = [tensor.detach().clone() for tensor, _ in pairs]
         try:
             for tensor, average in pairs:
-                # .data: what autograd has kept for a backward still to come is valid again after the restoration
+                # `.data` leaves autograd's version counter alone: a graph from before the block can run backward after
+                # it, when its tensors have their values again.
                 tensor.data.copy_(average.data)
             yield
         finally:
-            for (tensor, _), before in zip(pairs, trained, strict=True):
-                tensor.data.copy_(before)
+            for (tensor, _), weights in zip(pairs, trained, strict=True):
+                tensor.data.copy_(weights)
 
     def _pairs(self, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
-        """Each tensor that is averaged, with its average."""
+        """Return each averaged tensor of the model with its average."""
         if self.averaged is None or model is not self._model:
             return []
         average: nn.Module = self.averaged.module
@@ -102,7 +103,7 @@ class EMA(Extension):
         return pairs
 
     def _average_of(self, model: nn.Module) -> AveragedModel:
-        """The average, begun where there is none of this model yet."""
+        """Return the average of this model; begin one if there is none."""
         if self.averaged is None or model is not self._model:
             average = get_ema_multi_avg_fn(self.decay)
             self.averaged = AveragedModel(model, multi_avg_fn=average, use_buffers=self.use_buffers)
@@ -119,7 +120,7 @@ class EMA(Extension):
         averaged.module.load_state_dict(state["averaged"])
 
     def state_dict(self) -> dict[str, Any]:
-        """The average, and of how many steps it is one."""
+        """Return the average and the number of its steps."""
         if self._loaded is not None:
             return {**super().state_dict(), **self._loaded}
         tensors = {} if self.averaged is None else self.averaged.module.state_dict()
@@ -130,7 +131,7 @@ class EMA(Extension):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave; where there is no model yet, as soon as there is one."""
+        """Restore what ``state_dict`` returned; before the first step, as soon as the model is known."""
         super().load_state_dict(state)
         if not state["updates"]:
             self.averaged, self._model, self._updates, self._loaded = None, None, 0, None
@@ -141,7 +142,7 @@ class EMA(Extension):
 
 
 def decay_after(updates: int, decay: float) -> float:
-    """The decay after so many averaged steps: small at first, so that the untrained weights are soon forgotten.
+    """Return the decay after a number of averaged steps: small at first, so that untrained weights are soon forgotten.
 
     >>> decay_after(0, 0.9), decay_after(10, 0.9), decay_after(1000, 0.9)
     (0.1, 0.55, 0.9)

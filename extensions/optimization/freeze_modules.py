@@ -1,4 +1,4 @@
-"""Parts of a model that are not trained."""
+"""Frozen modules: parts of a model that are not trained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FreezeModules(Extension):
-    """Leaves parts of the model as they are, to the bit: parameters and buffers, such as the means of BatchNorm.
+    """Keep parts of the model as they are, to the bit: parameters and buffers, such as the means of BatchNorm.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(FreezeModules("0"))
@@ -25,59 +25,58 @@ class FreezeModules(Extension):
     >>> tm.model[0].weight.equal(before)
     True
 
-    Frozen parameters get no gradient. Of the frozen modules, those with buffers of their own are in eval mode while
-    batches are trained on; the others, such as dropout, are in train mode as ever. When the run ends, also by an error,
-    ``requires_grad`` and the modes are what they were.
+    Frozen parameters get no gradient. Frozen modules with buffers of their own are in eval mode while the model is
+    trained; the others, such as dropout, stay in train mode. When the run ends, also by an error, ``requires_grad`` and
+    the modes are restored. An extension that is removed in the middle of a run unfreezes at the end of the run.
 
-    *Runs at:* ``run``, ``train``, and the start of ``train_step_epoch`` and of ``train_step_batch``. Removed in
-    the middle of a run, it lets go at the run's end.
+    *Runs at:* around ``run`` and ``train``, and the start of ``train_step_epoch`` and of ``train_step_batch``.
 
-    *Asks for:* the model, and ``epoch_num``.
+    *Asks for:* ``epoch_num``; the model.
 
     *Leaves behind:* nothing.
 
     Args:
-        modules: names in the model, patterns (``"trunk.*"``), or modules; each with all that is inside it.
-        until: train them, too, once so many epochs are done; None never does.
+        modules: names in the model, patterns (``"trunk.*"``), or modules; each with everything inside it.
+        until: train the modules after this number of epochs; None keeps them frozen.
 
     Raises:
-        InputError: a module is not there; the message has the nearest name.
+        InputError: a module does not exist; the message has the nearest name.
     """
 
     def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None) -> None:
         self.modules = choices(modules, "FreezeModules")
         self.until = None if until is None else require_count(until, "until", at_least=1)
-        self._frozen: list[tuple[nn.Parameter, bool]] = []  # with what its requires_grad was
-        self._counting: list[nn.Module] = []
+        self._frozen: list[tuple[nn.Parameter, bool]] = []  # each with its requires_grad from before
+        self._with_buffers: list[nn.Module] = []
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        yield from self._hold(train_manager)
+        yield from self._keep_frozen(train_manager)
 
     def around_train(self, train_manager: TrainManager) -> Iterator[None]:
-        yield from self._hold(train_manager)  # for one that is added to a run that is open
+        yield from self._keep_frozen(train_manager)  # if the extension was added to an open run
 
     def pre_train_step_epoch(self, epoch_num: int) -> None:
         if self._is_over(epoch_num):
-            for module in self._counting:
+            for module in self._with_buffers:
                 module.training = True
-            self._release()
+            self._unfreeze()
 
     def pre_train_step_batch(self) -> None:
-        for module in self._counting:  # here, for whoever calls model.train() in between
+        for module in self._with_buffers:  # in every step: code between two steps may call model.train()
             module.training = False
 
-    def _hold(self, train_manager: TrainManager) -> Iterator[None]:
-        is_first = not self._frozen and not self._counting
-        if is_first:
+    def _keep_frozen(self, train_manager: TrainManager) -> Iterator[None]:
+        is_outermost = not self._frozen and not self._with_buffers  # the stage that froze them unfreezes them
+        if is_outermost:
             model = require_module(train_manager.model, "FreezeModules")
-            chosen_ones = chosen(model, self.modules, "FreezeModules")
+            modules = chosen(model, self.modules, "FreezeModules")  # also if over: a wrong name is an error
             if not self._is_over(train_manager.epoch_num):
-                self._freeze(chosen_ones.values())
+                self._freeze(modules.values())
         try:
             yield
         finally:
-            if is_first:
-                self._release()
+            if is_outermost:
+                self._unfreeze()
 
     def _is_over(self, epoch_num: int) -> bool:
         return self.until is not None and epoch_num >= self.until
@@ -86,11 +85,11 @@ class FreezeModules(Extension):
         inside = dict.fromkeys(inner for module in modules for inner in module.modules())
         parameters = dict.fromkeys(p for module in inside for p in module.parameters(recurse=False))
         self._frozen = [(parameter, parameter.requires_grad) for parameter in parameters]
-        self._counting = [module for module in inside if next(module.buffers(recurse=False), None) is not None]
+        self._with_buffers = [module for module in inside if next(module.buffers(recurse=False), None) is not None]
         for parameter in parameters:
             parameter.requires_grad_(False)
 
-    def _release(self) -> None:
+    def _unfreeze(self) -> None:
         for parameter, required_grad in self._frozen:
             parameter.requires_grad_(required_grad)
-        self._frozen, self._counting = [], []
+        self._frozen, self._with_buffers = [], []

@@ -1,4 +1,4 @@
-"""Learning rates that a scheduler of torch moves: per epoch, per step, or by a metric."""
+"""Learning rates that a scheduler of torch sets: per epoch, per step, or by a metric."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLE = "LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimize
 
 
 class LRSchedule(Extension):
-    """Steps a scheduler of torch after each epoch, after each step of the optimizer, or with a metric.
+    """Step a scheduler of torch after each epoch, after each step of the optimizer, or with a metric.
 
     >>> from torch.optim.lr_scheduler import ExponentialLR
     >>> from train_manager import Extension
@@ -34,51 +34,48 @@ class LRSchedule(Extension):
     >>> rates
     [(0.5,), (0.5,), (0.5,), (0.25,), (0.25,), (0.25,)]
 
-    With a metric, for ``ReduceLROnPlateau``, it is stepped after each evaluation, also that before the first epoch; not
-    after one that is a run of its own, and not where a hook has left out the set.
+    With a metric, for ``ReduceLROnPlateau``, it steps after each evaluation, also after the evaluation before the first
+    epoch. It does not step after an evaluation that is a run of its own, nor if a hook has left out the set.
 
-    A scheduler begins as the first run opens, and goes on from run to run. To begin small, add ``WarmUp``.
+    The scheduler begins when the first run opens, and goes on from run to run. To begin with small rates, add
+    ``WarmUp``.
 
-    *Runs at:* the start of ``run``, ``train_step_epoch``, ``train_step_batch`` and ``train_optimizer_step``; the end of
-    ``train_step_epoch``, ``train_step_batch`` and ``eval``.
+    *Runs at:* the start of ``run``, ``train`` and ``train_optimizer_step``, the start and the end of
+    ``train_step_epoch`` and ``train_step_batch``, and the end of ``eval``.
 
-    *Asks for:* the optimizer, ``epoch_num``, ``update_num``, ``eval_results``, ``standalone_eval``; ``warm_up_factor``
-    where there is one, so that ``WarmUp`` has multiplied the rates before they are read.
+    *Asks for:* ``epoch_num``, ``update_num``, ``eval_results`` and ``standalone_eval``; ``warm_up_factor`` if it is
+    alive, so that ``WarmUp`` multiplies the rates before they are read; the optimizer.
 
-    *Leaves behind:* ``learning_rates`` in ``train_step_batch``, one for each group of parameters, with which the
-    optimizer steps. A batch after which it does not step has none.
+    *Leaves behind:* ``learning_rates`` of ``train_step_batch``: the rate of each parameter group in this step of the
+    optimizer. It is not defined for a batch after which the optimizer does not step.
 
     Args:
-        make: makes a scheduler of an optimizer.
-        per: "epoch" or "step", a step being one of the optimizer; left out, it is "epoch".
+        make: returns a scheduler for an optimizer.
+        per: "epoch" (the default) or "step", which is a step of the optimizer.
         metric: the set and the metric, as ``"valid/loss"``, in place of ``per``.
 
     Attributes:
-        scheduler: torch's; None before the first run.
+        scheduler: the scheduler of torch; None before the first run.
 
     Raises:
-        InputError: an argument is of no use, or they do not fit the scheduler.
+        InputError: an argument is invalid, or does not fit the scheduler.
     """
 
     def __init__(self, make: Callable[[Optimizer], Any], *, per: str | None = None, metric: str | None = None) -> None:
         if not callable(make):
-            raise InputError(
-                f"LRSchedule was given a {type(make).__name__}, not a callable of the optimizer",
-                name="make",
-                asked_by="LRSchedule",
-                cure=EXAMPLE,
-            )
+            what = f"LRSchedule needs a function of the optimizer, but was given a {type(make).__name__}"
+            raise _invalid(what, "make", EXAMPLE)
         if metric is not None and per is not None:
-            what = f"LRSchedule was given both per={per!r} and metric={metric!r}"
-            raise InputError(what, name="per", asked_by="LRSchedule", cure="leave out one of them")
+            what = f"LRSchedule takes per or metric, but was given per={per!r} and metric={metric!r}"
+            raise _invalid(what, "per", "leave out one of them")
         require_scheduler_factory(make, "LRSchedule", "LRSchedule({})")
         self.make = make
         self.metric = None if metric is None else metric_name(metric, "LRSchedule")
         self.per = "metric" if metric is not None else require_one_of(per or "epoch", "per", ("epoch", "step"))
         self.scheduler: Any = None
-        self._optimizer: Optimizer | None = None  # that the scheduler is of
-        self._done = 0  # epochs or steps that were done when the open one began
-        self._loaded: Mapping[str, Any] | None = None  # a state that waits for the optimizer
+        self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
+        self._done = 0  # epochs or steps that were done when the present one began
+        self._loaded: Mapping[str, Any] | None = None  # a loaded state that waits for the optimizer
 
     # ---- stepping --------------------------------------------------------------------------------------------------
 
@@ -93,13 +90,13 @@ class LRSchedule(Extension):
         if self.per == "epoch":
             self._done = epoch_num
 
-    @always  # an error of another hook comes too late for the rates: the epoch is done
+    @always  # if another hook fails now, the epoch is done all the same, and counts
     def post_train_step_epoch(self, epoch_num: int) -> None:
         if self.per == "epoch" and epoch_num > self._done:
             self._step()
 
     def pre_train_step_batch(self, train_manager: TrainManager, update_num: int) -> None:
-        self._begin(train_manager.optimizer)  # for one that is added to a run that is open
+        self._begin(train_manager.optimizer)  # if the extension was added to an open run
         if self.per == "step":
             self._done = update_num
 
@@ -108,7 +105,7 @@ class LRSchedule(Extension):
         assert train_manager.optimizer is not None, "it is about to step"
         return learning_rates(train_manager.optimizer)
 
-    @always  # also after a batch that is skipped by a hook of the optimizer's step
+    @always  # also after a batch that a hook skips when the optimizer has stepped
     def post_train_step_batch(self, update_num: int) -> None:
         if self.per == "step" and update_num > self._done:
             self._step()
@@ -123,14 +120,14 @@ class LRSchedule(Extension):
             self._step(value)
 
     def _step(self, *metric: float) -> None:
-        if self.scheduler is not None:  # there is none before the first batch of one that is added to an open run
+        if self.scheduler is not None:  # None before the first batch, if added to an open run
             self.scheduler.step(*metric)
 
     # ---- the scheduler ---------------------------------------------------------------------------------------------
 
     def _begin(self, optimizer: Optimizer | None) -> None:
-        """Make the scheduler, once for an optimizer."""
-        if optimizer is None or optimizer is self._optimizer:  # none: a run that only evaluates
+        """Make the scheduler, once per optimizer."""
+        if optimizer is None or optimizer is self._optimizer:  # None: a run that only evaluates
             return
         self.scheduler = self._usable(self.make(optimizer))
         self._optimizer = optimizer
@@ -140,27 +137,27 @@ class LRSchedule(Extension):
     def _usable(self, scheduler: Any) -> Any:
         kind = type(scheduler).__name__
         if not hasattr(scheduler, "step"):
-            what = f"LRSchedule: make() returned a {kind}, which has no step()"
-            raise InputError(what, name="make", asked_by="LRSchedule", cure=EXAMPLE)
+            what = f"LRSchedule: make must return a scheduler with step(), but returned a {kind}"
+            raise _invalid(what, "make", EXAMPLE)
         parameters = inspect.signature(scheduler.step).parameters.values()
-        wants_metric = any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        if wants_metric and self.metric is None:
-            what = f"LRSchedule: {kind} is stepped with a metric, and none is named"
-            raise InputError(what, name="metric", asked_by="LRSchedule", cure='name it: metric="valid/loss"')
-        if self.metric is not None and not wants_metric:
-            what = f"LRSchedule: {kind} takes no metric, and {self.metric!r} is named"
-            raise InputError(what, name="metric", asked_by="LRSchedule", cure='give per="epoch" or per="step" instead')
+        needs_metric = any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        if needs_metric and self.metric is None:
+            what = f"LRSchedule: {kind} needs a metric, but none is named"
+            raise _invalid(what, "metric", 'name it: metric="valid/loss"')
+        if self.metric is not None and not needs_metric:
+            what = f"LRSchedule: {kind} takes no metric, but {self.metric!r} is named"
+            raise _invalid(what, "metric", 'give per="epoch" or per="step" instead')
         return scheduler
 
-    # ---- surviving -------------------------------------------------------------------------------------------------
+    # ---- saved state -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The scheduler's own state; empty where there is none yet."""
+        """Return the state of the scheduler; before the first run there is none."""
         own = self._loaded or {} if self.scheduler is None else {"scheduler": self.scheduler.state_dict()}
         return {**super().state_dict(), **own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave, rates included; where there is no optimizer yet, once there is."""
+        """Restore what ``state_dict`` returned and the rates; before the first run, as soon as it opens."""
         super().load_state_dict(state)
         self._loaded = {"scheduler": state["scheduler"]} if "scheduler" in state else {}
         if self.scheduler is not None:
@@ -170,5 +167,9 @@ class LRSchedule(Extension):
         self._loaded = None
         if "scheduler" in state and self._optimizer is not None:
             self.scheduler.load_state_dict(state["scheduler"])
-            # Making a scheduler sets the rates to those of a beginning, and loading one does not set them.
+            # Making a scheduler has set the first rates, and loading its state does not set the rates.
             set_learning_rates(self._optimizer, self.scheduler.get_last_lr())
+
+
+def _invalid(what: str, name: str, cure: str) -> InputError:
+    return InputError(what, name=name, asked_by="LRSchedule", cure=cure)

@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation: steps with the gradient of a worse place nearby (Foret et al., arXiv:2010.01412)."""
+"""Sharpness-aware minimisation: steps with the gradient of a nearby point (Foret et al. 2020, arXiv:2010.01412)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
-    """Move parameters by ``rho`` along their common gradient, where the loss is larger; put them back on any exit.
+    """Move parameters by ``rho`` along their common gradient, to a larger loss, and restore them on any exit.
 
     >>> weight = nn.Parameter(torch.tensor([1., 1.]))
     >>> weight.grad = torch.tensor([3., 4.])
@@ -39,7 +39,7 @@ def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
     before = [parameter.detach().clone() for parameter in moved]
     try:
         with torch.no_grad():
-            scale = rho / (_norm(gradients) + 1e-12)
+            scale = rho / (_norm(gradients) + 1e-12)  # stays a tensor, so that nothing waits for the device
             for parameter, gradient in zip(moved, gradients, strict=True):
                 parameter.add_(gradient * scale.to(gradient.device))
         yield
@@ -50,9 +50,9 @@ def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
 
 
 class SAM(Extension):
-    """Steps with the gradient at the worst place within ``rho``, which leads to minima that are flat.
+    """Step with the gradient at the point within ``rho`` where the loss is largest, which leads to flat minima.
 
-    Each step costs a second forward and backward pass, on the same batch.
+    Each step costs a second forward and backward pass on the same batch.
 
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(SAM(rho=0.05), epochs=20)
@@ -60,29 +60,30 @@ class SAM(Extension):
     >>> tm.eval()["valid"]["loss"] < 0.4
     True
 
-    In the second pass ``train_model_forward`` and ``train_loss_forward`` are called again, without their stages: hooks
-    see each batch once, and ``prediction`` and ``loss`` stay those of the first pass. So do running statistics
-    (BatchNorm) and all other buffers. Dropout draws anew. What a hook did to ``inputs`` or ``targets`` holds for both
-    passes, but one that modifies ``loss`` or ``prediction`` does so in the first only.
+    The second pass calls ``train_model_forward`` and ``train_loss_forward`` without their stages. So hooks see each
+    batch once; ``prediction``, ``loss`` and all buffers, such as the statistics of BatchNorm, keep the values of the
+    first pass; and a hook that modifies ``loss`` or ``prediction`` does so in the first pass only. Modified ``inputs``
+    and ``targets`` are used in both passes. Dropout draws another mask.
 
-    With ``MixedPrecision(torch.bfloat16)`` both passes are made in it. Accumulation and scaled losses (float16) are
-    refused: their gradients are not those of the batch.
+    ``MixedPrecision(torch.bfloat16)`` applies to both passes. Accumulation and scaled losses (float16) are refused,
+    because their gradients are not those of the batch.
 
-    *Runs at:* ``train_backward`` and ``train_optimizer_step``, before extensions that read or change the gradients
-    (priority -5).
+    *Runs at:* the end of ``train_backward`` and the start of ``train_optimizer_step``, before extensions that read or
+    change the gradients (priority -5).
 
-    *Asks for:* ``loss``, ``backward_loss``, ``prediction``, and ``autocast`` where there is one.
+    *Asks for:* ``loss``, ``backward_loss`` and ``prediction``; ``autocast`` if it is alive; the model, the loss and the
+    optimizer.
 
-    *Leaves behind:* the gradients of the second pass.
+    *Leaves behind:* the gradients of the second pass, and ``prediction`` as it was.
 
     Args:
-        rho: how far to go, as a distance of all weights taken together.
+        rho: the distance to move, as a norm over all weights together.
 
     Raises:
-        InputError: ``rho`` is no number above 0; while training, ``backward_loss`` is not ``loss``.
+        InputError: ``rho`` is not a number above 0; in training, ``backward_loss`` is not ``loss``.
     """
 
-    priority = -5
+    priority = -5  # after Accumulate (-20) and MixedPrecision (-10), before ClipGradients (10)
 
     def __init__(self, rho: float = 0.05) -> None:
         self.rho = require_number(rho, "rho", above=0)
@@ -96,6 +97,8 @@ class SAM(Extension):
                 cure="leave out Accumulate, and use MixedPrecision with torch.bfloat16",
             )
 
+    # The loss finds the prediction of the second pass by name, so the fixture has that value for the time of the call.
+    # The write is declared so that hooks that read `prediction` run after it; they find the value of the first pass.
     @modifies("prediction")
     def pre_train_optimizer_step(
         self,
@@ -105,7 +108,7 @@ class SAM(Extension):
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> Any:
         modules = [part for part in (train_manager.model, train_manager.loss) if isinstance(part, nn.Module)]
-        assert train_manager.optimizer is not None, "there is no training without one"
+        assert train_manager.optimizer is not None, "it is about to step"
         with climbed(parameters_with_gradients(train_manager.optimizer), self.rho), preserved_buffers(*modules):
             train_manager.optimizer.zero_grad(set_to_none=True)
             try:
@@ -119,6 +122,6 @@ class SAM(Extension):
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:
-    """Length of all gradients as one vector, computed where the first of them is."""
+    """Return the length of all gradients as one vector, computed on the device of the first gradient."""
     lengths = [torch.linalg.vector_norm(gradient).to(gradients[0].device) for gradient in gradients]
     return torch.linalg.vector_norm(torch.stack(lengths)) if lengths else torch.zeros(())

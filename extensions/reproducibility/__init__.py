@@ -1,1 +1,6 @@
-"""What makes a training run the same again."""
+"""Reproducibility: what makes a training repeatable.
+
+Its extensions, one per file:
+
+    Deterministic  operations that give the same result each time
+"""

@@ -1,4 +1,4 @@
-"""The same run, twice, to the bit: torch is held to operations that always give the same."""
+"""Repeatable runs, to the bit: torch uses operations that always give the same result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 
 class Deterministic(Extension):
-    """Lets torch use deterministic operations only, for as long as the run is open.
+    """Let torch use deterministic operations only, while a run is open.
 
     >>> import torch
     >>> from train_manager.testing import tiny_manager
@@ -25,26 +25,28 @@ class Deterministic(Extension):
     >>> torch.are_deterministic_algorithms_enabled()
     False
 
-    An operation that has no deterministic form is an error, or with ``warn_only`` a warning. What is random is the
-    business of the manager's ``seed``: it seeds python, numpy and torch, and from torch's random state a ``DataLoader``
-    draws the order of its examples and the seeds of its workers (python's, numpy's and torch's in each), so these
-    need no ``generator`` and no ``worker_init_fn``. Another library that draws numbers in a worker needs one:
-    ``worker_init_fn=lambda worker: library.seed(torch.initial_seed() % 2**32)``. The model is made before the first run
-    opens, and so before that seed: call ``torch.manual_seed`` above it, or override ``initialize_params``.
+    An operation without a deterministic form is an error, or with ``warn_only`` a warning.
 
-    On CUDA, cuDNN does not try out which operation is quickest, and cuBLAS gets a workspace of its own
-    (``CUBLAS_WORKSPACE_CONFIG=:4096:8`` in the environment, where it is not set), which it reads at its first use: if
-    something has been computed on the GPU before, set it yourself when the program starts. Results are the same on the
-    same machine with the same versions; nobody promises more.
+    Random numbers are set by the manager's ``seed``: it seeds python, numpy and torch. A ``DataLoader`` draws the order
+    of its examples and the seeds of its workers (for python, numpy and torch) from torch's random state, so it needs no
+    ``generator`` and no ``worker_init_fn``. For any other library that draws numbers in a worker, give
+    ``worker_init_fn=lambda worker: library.seed(torch.initial_seed() % 2**32)``. The seed is set when the first run
+    opens, which is after the model was made: call ``torch.manual_seed`` before you make it, or override
+    ``initialize_params``.
 
-    *Runs at:* around ``run``; afterwards, also after an error, all settings are what they were.
+    On CUDA, cuDNN stops searching for its fastest operation, and cuBLAS gets a fixed workspace:
+    ``CUBLAS_WORKSPACE_CONFIG=:4096:8`` in the environment, unless it is set already. cuBLAS reads the variable at its
+    first use, so set it yourself when the program starts if the program uses the GPU before the run. Results repeat on
+    the same machine with the same versions of all libraries, and may differ on others.
+
+    *Runs at:* around ``run``. When it ends, also by an error, all settings are restored.
 
     *Asks for:* nothing.
 
     *Leaves behind:* nothing.
 
     Args:
-        warn_only: warn where an operation has no deterministic form.
+        warn_only: warn if an operation has no deterministic form.
     """
 
     def __init__(self, *, warn_only: bool = False) -> None:
@@ -57,7 +59,7 @@ class Deterministic(Extension):
 
 @contextmanager
 def deterministic(*, warn_only: bool = False) -> Iterator[None]:
-    """Torch's deterministic mode for a ``with`` block; all settings are restored on any exit."""
+    """Set torch's deterministic mode for a ``with`` block, and restore all settings on any exit."""
     mode = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     workspace = os.environ.get(CUBLAS)

@@ -1,7 +1,7 @@
-"""The loss as curves: by epoch, by batch and by example seen, in one picture that is renewed as the training goes on.
+"""The loss as curves: by epoch, by batch and by number of examples, in a picture that is renewed during the training.
 
-The training's losses are recorded without waiting for the device. How a curve is thinned is decided in
-``reporting/curves.py``, what the picture looks like in ``reporting/loss_figure.py``.
+The losses of the training are recorded without waiting for the device. ``reporting/curves.py`` thins the curves, and
+``reporting/loss_figure.py`` draws them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME = "loss_curves"
 
 
 class LossCurves(Extension):
-    """Draws the loss of the training and of every evaluation set: by epoch, by batch, and by example seen.
+    """Draw the loss of the training and of every evaluation set: by epoch, by batch, and by number of examples.
 
     >>> import pathlib, tempfile
     >>> from train_manager.testing import tiny_manager
@@ -40,32 +40,34 @@ class LossCurves(Extension):
     >>> curves.eval_sets["valid"]["epoch"].x
     [0.0, 1.0, 2.0]
 
-    What a model adds with ``add_loss``, and each head of ``WeightedLosses``, has a curve of its own.
+    Each loss that a model adds with ``add_loss``, and each head of ``WeightedLosses``, has a curve of its own. In a
+    notebook, ``curves`` as the last line of a cell shows the picture. Above some thousand points a curve shows the
+    means of neighbouring points.
 
-    In a notebook, ``curves`` as the last line of a cell shows them.
+    An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
+    run of its own is left out.
 
-    *Runs at:* ``train``, ``train_step_epoch``, ``train_step_batch`` and ``eval``. An evaluation in the middle of an
-    epoch is a point by batch and by example; one that is a run of its own is left out.
+    *Runs at:* the start and the end of ``train_step_epoch``, and the end of ``train_step_batch``, ``eval`` and
+    ``train``; around ``train_step_batch`` if ``update`` is given.
 
     *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``eval_results``,
     ``standalone_eval`` and ``train_dir``, without which it is refused.
 
-    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, renewed after every evaluation, or after every
-    epoch where nothing is evaluated; with ``update`` when that says so, and at the end of the training. Above some
-    thousand points a curve shows means of neighbours.
+    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, renewed after every evaluation (after every
+    epoch, if nothing is evaluated) or as ``update`` says, and at the end of the training.
 
     Args:
-        update: a schedule of training steps: ``every(50)``, or ``periodically(60)`` for once in a minute. What is
-            recorded does not depend on it.
+        update: a schedule of training steps that renews the files: ``every(50)``, or ``periodically(60)`` for once a
+            minute. It does not change what is recorded.
 
     Attributes:
-        training: the curve of the training by "epoch", by "batch" and by "example".
-        eval_sets: the same for each evaluation set.
+        training: the curves of the training by "epoch", by "batch" and by "example".
+        eval_sets: the curves of each evaluation set.
         parts: the curves of the parts of the loss, by name.
 
     Raises:
         ImportError: matplotlib is missing.
-        HookError: ``update`` is no schedule.
+        HookError: ``update`` is not a schedule.
     """
 
     def __init__(self, update: Schedule | None = None) -> None:
@@ -73,14 +75,14 @@ class LossCurves(Extension):
         self.training = new_curves()
         self.eval_sets: dict[str, Curves] = {}
         self.parts = PartCurves()
-        self._losses = DeferredScalars()  # of the steps that are not in the curves yet
-        self._steps: list[tuple[int, int]] = []  # step_num and batch size of each of them
+        self._losses = DeferredScalars()  # the losses of steps that are not in the curves yet
+        self._steps: list[tuple[int, int]] = []  # their step_num and batch size
         self._examples = 0
         self._epoch_sum = self._epoch_weight = 0.0
-        self._epoch: int | None = None  # the one that is being trained, counted from 1
+        self._epoch: int | None = None  # the epoch that is open, counted from 1
         self._is_drawn = True
         self._has_schedule = update is not None
-        if update is not None:  # else there is no such hook, which would cost something in each step
+        if update is not None:  # else without the hook, which costs a little time in each step
             self.around_train_step_batch = self._draw_after_step
             scheduled(self, "around_train_step_batch", update)
 
@@ -88,7 +90,7 @@ class LossCurves(Extension):
 
     def pre_train_step_epoch(self, epoch_num: int, train_dir: Path) -> None:
         if not self._has_schedule:
-            self._draw_once(train_dir)  # the last epoch, where nothing was evaluated after it
+            self._draw_once(train_dir)  # the epoch before, if no evaluation has drawn it
         self._epoch_sum = self._epoch_weight = 0.0
         self._epoch = epoch_num + 1
         self.parts.begin_epoch()
@@ -105,7 +107,7 @@ class LossCurves(Extension):
 
     def post_train_step_epoch(self, epoch_num: int) -> None:
         self._take_losses()
-        is_whole = epoch_num == self._epoch  # not where the run was stopped within it
+        is_whole = epoch_num == self._epoch  # False if the run was stopped within the epoch
         self._epoch = None
         if is_whole and self._epoch_weight:
             self.training["epoch"].append(epoch_num, self._epoch_sum / self._epoch_weight)
@@ -119,7 +121,7 @@ class LossCurves(Extension):
         standalone_eval: bool,
         train_dir: Path,
     ) -> None:
-        if standalone_eval:  # no part of the training: a picture that is there stays as it is
+        if standalone_eval:  # not part of the training
             return
         self._take_losses()
         for name, result in eval_results.items():
@@ -138,7 +140,7 @@ class LossCurves(Extension):
         self._draw_once(train_dir)
 
     def _take_losses(self) -> None:
-        """Move what is held into the curves: one copy from the device for all of it."""
+        """Move the deferred losses into the curves, with one copy from the device for all of them."""
         steps, self._steps = self._steps, []
         for loss, (step, examples) in zip(self._losses.take(), steps, strict=True):
             self._examples += examples
@@ -154,14 +156,14 @@ class LossCurves(Extension):
     # ---- showing ---------------------------------------------------------------------------------------------------
 
     def figure(self) -> Figure:
-        """The curves so far, as a figure of matplotlib."""
+        """Return the curves so far as a figure of matplotlib."""
         self._take_losses()
         self.parts.take()
         parts = {f"{name} (part)": curves for name, curves in self.parts.curves.items()}
         return draw(self.training, {**self.eval_sets, **parts})
 
     def _repr_png_(self) -> bytes:
-        """What a notebook shows."""
+        """Return the picture that a notebook shows."""
         return rendered(self.figure(), "png")
 
     def _draw_once(self, train_dir: Path) -> None:
@@ -171,10 +173,10 @@ class LossCurves(Extension):
             replace_file(train_dir / "plots" / f"{NAME}.{kind}", rendered(self.figure(), kind))
         self._is_drawn = True
 
-    # ---- surviving -------------------------------------------------------------------------------------------------
+    # ---- saved state -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is recorded, as plain lists and numbers."""
+        """Return all that is recorded, as plain lists and numbers."""
         self._take_losses()
         return {
             **super().state_dict(),
@@ -190,7 +192,7 @@ class LossCurves(Extension):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` gave."""
+        """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self._losses.take()
         self._steps.clear()

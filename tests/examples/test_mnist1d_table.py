@@ -1,4 +1,4 @@
-"""The example that trains the networks of the MNIST-1D paper; here for a moment only."""
+"""The example that trains the networks of the MNIST-1D paper; here for a few epochs only."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def data(example: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_the_data_are_those_that_the_paper_has_published(data: Any) -> None:
-    """Its file ``mnist1d_data.pkl`` has been compared as a whole; here are a few numbers of it."""
+def test_the_data_are_those_of_the_paper(data: Any) -> None:
+    """The file ``mnist1d_data.pkl`` of the paper was compared as a whole; these are a few of its numbers."""
     (train, train_digits), (test, test_digits) = data
 
     assert (train.shape, test.shape) == ((4000, 40), (1000, 40))
@@ -55,7 +55,7 @@ def test_the_networks_are_as_large_as_those_of_the_paper(example: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_table_has_a_row_for_each_network_that_was_named(
+def test_the_table_has_a_row_for_each_named_network(
     example: Any, data: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(example, "curves_and_digits", lambda: data)
@@ -64,8 +64,8 @@ def test_the_table_has_a_row_for_each_network_that_was_named(
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["parameters", "CNN", "logistic"]
 
 
-def test_an_unknown_name_is_told_with_those_that_there_are(example: Any) -> None:
-    with pytest.raises(SystemExit, match="no network is called cnn; there are logistic, MLP, CNN, GRU"):
+def test_an_unknown_name_is_an_error_with_the_known_names(example: Any) -> None:
+    with pytest.raises(SystemExit, match="no network is called cnn; the networks are logistic, MLP, CNN, GRU"):
         example.main(["cnn"])
 
 

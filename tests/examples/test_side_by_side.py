@@ -1,6 +1,6 @@
-"""One training, written four ways: with the same result to the last bit, and shown in the docs as it is.
+"""One training, written in four ways, with the same result to the last bit; a page of the docs shows the files.
 
-``python tests/examples/test_side_by_side.py`` writes the files into the page anew.
+``python tests/examples/test_side_by_side.py`` writes the files into the page.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ written.train(model, *digits.loaders())
 torch.save(model.state_dict(), sys.argv[1])
 """
 
-Trained = tuple[str, dict[str, torch.Tensor]]  # what was printed, and the weights
+Trained = tuple[str, dict[str, torch.Tensor]]  # the printed text, and the weights
 
 
 def trained(loop: str, folder: Path) -> Trained:
-    """Train in a process of its own: the others change settings of logging and of warnings."""
+    """Train in a process of its own, because the other toolkits change settings of logging and of warnings."""
     path = os.pathsep.join(
         [str(FOLDER), str(Path(train_manager.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     )
@@ -68,7 +68,9 @@ def test_the_bare_loop_learns_to_read_and_stops_early(bare: Trained) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", [name for name in NEEDS if name != "bare_loop"])
-def test_each_way_gives_the_weights_and_the_lines_of_the_bare_loop(loop: str, bare: Trained, tmp_path: Path) -> None:
+def test_each_way_ends_with_the_weights_and_prints_the_lines_of_the_bare_loop(
+    loop: str, bare: Trained, tmp_path: Path
+) -> None:
     if importlib.util.find_spec(NEEDS[loop]) is None:
         pytest.skip(f"{NEEDS[loop]} is not installed")
     printed, weights = trained(loop, tmp_path)
@@ -78,12 +80,12 @@ def test_each_way_gives_the_weights_and_the_lines_of_the_bare_loop(loop: str, ba
     assert all(torch.equal(one, other) for one, other in zip(weights.values(), bare[1].values(), strict=True))
 
 
-def test_the_page_shows_every_file_as_it_is() -> None:
+def test_the_page_shows_every_file() -> None:
     shown = {name: text for _, name, text in SHOWN.findall(PAGE.read_text())}
     assert shown == {path.name: path.read_text() for path in FOLDER.glob("*.py")}, f"run: python {__file__}"
 
 
-def test_the_page_counts_the_lines_of_each_file_right() -> None:
+def test_the_page_has_the_number_of_lines_of_each_file() -> None:
     page = PAGE.read_text()
     for name in NEEDS:
         count = lines_of(FOLDER / f"{name}.py")
@@ -91,13 +93,13 @@ def test_the_page_counts_the_lines_of_each_file_right() -> None:
 
 
 def lines_of(path: Path) -> int:
-    """Lines of a file that are not empty, its docstring, its imports or its last two."""
+    """Return the number of lines without empty lines, the docstring, the imports and the last two."""
     lines = [line for line in path.read_text().splitlines() if line.strip()]
     return len([line for line in lines[:-2] if not line.startswith(('"""', "import ", "from "))])
 
 
 def write_page() -> None:
-    """Put the files as they are now into the blocks that show them."""
+    """Write the present files into the blocks that show them."""
     PAGE.write_text(SHOWN.sub(lambda match: f"{match[1]}{(FOLDER / match[2]).read_text()}```\n", PAGE.read_text()))
 
 

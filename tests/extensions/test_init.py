@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ast
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,33 +10,81 @@ from pathlib import Path
 import pytest
 
 import train_manager.extensions
-from train_manager import Extension
 from train_manager.extensions import LossCurves, ProgressBar, default_extensions
 from train_manager.testing import tiny_manager
 
+INIT = train_manager.extensions.__file__
+FOLDERS = sorted(path.parent for path in Path(INIT).parent.glob("*/__init__.py"))
+WORDS = {"pre": "start", "post": "end", "around": "around"}
+ROOT = Path(train_manager.__file__).parents[1]
 
-def test_every_name_in_the_list_is_there() -> None:
+
+def test_every_name_in_the_list_exists() -> None:
     for name in train_manager.extensions.__all__:
         assert getattr(train_manager.extensions, name).__name__ == name
 
 
-def test_a_name_that_is_not_there_is_said() -> None:
+def test_dir_lists_names_that_are_not_imported_yet() -> None:
+    program = "import train_manager.extensions as found; assert {*found.__all__} <= {*dir(found)}"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+def test_type_checkers_read_the_same_names_as_python() -> None:
+    branch = next(node for node in ast.parse(Path(INIT).read_text()).body if isinstance(node, ast.If))
+    imports = [node for node in branch.body if isinstance(node, ast.ImportFrom)]
+    checked = {alias.asname: f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+
+    named = [getattr(train_manager.extensions, name) for name in train_manager.extensions.__all__]
+    assert checked == {
+        one.__name__: f"{one.__module__}.{one.__name__}"
+        for one in named
+        if one.__module__ != "train_manager.extensions"
+    }
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_docstring_of_a_folder_lists_its_extensions(folder: Path) -> None:
+    listed = re.findall(r"^    (\w+) +\w", (folder / "__init__.py").read_text(), flags=re.MULTILINE)
+
+    files = {getattr(train_manager.extensions, name).__module__.rpartition(".")[2] for name in listed}
+    assert files == {path.stem for path in folder.glob("*.py")} - {"__init__"}
+
+
+def test_a_name_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'LossCurve'"):
         train_manager.extensions.LossCurve  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_every_extension_says_when_it_runs_what_it_asks_for_and_what_it_leaves_behind() -> None:
-    for name in train_manager.extensions.__all__:
-        found = getattr(train_manager.extensions, name)
-        if isinstance(found, type) and issubclass(found, Extension):
-            for words in ("*Runs at:*", "*Asks for:*", "*Leaves behind:*", ">>> "):
-                assert words in (found.__doc__ or ""), f"{name} does not say {words}"
+def classes() -> list[ast.ClassDef]:
+    """The classes of all extensions, as source."""
+    files = [path for folder in FOLDERS for path in folder.glob("*.py")]
+    found = [node for path in files for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    return [node for node in found if node.name in train_manager.extensions.__all__]
+
+
+@pytest.mark.parametrize("source", classes(), ids=lambda source: source.name)
+def test_the_docstring_of_an_extension_has_what_its_hooks_name(source: ast.ClassDef) -> None:
+    """The stages, the parameters and the declared writes; hooks that are made in ``__init__`` are not in the source."""
+    form = r"(.+\n\n.*>>> .*)\*Runs at:\* (.*)\n\n\*Asks for:\* (.*)\n\n\*Leaves behind:\* (.*)"
+    found = re.fullmatch(form, ast.get_docstring(source) or "", flags=re.DOTALL)
+    assert found, f"{source.name} needs an example, then *Runs at:*, *Asks for:* and *Leaves behind:*"
+    _, runs_at, asks_for, leaves_behind = found.groups()
+
+    for hook in (node for node in source.body if isinstance(node, ast.FunctionDef)):
+        side, _, stage = hook.name.partition("_")
+        if side in WORDS:
+            assert WORDS[side] in runs_at, hook.name
+            assert f"``{stage}``" in runs_at, hook.name
+            for name in {argument.arg for argument in hook.args.args} - {"self", "train_manager", "fixtures"}:
+                assert f"``{name}``" in asks_for, f"{hook.name} names {name}"
+        for written in (one for one in hook.decorator_list if isinstance(one, ast.Call)):
+            for value in (one.value for one in written.args if isinstance(one, ast.Constant)):
+                assert not isinstance(value, str) or f"``{value}``" in leaves_behind, f"{hook.name} writes {value}"
 
 
 def test_the_list_is_imported_without_torch_tqdm_or_matplotlib() -> None:
     program = "import sys, train_manager.extensions; sys.exit(bool({'torch', 'tqdm', 'matplotlib'} & set(sys.modules)))"
-    folder = Path(train_manager.__file__).parents[1]
-    assert subprocess.run([sys.executable, "-c", program], cwd=folder).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
 
 
 def test_the_defaults_are_a_new_dict_of_new_extensions_each_time() -> None:
@@ -43,7 +93,7 @@ def test_the_defaults_are_a_new_dict_of_new_extensions_each_time() -> None:
     assert not {id(extension) for extension in first.values()} & {id(extension) for extension in second.values()}
 
 
-def test_the_defaults_have_the_names_that_a_list_of_them_would_get() -> None:
+def test_the_defaults_have_the_names_that_a_list_gives_them() -> None:
     assert list(tiny_manager(*default_extensions().values()).extensions) == list(default_extensions())
 
 

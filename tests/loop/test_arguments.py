@@ -30,11 +30,11 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.outputs import (
     no_targets,
-    not_a_tensor,
     require_batch_size,
     require_parts,
     require_prediction,
     require_scalar_loss,
+    require_tensor,
     require_training_loss,
     rows_of,
 )
@@ -419,7 +419,9 @@ def test_a_batch_size_may_be_a_whole_number_of_another_kind(value: Any) -> None:
 
 
 def test_a_loss_that_a_hook_made_a_number_is_refused() -> None:
-    assert str(not_a_tensor(0.5, "backward_loss")) == (
+    with pytest.raises(InputError) as error:
+        require_tensor(0.5, "backward_loss")
+    assert str(error.value) == (
         "backward_loss is a float, not a tensor: the hook that modified it must return a tensor"
     )
 

@@ -109,9 +109,11 @@ def require_training_loss(value: Tensor) -> Tensor:
     return value
 
 
-def not_a_tensor(value: Any, name: str) -> InputError:
-    """The error for a loss that a hook has made something else."""
-    return InputError(
+def require_tensor(value: Any, name: str) -> Tensor:
+    """Return a loss that a hook may have modified, if it is a tensor still."""
+    if isinstance(value, Tensor):
+        return value
+    raise InputError(
         f"{name} is a {type(value).__name__}, not a tensor: the hook that modified it must return a tensor",
         name=name,
     )

@@ -10,7 +10,7 @@ from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import CutMix
 from train_manager.testing import tiny_manager
 
-IMAGES = torch.arange(4.0).reshape(4, 1, 1, 1).expand(4, 3, 8, 8).contiguous()  # image i is made of the number i
+IMAGES = torch.arange(4.0).reshape(4, 1, 1, 1).expand(4, 3, 8, 8).contiguous()  # every pixel of image i is i
 TARGETS = torch.arange(4)
 
 
@@ -19,20 +19,20 @@ def mixed(seed: int, targets: Tensor = TARGETS) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_targets_are_the_areas_that_each_image_has(seed: int) -> None:
+def test_targets_are_the_areas_of_the_images(seed: int) -> None:
     images, targets = mixed(seed)
     for image, target in zip(images, targets, strict=True):
         areas = torch.stack([(image == number).float().mean() for number in range(4)])
         torch.testing.assert_close(target, areas)
 
 
-def test_what_is_pasted_is_one_box_in_all_channels() -> None:
+def test_one_box_is_pasted_in_all_channels() -> None:
     foreign = next(image != number for number, image in enumerate(mixed(3)[0]) if (image != number).any())
     rows, columns = foreign[0].any(dim=1), foreign[0].any(dim=0)
     assert foreign.equal((rows.unsqueeze(1) & columns).expand(3, 8, 8))
 
 
-def test_the_users_images_are_left_as_they_are() -> None:
+def test_the_given_images_are_not_changed() -> None:
     before = IMAGES.clone()
     mixed(2)
     assert IMAGES.equal(before)
@@ -49,7 +49,7 @@ def image_manager(*extensions: Extension, **options: Any) -> TrainManager:
     return tiny_manager(*extensions, model=net, train_data=[(IMAGES, TARGETS)] * 3, eval_data=None, **options)
 
 
-def test_training_twice_goes_on_with_the_draws() -> None:
+def test_a_second_training_continues_the_draws() -> None:
     twice, once = image_manager(CutMix(num_classes=4)), image_manager(CutMix(num_classes=4), epochs=2)
     twice.train_epochs(1)
     twice.train_epochs(1)
@@ -58,7 +58,7 @@ def test_training_twice_goes_on_with_the_draws() -> None:
         assert weights.equal(twice.model.state_dict()[name]), name
 
 
-def test_a_state_draws_on() -> None:
+def test_a_loaded_state_continues_the_draws() -> None:
     first, second = CutMix(num_classes=4), CutMix(num_classes=4, seed=9)
     first.pre_train_model_forward(inputs=IMAGES, targets=TARGETS)
     second.load_state_dict(first.state_dict())
@@ -75,14 +75,14 @@ def test_a_probability_of_0_mixes_nothing() -> None:
     assert cutmix.pre_train_model_forward(inputs=IMAGES, targets=TARGETS)[0] is IMAGES
 
 
-def test_the_global_random_state_is_not_touched() -> None:
+def test_the_global_random_state_is_not_changed() -> None:
     tm = image_manager(CutMix(num_classes=4))
     before = torch.get_rng_state()
     tm.train()
     assert torch.get_rng_state().equal(before)
 
 
-def test_what_is_no_image_is_an_error() -> None:
+def test_inputs_that_are_not_images_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         tiny_manager(CutMix(num_classes=2)).train()
     assert str(caught.value) == (
@@ -93,12 +93,10 @@ def test_what_is_no_image_is_an_error() -> None:
 def test_targets_for_each_pixel_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         CutMix(num_classes=4).pre_train_model_forward(inputs=IMAGES, targets=torch.zeros(4, 8, 8).long())
-    assert str(caught.value) == (
-        "targets have the shape (4, 8, 8), and only those of whole images can be blended by area"
-    )
+    assert str(caught.value) == "targets must be those of whole images, but have the shape (4, 8, 8)"
 
 
-def test_arguments_of_no_use_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="alpha must be a number above 0, but is -1"):
         CutMix(-1)
     with pytest.raises(InputError, match="num_classes must be a whole number of at least 2, but is 0"):

@@ -16,7 +16,7 @@ TARGETS = torch.tensor([0, 1, 1, 0])
 
 
 class Seen(Extension):
-    """What the model was given, in training and evaluation."""
+    """Record the inputs and targets of the model, in training and evaluation."""
 
     def __init__(self) -> None:
         self.training: list[tuple[Tensor, Tensor]] = []
@@ -52,7 +52,7 @@ def test_a_model_in_another_precision_is_trained(dtype: torch.dtype) -> None:
     assert tm.update_num == 3
 
 
-def test_a_batch_is_mixed_with_the_probability_that_is_given() -> None:
+def test_a_batch_is_mixed_with_the_given_probability() -> None:
     mixup = Mixup(num_classes=2, probability=0.25)
     mixed = [mixup.pre_train_model_forward(inputs=INPUTS, targets=TARGETS)[0] is not INPUTS for _ in range(1000)]
     assert sum(mixed) == pytest.approx(250, abs=50)
@@ -68,7 +68,7 @@ def test_only_training_is_mixed() -> None:
     assert {targets.shape[1:] for _, targets in seen.training} == {(2,)}
 
 
-def test_the_users_batches_are_left_as_they_are() -> None:
+def test_the_given_batches_are_not_changed() -> None:
     tm = tiny_manager(Mixup(num_classes=2))
     batches: Any = tm.train_data
     before = [(inputs.clone(), targets.clone()) for inputs, targets in batches]
@@ -76,14 +76,14 @@ def test_the_users_batches_are_left_as_they_are() -> None:
     assert all(x.equal(a) and y.equal(b) for (x, y), (a, b) in zip(batches, before, strict=True))
 
 
-def test_the_loss_falls_on_what_was_not_mixed() -> None:
+def test_the_loss_on_unmixed_examples_falls() -> None:
     tm = tiny_manager(Mixup(alpha=0.4, num_classes=2), epochs=30)
     before = tm.eval()["valid"]["loss"]
     tm.train()
     assert tm.eval()["valid"]["loss"] < before - 0.2
 
 
-def test_the_global_random_state_is_not_touched() -> None:
+def test_the_global_random_state_is_not_changed() -> None:
     before = torch.get_rng_state()
     tiny_manager(Mixup(num_classes=2)).train()
     assert torch.get_rng_state().equal(before)
@@ -95,7 +95,7 @@ def test_a_step_reads_nothing_on_the_host() -> None:
     assert reads.count == 0
 
 
-def test_a_training_that_goes_on_from_a_state_mixes_the_same() -> None:
+def test_a_training_from_a_loaded_state_mixes_the_same() -> None:
     whole, first, second = (Mixup(num_classes=2) for _ in range(3))
     plain = tiny_manager(whole, epochs=4)
     plain.train()
@@ -109,7 +109,7 @@ def test_a_training_that_goes_on_from_a_state_mixes_the_same() -> None:
         assert weights.equal(tm.model.state_dict()[name]), name
 
 
-def test_once_removed_the_batches_are_as_they_were() -> None:
+def test_after_removal_batches_are_not_mixed() -> None:
     seen = Seen()
     tm = tiny_manager(Mixup(num_classes=2), seen)
     tm.train_epochs(1)
@@ -119,19 +119,19 @@ def test_once_removed_the_batches_are_as_they_were() -> None:
     assert all(inputs is x for (inputs, _), (x, _) in zip(seen.training[3:], batches, strict=True))
 
 
-def test_class_numbers_without_their_number_are_an_error_that_names_the_hook() -> None:
+def test_class_numbers_without_num_classes_are_an_error_that_names_the_hook() -> None:
     with pytest.raises(InputError, match="give the number of classes") as caught:
         tiny_manager(Mixup()).train()
     assert caught.value.__notes__[0].startswith("in hook Mixup.pre_train_model_forward of extension 'mixup'")
 
 
 @pytest.mark.parametrize("wrong", [1, 2.5, True, "10"])
-def test_a_number_of_classes_that_is_none_is_refused(wrong: Any) -> None:
+def test_an_invalid_number_of_classes_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         Mixup(num_classes=wrong)
     assert str(caught.value) == f"num_classes must be a whole number of at least 2, but is {wrong!r}"
 
 
-def test_an_alpha_that_is_none_is_refused() -> None:
+def test_an_invalid_alpha_is_refused() -> None:
     with pytest.raises(InputError, match="alpha must be a number above 0, but is 0"):
         Mixup(alpha=0)

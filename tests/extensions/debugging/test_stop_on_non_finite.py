@@ -13,7 +13,7 @@ from train_manager.testing import tiny_manager
 
 
 class Breaks(Extension):
-    """The loss of one step is not finite."""
+    """Make the loss of one step not finite."""
 
     def __init__(self, step: int, value: float = float("nan")) -> None:
         self.step = step
@@ -29,7 +29,7 @@ def ten_batches() -> list[tuple[Tensor, Tensor]]:
 
 
 class Detached(Extension):
-    """Trains on something finite whatever the loss is."""
+    """Train on a finite value, whatever the loss is."""
 
     @modifies("backward_loss")
     def pre_train_backward(self, prediction: Tensor, targets: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ class Detached(Extension):
 
 
 @pytest.mark.parametrize(("check_every", "steps"), [(1, 5), (2, 6), (4, 8), (100, 10)])
-def test_it_looks_every_so_many_steps_and_names_the_first(check_every: int, steps: int) -> None:
+def test_it_checks_every_few_steps_and_names_the_first_step(check_every: int, steps: int) -> None:
     tm = tiny_manager(Breaks(5), Detached(), StopOnNonFinite(check_every), train_data=ten_batches())
     with pytest.raises(NonFiniteLoss, match="the loss was nan in step 5, epoch 1") as error:
         tm.train()
@@ -50,7 +50,7 @@ def test_infinity_is_not_finite() -> None:
         tm.train()
 
 
-def test_other_hooks_of_the_step_have_run_before() -> None:
+def test_other_hooks_of_the_step_run_before() -> None:
     seen: list[int] = []
     stop = StopOnNonFinite(1)
     tm = tiny_manager(stop, Breaks(2), Detached(), train_data=ten_batches())
@@ -67,7 +67,7 @@ def test_the_epoch_is_the_one_of_the_step() -> None:
     assert (error.value.epoch, tm.step_num) == (2, 18)
 
 
-def test_losses_of_a_run_that_failed_are_not_looked_at_in_the_next() -> None:
+def test_losses_of_a_failed_run_are_not_checked_in_the_next() -> None:
     class Fails(Extension):
         def post_train_step_batch(self, step_num: int) -> None:
             if step_num == 3:
@@ -87,7 +87,7 @@ def test_a_training_that_stays_finite_is_trained_to_its_end_twice() -> None:
     assert tm.step_num == 20
 
 
-def test_the_device_is_waited_for_once_a_look() -> None:
+def test_each_check_waits_for_the_device_once() -> None:
     stop = StopOnNonFinite(3)
     with HostReads() as copies:
         for step in range(7):
@@ -96,7 +96,7 @@ def test_the_device_is_waited_for_once_a_look() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1.5, "10", True])
-def test_a_check_every_that_is_no_positive_whole_number_is_refused(value: Any) -> None:
+def test_an_invalid_check_every_is_refused(value: Any) -> None:
     with pytest.raises(InputError) as error:
         StopOnNonFinite(value)
     assert str(error.value) == f"check_every must be a whole number of at least 1, but is {value!r}"

@@ -12,7 +12,7 @@ from train_manager.testing import tiny_manager
 
 
 class Results(Extension):
-    """Evaluations that give these losses, one after the other; then the last for ever."""
+    """Give evaluations these losses, one after the other; then the last one again and again."""
 
     def __init__(self, *losses: float, name: str = "loss") -> None:
         self.losses = list(losses)
@@ -44,7 +44,7 @@ def test_more_can_be_better() -> None:
     assert (tm.epoch_num, stopping.patience.best) == (2, 0.5)
 
 
-def test_only_nan_is_told_as_such() -> None:
+def test_the_stop_reason_names_nan_if_all_values_are_nan() -> None:
     tm = tiny_manager(EarlyStopping(patience=2), Results(float("nan")), epochs=9)
     tm.train()
     assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than nan in 2 evaluations"
@@ -86,7 +86,7 @@ def test_after_a_stop_a_training_goes_on_until_the_next_evaluation_that_is_no_be
     assert tm.epoch_num == 3
 
 
-def test_it_counts_on_from_one_training_to_the_next() -> None:
+def test_its_count_continues_in_the_next_training() -> None:
     tm = tiny_manager(EarlyStopping(patience=2), Results(1))
     tm.train_epochs(1)
     assert tm.stop_reason is None
@@ -94,14 +94,14 @@ def test_it_counts_on_from_one_training_to_the_next() -> None:
     assert tm.epoch_num == 2
 
 
-def test_once_removed_it_stops_no_more() -> None:
+def test_after_removal_it_does_not_stop() -> None:
     tm = tiny_manager(EarlyStopping(patience=1), Results(1), epochs=3)
     tm.remove_extension("early_stopping")
     tm.train()
     assert tm.epoch_num == 3
 
 
-def test_its_state_goes_on_in_another() -> None:
+def test_another_instance_continues_from_its_state() -> None:
     first, second = EarlyStopping(patience=2), EarlyStopping(patience=2)
     tiny_manager(first, Results(1)).train()
     second.load_state_dict(first.state_dict())
@@ -115,7 +115,7 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     assert tm.step_num == 0
 
 
-def test_where_nothing_is_evaluated_it_is_refused() -> None:
+def test_it_is_refused_if_nothing_is_evaluated() -> None:
     with pytest.raises(InputError, match=r"no set 'valid'\n  pass eval_data=\{"):
         tiny_manager(EarlyStopping(), eval_data=None).train()
 
@@ -136,7 +136,7 @@ def test_a_misspelt_metric_is_refused_by_the_evaluation_before_the_first_step() 
         ({"mode": "less"}, "mode must be 'min' or 'max', but is 'less'"),
     ],
 )
-def test_an_argument_that_is_of_no_use_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
         EarlyStopping(**options)
     assert str(error.value) == message

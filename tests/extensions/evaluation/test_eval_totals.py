@@ -16,7 +16,7 @@ def sets() -> dict[str, list[tuple[Tensor, Tensor]]]:
     return {"a": list(zip(inputs.split(4), targets.split(4), strict=True)), "b": [(inputs[:3], targets[:3])]}
 
 
-def test_they_count_the_batches_and_examples_of_each_set() -> None:
+def test_totals_count_the_batches_and_examples_of_each_set() -> None:
     seen: list[Any] = []
     show = Extension.of(post_eval_step_epoch=lambda num_batches, num_samples: seen.append((num_batches, num_samples)))
     tiny_manager(EvalTotals(), show, eval_data=sets()).eval()
@@ -24,7 +24,7 @@ def test_they_count_the_batches_and_examples_of_each_set() -> None:
     assert seen == [(3, 10), (1, 3)]
 
 
-def test_they_grow_with_every_batch() -> None:
+def test_totals_grow_with_every_batch() -> None:
     seen: list[Any] = []
     show = Extension.of(post_eval_step_batch=lambda num_samples: seen.append(num_samples))
     tiny_manager(EvalTotals(), show, eval_data=sets()).eval()
@@ -32,7 +32,7 @@ def test_they_grow_with_every_batch() -> None:
     assert seen == [4, 8, 10, 3]
 
 
-def test_the_sum_of_losses_by_the_examples_is_the_mean_loss() -> None:
+def test_the_sum_of_losses_divided_by_the_examples_is_the_mean_loss() -> None:
     seen: list[float] = []
     show = Extension.of(
         post_eval_step_epoch=lambda cum_loss, num_samples: seen.append(cum_loss.item() / num_samples),

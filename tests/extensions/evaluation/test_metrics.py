@@ -31,7 +31,7 @@ def loss_of_batch(loss: Tensor, prediction: Tensor) -> Tensor:
 
 
 class Seen(Extension):
-    """Every loss, and what ``metrics`` was at the end of each batch."""
+    """Record every loss, and the fixture ``metrics`` at the end of each batch."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -72,21 +72,21 @@ def test_a_moving_average_is_over_all_batches_so_far() -> None:
     assert [metrics["same"] for metrics in seen.metrics] == expected
 
 
-def test_every_batch_counts_although_nobody_asks() -> None:
+def test_every_batch_counts_if_no_hook_reads_the_metrics() -> None:
     metrics = silent(accuracy=accuracy)
     tiny_manager(metrics, epochs=2).train()
 
     assert metrics._means["accuracy"].count == 6
 
 
-def test_a_batch_counts_once_although_many_ask() -> None:
+def test_a_batch_counts_once_if_several_hooks_read_the_metrics() -> None:
     metrics = silent(accuracy=accuracy)
     tiny_manager(metrics, Seen(), Extension.of(post_train_step_batch=lambda metrics: None)).train()
 
     assert metrics._means["accuracy"].count == 3
 
 
-def test_they_can_be_asked_for_as_soon_as_there_is_a_loss() -> None:
+def test_metrics_are_alive_as_soon_as_the_loss_is() -> None:
     metrics, seen = silent(accuracy=accuracy), Seen()
     tiny_manager(metrics, seen, Extension.of(post_train_loss_forward=lambda metrics: None)).train()
 
@@ -135,7 +135,7 @@ def test_the_weights_are_the_same_to_the_bit_with_and_without() -> None:
         assert weights.equal(watched.model.state_dict()[name])
 
 
-def test_a_reset_begins_the_averages_anew() -> None:
+def test_a_reset_restarts_the_averages() -> None:
     metrics = silent(accuracy=accuracy)
     tm = tiny_manager(metrics)
     tm.train()
@@ -146,7 +146,7 @@ def test_a_reset_begins_the_averages_anew() -> None:
     assert metrics._means["accuracy"].count == 3
 
 
-def test_the_averages_go_on_from_their_state() -> None:
+def test_the_averages_continue_from_their_state() -> None:
     whole, first, second = (silent(accuracy=accuracy) for _ in range(3))
     tiny_manager(whole, epochs=2).train()
     tm = tiny_manager(first, epochs=2)
@@ -181,7 +181,7 @@ def test_every_example_counts_once_with_a_short_last_batch() -> None:
     assert result["same"] == pytest.approx(result["loss"])
 
 
-def test_each_set_and_each_evaluation_begins_anew() -> None:
+def test_each_set_and_each_evaluation_is_measured_alone() -> None:
     inputs = torch.rand(4, 2)
     sets = {"all zero": [(inputs, torch.zeros(4).long())], "all one": [(inputs, torch.ones(4).long())]}
     tm = tiny_manager(silent(ones=lambda p, t: t.float().mean()), eval_data=sets)
@@ -190,7 +190,7 @@ def test_each_set_and_each_evaluation_begins_anew() -> None:
         assert {name: result["ones"] for name, result in tm.eval().items()} == {"all zero": 0.0, "all one": 1.0}
 
 
-def test_an_evaluation_within_an_epoch_leaves_the_averages_as_they_are() -> None:
+def test_an_evaluation_within_an_epoch_does_not_change_the_averages() -> None:
     class EvalSoon(Extension):
         def post_train_step_batch(self, train_manager: TrainManager) -> None:
             train_manager.eval_soon()
@@ -202,7 +202,7 @@ def test_an_evaluation_within_an_epoch_leaves_the_averages_as_they_are() -> None
     assert first.metrics == second.metrics
 
 
-def test_training_and_evaluation_may_have_metrics_of_their_own_or_none() -> None:
+def test_training_and_evaluation_may_have_different_metrics_or_none() -> None:
     seen = Seen()
     tm = tiny_manager(silent(train={"half": lambda p, t: 0.5}, eval=[accuracy]), seen)
     tm.train()
@@ -212,13 +212,13 @@ def test_training_and_evaluation_may_have_metrics_of_their_own_or_none() -> None
     assert list(tiny_manager(silent()).eval()["valid"]) == ["loss"]
 
 
-def test_metrics_that_come_without_a_name_have_that_of_their_function() -> None:
+def test_metrics_without_a_name_have_that_of_their_function() -> None:
     metrics = silent(accuracy, ones)
 
     assert metrics.train_metrics == metrics.eval_metrics == {"accuracy": accuracy, "ones": ones}
 
 
-def test_who_modifies_the_result_too_needs_a_priority() -> None:
+def test_another_hook_that_modifies_the_result_needs_a_priority() -> None:
     class Other(Extension):
         @modifies("eval_result")
         def post_eval_step_epoch(self, eval_result: dict[str, float]) -> dict[str, float]:
@@ -231,7 +231,7 @@ def test_who_modifies_the_result_too_needs_a_priority() -> None:
 # ---- objects of torchmetrics -------------------------------------------------------------------------------------
 
 
-def test_a_metric_of_torchmetrics_gives_what_the_function_gives() -> None:
+def test_a_metric_of_torchmetrics_returns_what_the_function_returns() -> None:
     torchmetrics = pytest.importorskip("torchmetrics")
     given = torchmetrics.Accuracy("multiclass", num_classes=2, average="micro")
     seen = Seen()
@@ -279,7 +279,7 @@ def test_the_table_comes_once_at_the_end_of_each_training_and_not_of_an_evaluati
     assert printed.getvalue().count("moving_loss") == 1
 
 
-def test_there_is_no_table_where_none_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_is_no_table_if_table_is_false(capsys: pytest.CaptureFixture[str]) -> None:
     tiny_manager(Metrics(one=ones, table=False)).train()
 
     assert capsys.readouterr().out == ""
@@ -303,11 +303,11 @@ def test_a_name_that_is_given_twice_is_refused(phase: str) -> None:
 def test_a_function_without_a_name_is_refused() -> None:
     text = refusal(lambda p, t: 1.0)
 
-    assert text.startswith("a metric has no name: <function ")
+    assert text.startswith("a metric must have a name, but <function ")
     assert text.endswith("\n  give it one: Metrics(accuracy=...)")
 
 
-def test_a_copy_measures_for_itself() -> None:
+def test_a_copy_has_measurements_of_its_own() -> None:
     extension = Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets, table=False)
     expected = tiny_manager(extension, epochs=2).train().metrics
     again = copy.deepcopy(

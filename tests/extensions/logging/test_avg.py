@@ -33,7 +33,7 @@ def test_it_is_the_mean_over_the_epoch_so_far() -> None:
             assert notes.averages[end - 1] == pytest.approx(mean)
 
 
-def test_values_count_by_a_weight() -> None:
+def test_values_are_weighted() -> None:
     notes = Notes()
     tiny_manager(notes, Avg("loss", weight="true_batch_size")).train()
 
@@ -49,7 +49,7 @@ def test_it_lives_until_the_end_of_the_epoch() -> None:
     assert not seen[0].requires_grad
 
 
-def test_several_fixtures_have_a_mean_each_also_those_of_other_extensions() -> None:
+def test_each_fixture_has_a_mean_also_those_of_other_extensions() -> None:
     class Norm(Extension):
         @provides("norm")
         def post_train_step_batch(self, inputs: Tensor) -> float:
@@ -64,7 +64,7 @@ def test_several_fixtures_have_a_mean_each_also_those_of_other_extensions() -> N
     assert seen == [(2.0, 40 / 3)]
 
 
-def test_it_serves_stages_of_ones_own() -> None:
+def test_it_works_with_the_stages_of_another_loop() -> None:
     class Loop(Extensible):
         def run(self) -> None:
             with self.staged("sweep"):
@@ -79,15 +79,15 @@ def test_it_serves_stages_of_ones_own() -> None:
     assert seen == [3.0]
 
 
-def test_a_tensor_is_not_read() -> None:
+def test_a_tensor_is_not_read_on_the_host() -> None:
     avg = Avg("loss", over="run")
     avg._renew({"loss": torch.ones((), device="meta")})
 
     assert avg._sums[0].device.type == "meta"
 
 
-def test_no_fixture_is_refused() -> None:
+def test_it_is_refused_without_a_fixture() -> None:
     with pytest.raises(InputError) as caught:
         Avg()
 
-    assert str(caught.value) == 'Avg was given no fixture\n  name some: Avg("loss")'
+    assert str(caught.value) == 'Avg needs the name of a fixture, but was given none\n  name one: Avg("loss")'

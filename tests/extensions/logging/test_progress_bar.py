@@ -21,13 +21,13 @@ NEVER = 1e9  # seconds
 
 
 class Terminal(io.StringIO):
-    """A file that says it is a terminal, and knows what would stand on its screen."""
+    """A file that claims to be a terminal, and knows the text on its screen."""
 
     def isatty(self) -> bool:
         return True
 
     def screen(self) -> list[str]:
-        """What stands there now, without the lines that are empty."""
+        """Return the text on the screen, without empty lines."""
         lines = [""]
         row = column = 0
         for part in self.getvalue().replace("\x1b[A", "\x1b").replace("\x1b", "\0\x1b\0").split("\0"):
@@ -46,13 +46,13 @@ class Terminal(io.StringIO):
         return [line.rstrip() for line in lines if line.strip()]
 
     def drawn(self, start: str) -> list[str]:
-        """Every drawing of a bar, oldest first."""
+        """Return every drawing of a bar, oldest first."""
         text = self.getvalue().replace("\x1b[A", "\r").replace("\n", "\r")
         return [line.rstrip() for line in text.split("\r") if line.startswith(start)]
 
 
 class Unsized:
-    """The data of another object, without its length."""
+    """Give the data of another object, without its length."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -110,14 +110,14 @@ def test_every_evaluation_set_has_a_bar_with_its_name() -> None:
     assert " 2/2 " in terminal.drawn("eval far")[-1]
 
 
-def test_an_evaluation_alone_has_its_bar_too() -> None:
+def test_an_evaluation_alone_has_a_bar_too() -> None:
     terminal = Terminal()
     tiny_manager(always_drawn(terminal)).eval()
     assert len(terminal.drawn("eval valid")) == 3
     assert terminal.screen() == []
 
 
-def test_the_finished_bar_of_the_epochs_is_all_that_stays() -> None:
+def test_only_the_finished_bar_of_the_epochs_stays() -> None:
     terminal = Terminal()
     tiny_manager(always_drawn(terminal), epochs=2).train()
     (line,) = terminal.screen()
@@ -136,7 +136,7 @@ def test_the_bars_are_nested_while_they_run() -> None:
     assert [line.split(":")[0] for line in look.screen] == ["epochs", "epoch 1"]
 
 
-def test_the_total_is_unknown_where_the_data_has_no_length() -> None:
+def test_the_total_is_unknown_if_the_data_has_no_length() -> None:
     terminal = Terminal()
     tm = tiny_manager(always_drawn(terminal))
     tm.train_data = Unsized(tm.train_data)
@@ -144,7 +144,7 @@ def test_the_total_is_unknown_where_the_data_has_no_length() -> None:
     assert terminal.drawn("epoch 1")[-1].startswith("epoch 1: 3batch [")
 
 
-def test_the_total_is_steps_per_epoch_where_that_is_given() -> None:
+def test_the_total_is_steps_per_epoch_if_that_is_given() -> None:
     terminal = Terminal()
     tiny_manager(always_drawn(terminal), steps_per_epoch=5).train()
     assert " 5/5 " in terminal.drawn("epoch 1")[-1]
@@ -165,7 +165,7 @@ def test_more_epochs_than_planned_are_counted_without_a_total() -> None:
     assert terminal.screen()[0].startswith("epochs: 2epoch [")
 
 
-def test_a_second_training_goes_on_where_the_first_stopped() -> None:
+def test_a_second_training_continues_the_bar() -> None:
     tm = tiny_manager(epochs=3)
     tm.train_epochs(1)
     terminal = Terminal()
@@ -178,7 +178,7 @@ def test_a_second_training_goes_on_where_the_first_stopped() -> None:
 # ---- fixtures beside the bar -----------------------------------------------------------------------------------------
 
 
-def test_a_fixture_that_is_never_alive_is_told_before_the_first_step_with_the_nearest_name() -> None:
+def test_a_fixture_that_is_never_alive_is_refused_before_the_first_step_with_the_nearest_name() -> None:
     recorder = Recorder()
     with pytest.raises(CheckError, match=r"ProgressBar.post_train_step_batch wants 'lss'") as caught:
         tiny_manager(ProgressBar(show=["lss"]), recorder).train()
@@ -198,7 +198,7 @@ def test_a_name_that_is_given_twice_is_shown_once() -> None:
     assert terminal.drawn("epoch 1")[-1].count("step_num=3") == 1
 
 
-def test_nothing_is_shown_where_no_name_is_given() -> None:
+def test_nothing_is_shown_if_no_name_is_given() -> None:
     terminal = Terminal()
     tiny_manager(always_drawn(terminal)).train()
     assert re.search(r"batch/s, [0-9.]+ ms/step\]$", terminal.drawn("epoch 1")[-1])
@@ -221,17 +221,17 @@ def test_a_value_is_a_few_characters(value: Any, text: str) -> None:
     assert text_of(value) == text
 
 
-# ---- where nobody looks --------------------------------------------------------------------------------------------
+# ---- without a terminal --------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_printed_where_the_output_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_if_the_output_is_not_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     file = io.StringIO()
     tiny_manager(ProgressBar(interval=0, file=file), epochs=2).train()
     tiny_manager(ProgressBar(interval=0)).train()
     assert (file.getvalue(), capfd.readouterr()) == ("", ("", ""))
 
 
-def test_the_bars_can_be_forced_where_the_output_is_no_terminal() -> None:
+def test_the_bars_can_be_forced_if_the_output_is_not_a_terminal() -> None:
     file = io.StringIO()
     tiny_manager(ProgressBar(force=True, file=file)).train()
     assert "epochs: 100%" in file.getvalue()

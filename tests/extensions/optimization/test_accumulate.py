@@ -16,7 +16,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 def batches(*sizes: int) -> list[Batch]:
-    """Batches of these sizes, of the same examples however they are cut."""
+    """Return batches of these sizes, of the same examples for all sizes."""
     generator = torch.Generator().manual_seed(1)
     inputs = torch.rand(sum(sizes), 2, generator=generator)
     targets = (inputs.sum(dim=1) > 1).long()
@@ -35,7 +35,7 @@ def assert_same_weights(one: TrainManager, other: TrainManager, tolerance: float
 
 
 class AtStep(Extension):
-    """Does something at one batch of the training, counted from 1, at one hook."""
+    """Call a function in one hook of one batch of the training, counted from 1."""
 
     priority = 50
 
@@ -62,7 +62,7 @@ def fail(train_manager: TrainManager) -> None:
 
 
 class Gradients(Extension):
-    """What the optimizer steps with."""
+    """Record the gradients that the optimizer steps with."""
 
     def __init__(self) -> None:
         self.first: list[Tensor] = []
@@ -77,7 +77,7 @@ class Gradients(Extension):
     ids=["equal", "unequal", "ragged last window", "a window of one"],
 )
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
-def test_batches_of_a_window_equal_one_large_batch(
+def test_the_batches_of_a_window_equal_one_large_batch(
     small: Sequence[int], large: Sequence[int], optimizer: type[torch.optim.Optimizer]
 ) -> None:
     make = lambda parameters: optimizer(parameters, lr=0.1)  # type: ignore[call-arg]  # noqa: E731
@@ -93,7 +93,7 @@ def test_a_window_of_one_batch_is_the_plain_training_to_the_bit() -> None:
     assert_same_weights(trained(Accumulate(1), data=batches(*sizes)), trained(data=batches(*sizes)), tolerance=0)
 
 
-def test_the_size_of_a_batch_may_be_a_tensor_which_nobody_reads() -> None:
+def test_the_size_of_a_batch_may_be_a_tensor_which_is_not_read_on_the_host() -> None:
     class OnDevice(TrainManager):
         def get_true_batch_size(self, inputs: Tensor) -> Any:
             return torch.tensor(len(inputs))
@@ -108,7 +108,7 @@ def test_the_size_of_a_batch_may_be_a_tensor_which_nobody_reads() -> None:
     assert_same_weights(accumulated, trained(data=batches(8), epochs=1))
 
 
-def test_the_loss_that_others_see_is_the_batchs_own() -> None:
+def test_other_hooks_read_the_loss_of_the_batch() -> None:
     losses: list[Tensor] = []
     watch = Extension.of(post_train_step_batch=lambda loss: losses.append(loss.detach()))
     trained(Accumulate(3), watch, data=batches(4, 4, 4), epochs=1)
@@ -118,29 +118,29 @@ def test_the_loss_that_others_see_is_the_batchs_own() -> None:
     )
 
 
-def test_what_clips_sees_the_mean_gradient_once_per_window() -> None:
+def test_a_hook_of_the_step_reads_the_mean_gradient_once_per_window() -> None:
     accumulated, plain = Gradients(), Gradients()
     trained(accumulated, Accumulate(2), data=batches(5, 3, 6, 2), epochs=1)
     trained(plain, data=batches(8, 8), epochs=1)
     torch.testing.assert_close(accumulated.first, plain.first, rtol=0, atol=1e-6)
 
 
-def test_what_clips_changes_what_is_stepped_with() -> None:
+def test_a_hook_that_clips_changes_the_step() -> None:
     clip = Extension.of(
         pre_train_optimizer_step=lambda train_manager: nn.utils.clip_grad_norm_(train_manager.model.parameters(), 0.01)
     )
     assert_same_weights(trained(clip, Accumulate(2), data=batches(5, 3)), trained(clip, data=batches(8)))
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_with_mixed_precision_the_window_is_stepped_once_in_either_order_of_registration(turned: bool) -> None:
+@pytest.mark.parametrize("reverse", [False, True])
+def test_with_mixed_precision_a_window_is_one_step_in_either_order_of_the_extensions(reverse: bool) -> None:
     extensions: list[Extension] = [Accumulate(2), MixedPrecision(torch.float16)]
-    mixed = trained(*(extensions[::-1] if turned else extensions), data=batches(5, 3))
+    mixed = trained(*(extensions[::-1] if reverse else extensions), data=batches(5, 3))
     assert mixed.update_num == 2
     assert_same_weights(mixed, trained(data=batches(8)), tolerance=1e-2)
 
 
-def test_another_that_modifies_the_backward_loss_is_accumulated_too() -> None:
+def test_a_backward_loss_that_another_hook_modifies_is_accumulated() -> None:
     class Double(Extension):
         @modifies("backward_loss")
         def pre_train_backward(self, backward_loss: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ def test_another_that_modifies_the_backward_loss_is_accumulated_too() -> None:
 # ---- skipped batches -----------------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_is_skipped_before_its_backward_pass_is_no_part_of_the_window() -> None:
+def test_a_batch_that_is_skipped_before_its_backward_pass_is_not_part_of_the_window() -> None:
     skip = AtStep("post_train_loss_forward", 2, skip_batch)
     first, _, third = data = batches(5, 3, 4)
     accumulated = trained(Accumulate(2), skip, data=data, epochs=1)
@@ -163,17 +163,17 @@ def test_a_batch_that_is_skipped_before_its_backward_pass_is_no_part_of_the_wind
 
 @pytest.mark.parametrize("hook", ["post_train_backward", "pre_train_optimizer_step"])
 @pytest.mark.parametrize("rank", [-50, 50])
-def test_a_batch_that_is_skipped_after_its_backward_pass_takes_its_window_along(hook: str, rank: int) -> None:
+def test_a_batch_that_is_skipped_after_its_backward_pass_ends_the_window(hook: str, rank: int) -> None:
     skip = AtStep(hook, 2 if hook == "post_train_backward" else 1, skip_batch)
     skip.priority = rank
     if (hook, rank) == ("pre_train_optimizer_step", -50):
-        skip.number = -1  # it comes before the window's own wish to skip, so it sees both batches
+        skip.number = -1  # it runs before Accumulate skips the stage, so it counts both batches
     accumulated = trained(Accumulate(2), skip, data=batches(5, 3, 4, 2), epochs=1)
     assert accumulated.update_num == 1
     assert_same_weights(accumulated, trained(data=batches(5, 3, 6)[2:], epochs=1))
 
 
-def test_where_the_last_batch_is_skipped_the_window_goes_on_in_the_next_epoch() -> None:
+def test_if_the_last_batch_is_skipped_the_window_continues_in_the_next_epoch() -> None:
     skip = AtStep("post_train_loss_forward", 2, skip_batch)
     first, second = data = batches(5, 3)
     accumulated = trained(Accumulate(3), skip, data=data, epochs=2)
@@ -183,7 +183,7 @@ def test_where_the_last_batch_is_skipped_the_window_goes_on_in_the_next_epoch() 
 
 
 @pytest.mark.parametrize("rank", [-50, 50])
-def test_a_batch_whose_backward_pass_is_skipped_makes_no_step_of_nothing(rank: int) -> None:
+def test_a_batch_whose_backward_pass_is_skipped_makes_no_step(rank: int) -> None:
     skip = AtStep("pre_train_backward", 2, skip_stage)
     skip.priority = rank
     accumulated = trained(Accumulate(1), skip, data=batches(5, 3), epochs=1)
@@ -208,14 +208,14 @@ def test_an_error_in_the_middle_of_a_window_leaves_nothing_for_the_next_run(hook
 def test_a_stop_in_the_middle_of_a_window_leaves_nothing_for_the_next_run() -> None:
     stop = AtStep("post_train_step_batch", 1, lambda train_manager: train_manager.stop("enough"))
     tm = tiny_manager(Accumulate(2), stop, train_data=batches(5, 3), eval_data=None)
-    with pytest.warns(UserWarning, match="the run ended within a window, and what 1 of its 2 batches left is dropped"):
+    with pytest.warns(UserWarning, match="the run ended within a window, so the gradients of 1 of its 2 batches"):
         tm.train()
     assert tm.update_num == 0
     tm.train()
     assert_same_weights(tm, trained(data=batches(8), epochs=1))
 
 
-def test_training_twice_is_training_once_for_longer() -> None:
+def test_two_trainings_equal_a_longer_one() -> None:
     tm = tiny_manager(Accumulate(2), train_data=batches(5, 3, 4), eval_data=None)
     tm.train_epochs(1)
     tm.train_epochs(1)
@@ -228,7 +228,7 @@ def test_a_run_whose_last_step_is_known_ends_with_an_update() -> None:
     assert (tm.step_num, tm.update_num) == (3, 2)
 
 
-def test_once_removed_each_batch_is_stepped_again() -> None:
+def test_after_removal_each_batch_is_a_step() -> None:
     tm = tiny_manager(Accumulate(2), train_data=batches(5, 3), eval_data=None)
     tm.train_epochs(1)
     tm.remove_extension("accumulate")
@@ -237,18 +237,18 @@ def test_once_removed_each_batch_is_stepped_again() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
-def test_a_number_of_batches_that_is_none_is_refused(wrong: Any) -> None:
+def test_an_invalid_number_of_batches_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         Accumulate(wrong)
     assert str(caught.value) == f"batches must be a whole number of at least 1, but is {wrong!r}"
 
 
-def test_a_run_that_ends_within_a_window_says_what_is_dropped() -> None:
+def test_a_run_that_ends_within_a_window_warns_of_the_dropped_gradients() -> None:
     tm = tiny_manager(Accumulate(2))
     batches: Any = tm.train_data
     with pytest.warns(UserWarning, match="within a window") as warned:
         tm.train_on_batch(batches[0])
     assert [str(warning.message) for warning in warned] == [
-        "Accumulate(2): the run ended within a window, and what 1 of its 2 batches left is dropped "
-        "(hold a run open around train_on_batch: `with tm.run():`)"
+        "Accumulate(2): the run ended within a window, so the gradients of 1 of its 2 batches are dropped "
+        "(open a run around train_on_batch: `with tm.run():`)"
     ]

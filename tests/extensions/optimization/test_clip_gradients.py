@@ -14,7 +14,7 @@ from train_manager.testing import tiny_manager
 
 
 class Gradients(Extension):
-    """The gradients as the optimizer finds them, and the norms as others see them."""
+    """Record the gradients of the optimizer's step, and the fixture ``grad_norm``."""
 
     priority = 20  # after the clipping
 
@@ -48,7 +48,7 @@ def test_the_norm_of_all_gradients_together_is_clipped() -> None:
     assert grads(parameters) == pytest.approx([0.6, 0.8], rel=1e-5)
 
 
-def test_gradients_that_are_short_enough_stay_as_they_are() -> None:
+def test_short_gradients_are_not_changed() -> None:
     parameters = parameters_with(0.3, 0.4)
     ClipGradients(max_norm=1.0).clip(parameters)
     assert grads(parameters) == pytest.approx([0.3, 0.4], rel=1e-7)
@@ -60,7 +60,7 @@ def test_each_number_of_a_gradient_is_clipped() -> None:
     assert grads(parameters) == pytest.approx([0.5, -0.1])
 
 
-def test_with_both_limits_the_norm_comes_first() -> None:
+def test_with_both_limits_the_norm_is_clipped_first() -> None:
     parameters = parameters_with(3.0, 4.0)
     ClipGradients(max_norm=1.0, value=0.7).clip(parameters)
     assert grads(parameters) == pytest.approx([0.6, 0.7], rel=1e-5)
@@ -97,7 +97,7 @@ def test_a_batch_after_which_the_optimizer_does_not_step_has_no_grad_norm() -> N
     assert seen == [None, None, None]
 
 
-def test_it_is_the_training_written_by_hand() -> None:
+def test_it_equals_the_training_written_by_hand() -> None:
     tm, by_hand = tiny_manager(ClipGradients(0.1), epochs=2), tiny_manager()
     tm.train()
     optimizer = torch.optim.SGD(by_hand.model.parameters(), lr=0.5)
@@ -110,7 +110,7 @@ def test_it_is_the_training_written_by_hand() -> None:
         assert one.equal(other)
 
 
-def test_a_norm_that_is_not_finite_is_no_error() -> None:
+def test_a_norm_that_is_not_finite_is_not_an_error() -> None:
     assert math.isnan(ClipGradients(1.0).clip(parameters_with(math.nan)).item())
 
 
@@ -127,7 +127,7 @@ def test_nothing_is_read_on_the_host() -> None:
     assert reads.count == 0
 
 
-def test_once_removed_it_clips_no_more() -> None:
+def test_after_removal_it_does_not_clip() -> None:
     tm = tiny_manager(ClipGradients(max_norm=1e-6))
     tm.train_epochs(1)
     tm.remove_extension("clip_gradients")
@@ -136,15 +136,17 @@ def test_once_removed_it_clips_no_more() -> None:
     assert any((p - old).abs().max() > 1e-3 for p, old in zip(tm.model.parameters(), before, strict=True))
 
 
-def test_without_a_limit_it_is_refused() -> None:
+def test_it_is_refused_without_a_limit() -> None:
     with pytest.raises(InputError) as error:
         ClipGradients()
-    assert str(error.value) == "ClipGradients was given no limit\n  ClipGradients(max_norm=1.0)"
+    assert str(error.value) == (
+        "ClipGradients needs max_norm or value, but was given neither\n  give one of them: ClipGradients(max_norm=1.0)"
+    )
 
 
 @pytest.mark.parametrize("name", ["max_norm", "value", "norm_type"])
 @pytest.mark.parametrize("value", [0, -1.0, "1"])
-def test_a_limit_that_is_no_positive_number_is_refused(name: str, value: Any) -> None:
+def test_an_invalid_limit_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError) as error:
         ClipGradients(**{"max_norm": 1.0, name: value})
     assert str(error.value) == f"{name} must be a number above 0, but is {value!r}"

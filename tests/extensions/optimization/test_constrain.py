@@ -24,14 +24,14 @@ class AfterEachStep(Extension):
         self.norms.append(norms(train_manager, "0.weight").max().item())
 
 
-def test_it_holds_after_every_step() -> None:
+def test_the_constraint_is_met_after_every_step() -> None:
     seen = AfterEachStep()
     tiny_manager(seen, Constrain(max_norm, "0", limit=0.3), epochs=3).train()
     assert len(seen.norms) == 9
     assert max(seen.norms) < 0.3 + 1e-6
 
 
-def test_weights_that_were_not_chosen_are_left_alone() -> None:
+def test_other_weights_are_not_changed() -> None:
     tm = tiny_manager(Constrain(non_negative, "0"), epochs=2)
     tm.train()
     assert (tm.model.get_parameter("0.weight") >= 0).all()
@@ -73,23 +73,23 @@ def test_a_second_constraint_of_one_weight_is_refused_before_the_first_step() ->
         tm.train()
     assert str(error.value).partition("\n  in hook")[0] == (
         "two Constrain extensions, of non_negative and max_norm, have the weight '0.weight'\n"
-        "  give a weight one constraint: a function of your own that applies both, in an order"
+        "  give a weight one constraint: write a function that applies both in order"
     )
     assert tm.step_num == 0
 
 
-def test_two_constraints_of_different_weights_go_together() -> None:
+def test_two_constraints_of_different_weights_are_allowed() -> None:
     tm = tiny_manager(Constrain(unit_norm, "0"), Constrain(non_negative, "2"))
     tm.train()
     assert torch.allclose(norms(tm, "0.weight"), torch.ones(()))
     assert (tm.model.get_parameter("2.weight") >= 0).all()
 
 
-def test_two_constraints_of_different_parameters_of_one_module_go_together() -> None:
+def test_two_constraints_of_different_parameters_of_one_module_are_allowed() -> None:
     tiny_manager(Constrain(unit_norm, "0"), Constrain(non_negative, "0", parameter="bias")).train()
 
 
-def test_it_trains_twice_and_once_removed_constrains_no_more() -> None:
+def test_it_trains_twice_and_after_removal_does_not_constrain() -> None:
     tm = tiny_manager(Constrain(max_norm, "0", limit=1e-3))
     tm.train_epochs(1)
     tm.train_epochs(1)
@@ -99,7 +99,7 @@ def test_it_trains_twice_and_once_removed_constrains_no_more() -> None:
     assert norms(tm, "0.weight").max() > 2e-3
 
 
-def test_one_that_is_added_to_an_open_run_holds_from_the_next_step() -> None:
+def test_added_to_an_open_run_it_constrains_from_the_next_step() -> None:
     tm = tiny_manager()
     with tm.run():
         tm.add_extension(Constrain(max_norm, "0", limit=0.1))
@@ -107,28 +107,30 @@ def test_one_that_is_added_to_an_open_run_holds_from_the_next_step() -> None:
     assert norms(tm, "0.weight").max() < 0.1 + 1e-6
 
 
-def test_a_misspelt_module_is_an_error_with_the_nearest() -> None:
+def test_a_misspelt_module_is_refused_with_the_nearest_name() -> None:
     model = nn.Sequential()
     model.fc_first = nn.Linear(2, 2)
     with pytest.raises(InputError, match=r"Constrain finds no module 'fc_frist'.*\n  did you mean 'fc_first'\?"):
         tiny_manager(Constrain(max_norm, "fc_frist"), model=model).train()
 
 
-def test_a_module_without_such_a_parameter_is_an_error() -> None:
+def test_a_module_without_the_parameter_is_refused() -> None:
     with pytest.raises(InputError, match="Constrain finds no parameter 'weight' in '1'\n  name modules"):
         tiny_manager(Constrain(max_norm, "0", "1")).train()
 
 
-@pytest.mark.parametrize(("made", "text"), [(torch.zeros(3), r"\(3,\)"), (None, "a NoneType")])
+@pytest.mark.parametrize(("made", "text"), [(torch.zeros(3), r"the shape \(3,\)"), (None, "a NoneType")])
 def test_a_function_that_does_not_keep_the_shape_is_refused(made: Any, text: str) -> None:
     def wrong(weight: Tensor) -> Any:
         return made
 
-    with pytest.raises(InputError, match=rf"Constrain: wrong made {text} of '0.weight', whose shape is \(8, 2\)"):
+    with pytest.raises(InputError, match=rf"wrong must keep the shape \(8, 2\) of '0.weight', but returned {text}"):
         tiny_manager(Constrain(wrong, "0")).train()
 
 
-def test_what_is_no_function_is_refused() -> None:
+def test_fn_must_be_a_function() -> None:
     with pytest.raises(InputError) as error:
         Constrain("max_norm", "0")  # type: ignore[arg-type]
-    assert str(error.value) == "fn is 'max_norm'\n  give a function of a weight: Constrain(max_norm, \"fc\")"
+    assert str(error.value) == (
+        "fn must be a function of a weight, but is 'max_norm'\n  give a function: Constrain(max_norm, \"fc\")"
+    )

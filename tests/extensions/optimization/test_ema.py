@@ -27,7 +27,7 @@ def same(one: list[Tensor], other: list[Tensor]) -> bool:
 
 
 class Weights(Extension):
-    """The weights after each step, and in each evaluation."""
+    """Record the weights after each step, and in each evaluation."""
 
     def __init__(self) -> None:
         self.trained: list[list[Tensor]] = []
@@ -40,7 +40,7 @@ class Weights(Extension):
         self.evaluated.append(weights(train_manager))
 
 
-def test_the_average_is_that_of_the_formula() -> None:
+def test_the_average_follows_the_formula() -> None:
     ema, seen = EMA(decay=0.9), Weights()
     tiny_manager(ema, seen, epochs=3).train()
     average = seen.trained[0]
@@ -64,7 +64,7 @@ def test_the_training_is_the_same_to_the_bit_with_and_without_it() -> None:
     assert same(weights(averaged), weights(plain))
 
 
-def test_the_evaluation_is_done_on_the_averaged_weights() -> None:
+def test_the_evaluation_uses_the_averaged_weights() -> None:
     ema, seen = EMA(0.9), Weights()
     tm = tiny_manager(ema, seen)
     tm.train()
@@ -72,11 +72,11 @@ def test_the_evaluation_is_done_on_the_averaged_weights() -> None:
     assert not same(seen.evaluated[-1], weights(tm))
 
 
-def test_before_the_first_step_the_evaluation_is_that_of_the_model() -> None:
+def test_before_the_first_step_the_evaluation_uses_the_models_weights() -> None:
     assert tiny_manager(EMA(0.9)).eval() == tiny_manager().eval()
 
 
-def test_an_evaluation_of_its_own_uses_the_average_too() -> None:
+def test_an_evaluation_that_is_a_run_of_its_own_uses_the_average() -> None:
     ema = EMA(0.9)
     tm = tiny_manager(ema)
     tm.train()
@@ -88,7 +88,7 @@ def test_an_evaluation_of_its_own_uses_the_average_too() -> None:
 
 
 @pytest.mark.parametrize("stage", ["eval_step_batch", "eval_loss_forward", "eval"])
-def test_an_error_in_the_evaluation_leaves_the_trained_weights(stage: str) -> None:
+def test_an_error_in_the_evaluation_restores_the_trained_weights(stage: str) -> None:
     class Fails(Extension):
         def __init__(self) -> None:
             setattr(self, f"post_{stage}", self.fail)
@@ -104,7 +104,7 @@ def test_an_error_in_the_evaluation_leaves_the_trained_weights(stage: str) -> No
     assert same(weights(tm), seen.trained[-1])
 
 
-def test_a_step_that_the_optimizer_leaves_out_is_not_averaged() -> None:
+def test_a_skipped_step_is_not_averaged() -> None:
     class EverySecond(Extension):
         def pre_train_optimizer_step(self, step_num: int) -> None:
             if step_num % 2:
@@ -116,10 +116,10 @@ def test_a_step_that_the_optimizer_leaves_out_is_not_averaged() -> None:
     assert ema.state_dict()["updates"] == tm.update_num == 3
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_weights_are_averaged_as_a_constraint_leaves_them(turned: bool) -> None:
+@pytest.mark.parametrize("reverse", [False, True])
+def test_weights_are_averaged_after_a_constraint(reverse: bool) -> None:
     ema, constraint = EMA(decay=0), Constrain(non_negative, "0")
-    tm = tiny_manager(*((ema, constraint) if turned else (constraint, ema)))
+    tm = tiny_manager(*((ema, constraint) if reverse else (constraint, ema)))
     tm.train()
     assert same(averages(ema), weights(tm))
     assert (averages(ema)[0] >= 0).all()
@@ -140,7 +140,7 @@ def test_buffers_are_those_of_the_training_and_with_use_buffers_averaged() -> No
     assert not averaged.equal(of_training)
 
 
-def test_averaged_buffers_are_evaluated_and_the_trained_ones_restored() -> None:
+def test_averaged_buffers_are_evaluated_and_the_trained_buffers_restored() -> None:
     seen: list[Tensor] = []
     ema = EMA(0.9, use_buffers=True)
     tm = tiny_manager(ema, model=nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)))
@@ -152,7 +152,7 @@ def test_averaged_buffers_are_evaluated_and_the_trained_ones_restored() -> None:
     assert not seen[-1].equal(mean)
 
 
-def test_a_gradient_that_is_still_to_come_survives_an_evaluation() -> None:
+def test_a_backward_pass_after_an_evaluation_still_works() -> None:
     ema = EMA(0.9)
     tm = tiny_manager(ema)
     tm.train()
@@ -161,7 +161,7 @@ def test_a_gradient_that_is_still_to_come_survives_an_evaluation() -> None:
     loss.backward()
 
 
-def test_weights_that_are_tied_stay_so() -> None:
+def test_tied_weights_stay_tied() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -178,7 +178,7 @@ def test_weights_that_are_tied_stay_so() -> None:
     assert ema.averaged.module.get_parameter("first.weight") is ema.averaged.module.get_parameter("second.weight")
 
 
-def test_two_trainings_of_one_epoch_are_one_of_two() -> None:
+def test_two_trainings_of_one_epoch_equal_one_of_two() -> None:
     once, twice = EMA(0.9), EMA(0.9)
     tiny_manager(once, epochs=2).train()
     tm = tiny_manager(twice)
@@ -188,15 +188,15 @@ def test_two_trainings_of_one_epoch_are_one_of_two() -> None:
 
 
 @pytest.mark.parametrize("load_late", [False, True])
-def test_a_training_goes_on_from_its_state(load_late: bool) -> None:
+def test_a_training_continues_from_its_state(load_late: bool) -> None:
     whole, first, second = EMA(0.9), EMA(0.9), EMA(0.9)
     tiny_manager(whole, epochs=2).train()
     tm = tiny_manager(first)
     tm.train_epochs(1)
     state = first.state_dict()
-    tm.train_epochs(1)  # which does not change the state that was taken
+    tm.train_epochs(1)  # does not change the state from above
     resumed = tiny_manager(second)
-    if load_late:  # when there is an average already
+    if load_late:  # after there is an average
         resumed.train_epochs(1)
         for average in averages(second):
             average.zero_()
@@ -212,7 +212,7 @@ def test_a_training_goes_on_from_its_state(load_late: bool) -> None:
     assert second.state_dict()["updates"] == 6
 
 
-def test_a_loaded_average_is_evaluated_before_any_step() -> None:
+def test_a_loaded_average_is_evaluated_before_the_first_step() -> None:
     first, ema = EMA(0.9), EMA(0.9)
     tm = tiny_manager(first)
     tm.train()
@@ -224,7 +224,7 @@ def test_a_loaded_average_is_evaluated_before_any_step() -> None:
     assert tm.eval() == found
 
 
-def test_the_state_of_a_beginning_puts_it_back_to_the_beginning() -> None:
+def test_the_state_from_before_the_first_step_resets_it() -> None:
     ema = EMA(0.9)
     tm = tiny_manager(ema)
     state = ema.state_dict()
@@ -242,7 +242,7 @@ def test_its_state_can_be_loaded_without_running_code(tmp_path: Any) -> None:
     assert torch.load(tmp_path / "ema.pt", weights_only=True)["updates"] == 3
 
 
-def test_another_model_begins_anew() -> None:
+def test_another_model_starts_another_average() -> None:
     ema = EMA(0.9)
     tiny_manager(ema).train()
     tiny_manager(ema).train()
@@ -262,7 +262,7 @@ def test_a_warm_up_begins_with_a_small_decay() -> None:
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1, 2.0, "0.9"])
-def test_a_decay_out_of_its_range_is_refused(decay: Any) -> None:
+def test_a_decay_out_of_range_is_refused(decay: Any) -> None:
     with pytest.raises(InputError) as error:
         EMA(decay)
     assert str(error.value) == f"decay must be a number of at least 0 and below 1, but is {decay!r}"

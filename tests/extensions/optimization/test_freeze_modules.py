@@ -41,14 +41,14 @@ def test_a_frozen_part_stays_the_same_to_the_bit_with_its_statistics() -> None:
         assert not before.equal(state(tm, "head")[name]), name
 
 
-def test_weight_decay_and_momentum_do_not_move_it() -> None:
+def test_weight_decay_and_momentum_do_not_change_a_frozen_part() -> None:
     tm = frozen_manager(optimizer=lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.5), epochs=2)
     trunk = state(tm, "trunk")
     tm.train()
     assert same(trunk, state(tm, "trunk"))
 
 
-def test_momentum_from_before_does_not_move_it() -> None:
+def test_momentum_from_before_does_not_change_a_frozen_part() -> None:
     tm = tiny_manager(model=branched(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
     tm.train_epochs(1)
     trunk = state(tm, "trunk")
@@ -57,7 +57,7 @@ def test_momentum_from_before_does_not_move_it() -> None:
     assert same(trunk, state(tm, "trunk"))
 
 
-def test_dropout_in_a_frozen_part_drops_as_ever() -> None:
+def test_dropout_in_a_frozen_part_stays_in_train_mode() -> None:
     modes: list[list[bool]] = []
 
     class Modes(Extension):
@@ -68,7 +68,7 @@ def test_dropout_in_a_frozen_part_drops_as_ever() -> None:
     assert modes == [[True, False, True]] * 3
 
 
-def test_modes_are_held_though_somebody_sets_the_model_to_train_mode() -> None:
+def test_frozen_modules_stay_in_eval_mode_after_model_train() -> None:
     class Meddles(Extension):
         def post_train_step_batch(self, train_manager: TrainManager) -> None:
             train_manager.model.train()
@@ -80,7 +80,7 @@ def test_modes_are_held_though_somebody_sets_the_model_to_train_mode() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_afterwards_everything_can_be_trained_as_before(fails: bool) -> None:
+def test_after_the_run_everything_is_trainable_again(fails: bool) -> None:
     class Fails(Extension):
         def post_train_backward(self, step_num: int) -> None:
             if fails and step_num == 1:
@@ -93,12 +93,12 @@ def test_afterwards_everything_can_be_trained_as_before(fails: bool) -> None:
             tm.train()
     else:
         tm.train()
-    wants = {name: parameter.requires_grad for name, parameter in tm.model.named_parameters()}
-    assert [name for name in wants if not wants[name]] == ["trunk.0.bias"]
+    required_grad = {name: parameter.requires_grad for name, parameter in tm.model.named_parameters()}
+    assert [name for name in required_grad if not required_grad[name]] == ["trunk.0.bias"]
     assert all(module.training for module in tm.model.modules())
 
 
-def test_until_so_many_epochs_are_done() -> None:
+def test_it_unfreezes_when_until_is_reached() -> None:
     tm = frozen_manager(until=2, epochs=3)
     states: list[dict[str, Tensor]] = [state(tm, "trunk")]
     tm.add_extension(post_train_step_epoch=lambda: states.append(state(tm, "trunk")))
@@ -108,7 +108,7 @@ def test_until_so_many_epochs_are_done() -> None:
         assert not before.equal(states[3][name]), name
 
 
-def test_until_counts_on_from_one_training_to_the_next() -> None:
+def test_until_counts_the_epochs_of_all_trainings() -> None:
     tm = frozen_manager(until=1)
     trunk = state(tm, "trunk")
     tm.train_epochs(1)
@@ -117,17 +117,17 @@ def test_until_counts_on_from_one_training_to_the_next() -> None:
     assert not same(trunk, state(tm, "trunk"))
 
 
-def test_once_until_is_reached_a_training_begins_with_nothing_frozen() -> None:
-    wants: list[bool] = []
+def test_after_until_a_training_begins_with_nothing_frozen() -> None:
+    required_grad: list[bool] = []
     tm = frozen_manager(until=1)
     tm.train_epochs(1)
-    tm.add_extension(pre_train=lambda: wants.extend(p.requires_grad for p in tm.model.parameters()))
+    tm.add_extension(pre_train=lambda: required_grad.extend(p.requires_grad for p in tm.model.parameters()))
     tm.train_epochs(1)
-    assert wants
-    assert all(wants)
+    assert required_grad
+    assert all(required_grad)
 
 
-def test_until_counts_on_within_a_run_that_is_held_open() -> None:
+def test_until_counts_the_epochs_of_trainings_in_one_run() -> None:
     tm = frozen_manager(until=1)
     trunk = state(tm, "trunk")
     with tm.run():
@@ -137,7 +137,7 @@ def test_until_counts_on_within_a_run_that_is_held_open() -> None:
     assert not same(trunk, state(tm, "trunk"))
 
 
-def test_one_that_is_added_to_an_open_run_freezes_the_next_training() -> None:
+def test_added_to_an_open_run_it_freezes_the_next_training() -> None:
     tm = tiny_manager(model=branched())
     trunk = state(tm, "trunk")
     with tm.run():
@@ -147,7 +147,7 @@ def test_one_that_is_added_to_an_open_run_freezes_the_next_training() -> None:
     assert all(parameter.requires_grad for parameter in tm.model.parameters())
 
 
-def test_once_removed_it_freezes_no_more() -> None:
+def test_after_removal_it_does_not_freeze() -> None:
     tm = frozen_manager()
     tm.train_epochs(1)
     tm.remove_extension("freeze_modules")
@@ -156,7 +156,7 @@ def test_once_removed_it_freezes_no_more() -> None:
     assert not same(trunk, state(tm, "trunk"))
 
 
-def test_one_that_is_removed_in_the_middle_of_a_run_lets_go_at_its_end() -> None:
+def test_removed_in_the_middle_of_a_run_it_unfreezes_at_the_end() -> None:
     tm = frozen_manager()
     with tm.run():
         tm.remove_extension("freeze_modules")
@@ -172,7 +172,7 @@ def test_a_module_itself_can_be_given() -> None:
     assert same(before, state(tm, "head.1"))
 
 
-def test_a_misspelt_module_is_an_error_with_the_nearest_before_the_first_step() -> None:
+def test_a_misspelt_module_is_refused_before_the_first_step_with_the_nearest_name() -> None:
     tm = tiny_manager(FreezeModules("trunc"), model=branched())
     with pytest.raises(InputError) as error:
         tm.train()
@@ -183,7 +183,7 @@ def test_a_misspelt_module_is_an_error_with_the_nearest_before_the_first_step() 
 
 
 @pytest.mark.parametrize("until", [0, 1.5, "2"])
-def test_an_until_that_is_no_positive_whole_number_is_refused(until: Any) -> None:
+def test_an_invalid_until_is_refused(until: Any) -> None:
     with pytest.raises(InputError) as error:
         FreezeModules("trunk", until=until)
     assert str(error.value) == f"until must be a whole number of at least 1, but is {until!r}"

@@ -26,7 +26,7 @@ Make = Callable[[Optimizer], Any]
 
 
 class Rates(Extension):
-    """What the fixture says of each step."""
+    """Record the fixture ``learning_rates`` of each step."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -36,7 +36,7 @@ class Rates(Extension):
 
 
 class Losses(Extension):
-    """Evaluations that give these losses, one after the other."""
+    """Give evaluations these losses, one after the other."""
 
     def __init__(self, *losses: float) -> None:
         self.losses = list(losses)
@@ -60,7 +60,7 @@ def rate_of(tm: TrainManager) -> float:
 
 
 def by_hand(make: Make, steps: int) -> list[float]:
-    """The rates of the bare scheduler, stepped after each step of its optimizer."""
+    """Return the rates of a bare scheduler that steps after each step of its optimizer."""
     optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
     scheduler, rates = make(optimizer), []
     for _ in range(steps):
@@ -76,7 +76,7 @@ def test_it_steps_after_each_epoch() -> None:
     assert rates.seen == [0.5] * 3 + [0.25] * 3 + [0.125] * 3
 
 
-def test_it_is_the_managers_own_schedule() -> None:
+def test_it_sets_the_same_rates_as_the_managers_lr_schedule() -> None:
     extended = tiny_manager(LRSchedule(halving), epochs=3)
     plain = tiny_manager(lr_schedule=halving, epochs=3)
     extended.train()
@@ -100,7 +100,7 @@ def test_it_steps_after_each_step_of_the_optimizer(make: Make) -> None:
     assert rates.seen == by_hand(make, 9)
 
 
-def test_a_batch_after_which_the_optimizer_does_not_step_moves_no_rate_and_has_none() -> None:
+def test_a_batch_without_a_step_of_the_optimizer_does_not_step_the_scheduler_and_has_no_rates() -> None:
     seen: list[Any] = []
 
     class EverySecond(Extension):
@@ -114,7 +114,7 @@ def test_a_batch_after_which_the_optimizer_does_not_step_moves_no_rate_and_has_n
     assert seen == [None, (0.5,), None, (0.25,), None, (0.125,)]
 
 
-def test_a_batch_that_is_skipped_after_the_optimizers_step_moves_the_rate() -> None:
+def test_a_batch_that_is_skipped_after_the_optimizers_step_steps_the_scheduler() -> None:
     def skips() -> None:
         raise SkipBatch
 
@@ -123,7 +123,7 @@ def test_a_batch_that_is_skipped_after_the_optimizers_step_moves_the_rate() -> N
     assert rate_of(tm) == 0.5**4
 
 
-def test_an_epoch_that_is_stopped_in_its_middle_moves_no_rate() -> None:
+def test_an_epoch_that_is_stopped_in_its_middle_does_not_step_the_scheduler() -> None:
     tm = tiny_manager(LRSchedule(halving), epochs=2)
     tm.add_extension(post_train_step_batch=lambda train_manager: train_manager.stop("enough"))
     tm.train()
@@ -136,7 +136,7 @@ def test_it_steps_with_a_metric() -> None:
     assert rates.seen == pytest.approx([0.5] * 3 + [0.05] * 6)
 
 
-def test_a_scheduler_of_ones_own_may_take_a_metric() -> None:
+def test_a_scheduler_that_is_not_from_torch_may_take_a_metric() -> None:
     seen: list[float] = []
 
     class Own:
@@ -147,14 +147,14 @@ def test_a_scheduler_of_ones_own_may_take_a_metric() -> None:
     assert seen == [3, 2]
 
 
-def test_an_evaluation_that_is_a_run_of_its_own_moves_no_rate() -> None:
+def test_an_evaluation_that_is_a_run_of_its_own_does_not_step_the_scheduler() -> None:
     tm = tiny_manager(LRSchedule(plateau, metric="valid/loss"), Losses(3, 2, 5, 6))
     tm.train()
     tm.eval()
     assert rate_of(tm) == 0.5
 
 
-def test_an_evaluation_without_the_set_moves_no_rate() -> None:
+def test_an_evaluation_without_the_set_does_not_step_the_scheduler() -> None:
     class Never(Extension):
         def pre_eval_step_epoch(self) -> None:
             raise SkipStage
@@ -164,12 +164,12 @@ def test_an_evaluation_without_the_set_moves_no_rate() -> None:
     assert rate_of(tm) == 0.5
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("per", ["step", "epoch"])
-def test_a_warm_up_and_a_schedule_are_multiplied(turned: bool, per: str) -> None:
+def test_a_warm_up_and_a_schedule_are_multiplied(reverse: bool, per: str) -> None:
     rates = Rates()
     practices = [WarmUp(steps=4, start=0.2), LRSchedule(halving, per=per)]
-    tiny_manager(rates, *(practices[::-1] if turned else practices), epochs=2).train()
+    tiny_manager(rates, *(practices[::-1] if reverse else practices), epochs=2).train()
     halvings = [step if per == "step" else step // 3 for step in range(6)]
     assert rates.seen == pytest.approx(
         [0.5 * 0.5**half * factor_after(step, 4, 0.2) for step, half in enumerate(halvings)]
@@ -183,7 +183,7 @@ def test_a_warm_up_and_a_plateau_are_multiplied() -> None:
     assert rates.seen == pytest.approx([0.1, 0.2, 0.3, 0.04, 0.05, 0.05])
 
 
-def test_it_goes_on_from_one_training_to_the_next() -> None:
+def test_it_continues_in_the_next_training() -> None:
     rates = Rates()
     tm = tiny_manager(rates, LRSchedule(halving))
     tm.train_epochs(1)
@@ -191,7 +191,7 @@ def test_it_goes_on_from_one_training_to_the_next() -> None:
     assert rates.seen == [0.5] * 3 + [0.25] * 3
 
 
-def test_an_error_in_the_middle_leaves_a_schedule_that_goes_on() -> None:
+def test_the_schedule_continues_after_an_error() -> None:
     class FailsOnce(Extension):
         def post_train_step_batch(self, step_num: int) -> None:
             if step_num == 2:
@@ -205,7 +205,7 @@ def test_an_error_in_the_middle_leaves_a_schedule_that_goes_on() -> None:
     assert rates.seen == [0.5, 0.125, 0.0625, 0.03125]
 
 
-def test_an_error_at_the_end_of_an_epoch_comes_after_its_rates_have_moved() -> None:
+def test_an_error_at_the_end_of_an_epoch_does_not_keep_the_scheduler_from_its_step() -> None:
     def fails() -> None:
         raise ValueError("on purpose")
 
@@ -215,7 +215,7 @@ def test_an_error_at_the_end_of_an_epoch_comes_after_its_rates_have_moved() -> N
     assert (tm.epoch_num, rate_of(tm)) == (1, 0.25)
 
 
-def test_one_that_is_added_to_an_open_run_in_which_no_batch_is_trained_does_nothing() -> None:
+def test_added_to_an_open_run_that_trains_no_batch_it_does_nothing() -> None:
     def skips() -> None:
         raise SkipStage
 
@@ -226,7 +226,7 @@ def test_one_that_is_added_to_an_open_run_in_which_no_batch_is_trained_does_noth
     assert (tm.epoch_num, rate_of(tm)) == (1, 0.5)
 
 
-def test_once_removed_it_moves_no_rate() -> None:
+def test_after_removal_it_sets_no_rates() -> None:
     tm = tiny_manager(LRSchedule(halving))
     tm.train_epochs(1)
     tm.remove_extension("lr_schedule")
@@ -234,7 +234,7 @@ def test_once_removed_it_moves_no_rate() -> None:
     assert rate_of(tm) == 0.25
 
 
-def test_one_that_is_added_to_an_open_run_begins_there() -> None:
+def test_added_to_an_open_run_it_begins_there() -> None:
     rates = Rates()
     tm = tiny_manager()
     with tm.run():
@@ -245,7 +245,7 @@ def test_one_that_is_added_to_an_open_run_begins_there() -> None:
     assert rates.seen == [0.5, 0.25, 0.125]
 
 
-def test_a_rate_for_each_group_of_parameters() -> None:
+def test_each_parameter_group_has_a_rate() -> None:
     seen: list[Any] = []
 
     def optimizer(parameters: Any) -> Optimizer:
@@ -261,8 +261,8 @@ def test_a_rate_for_each_group_of_parameters() -> None:
 @pytest.mark.parametrize(
     "make", [halving, lambda optimizer: OneCycleLR(optimizer, 1.0, total_steps=20)], ids=["exponential", "one_cycle"]
 )
-def test_a_training_goes_on_from_its_state(make: Make, in_stage: bool, tmp_path: Any) -> None:
-    """Loaded before the run opens, when there is no scheduler yet, or in the run's own stage for it."""
+def test_a_training_continues_from_its_state(make: Make, in_stage: bool, tmp_path: Any) -> None:
+    """The state is loaded before the first run, when there is no scheduler, or in the stage ``load_checkpoint``."""
     first, second, rates = LRSchedule(make, per="step"), LRSchedule(make, per="step"), Rates()
     tiny_manager(first, rates).train_epochs(1)
     torch.save(first.state_dict(), tmp_path / "state.pt")
@@ -277,7 +277,7 @@ def test_a_training_goes_on_from_its_state(make: Make, in_stage: bool, tmp_path:
     assert rates.seen == by_hand(make, 6)
 
 
-def test_the_state_of_a_beginning_is_empty_and_can_be_loaded() -> None:
+def test_the_state_from_before_the_first_run_is_empty_and_can_be_loaded() -> None:
     schedule = LRSchedule(halving)
     assert schedule.state_dict() == {}
     schedule.load_state_dict({})
@@ -286,7 +286,7 @@ def test_the_state_of_a_beginning_is_empty_and_can_be_loaded() -> None:
     assert rate_of(tm) == 0.25
 
 
-def test_a_plateau_goes_on_from_its_state() -> None:
+def test_a_plateau_continues_from_its_state() -> None:
     first, second = (LRSchedule(plateau, metric="valid/loss") for _ in range(2))
     tiny_manager(first, Losses(1, 2)).train()
     tm = tiny_manager(second, Losses(2, 0.5))
@@ -306,16 +306,16 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     [
         (
             lambda: LRSchedule(plateau),
-            'LRSchedule: ReduceLROnPlateau is stepped with a metric, and none is named\n  name it: metric="valid/loss"',
+            'LRSchedule: ReduceLROnPlateau needs a metric, but none is named\n  name it: metric="valid/loss"',
         ),
         (
             lambda: LRSchedule(halving, metric="valid/loss"),
-            "LRSchedule: ExponentialLR takes no metric, and 'valid/loss' is named\n"
+            "LRSchedule: ExponentialLR takes no metric, but 'valid/loss' is named\n"
             '  give per="epoch" or per="step" instead',
         ),
         (
             lambda: LRSchedule(lambda optimizer: None),
-            "LRSchedule: make() returned a NoneType, which has no step()\n"
+            "LRSchedule: make must return a scheduler with step(), but returned a NoneType\n"
             "  LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))",
         ),
     ],
@@ -336,23 +336,23 @@ def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
         ({"per": "batch"}, "per must be 'epoch' or 'step', but is 'batch'"),
         (
             {"per": "step", "metric": "valid/loss"},
-            "LRSchedule was given both per='step' and metric='valid/loss'\n  leave out one of them",
+            "LRSchedule takes per or metric, but was given per='step' and metric='valid/loss'\n  leave out one of them",
         ),
         ({"metric": "loss"}, "metric must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
         (
             {"make": 0.1},
-            "LRSchedule was given a float, not a callable of the optimizer\n"
+            "LRSchedule needs a function of the optimizer, but was given a float\n"
             "  LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))",
         ),
     ],
 )
-def test_an_argument_that_is_of_no_use_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
         LRSchedule(**{"make": halving, **options})
     assert str(error.value) == message
 
 
-def test_a_rate_that_is_a_tensor_is_given_as_a_copy() -> None:
+def test_a_rate_that_is_a_tensor_is_copied() -> None:
     rates = Rates()
     rate = torch.tensor(0.5)
     tiny_manager(rates, LRSchedule(halving, per="step"), optimizer=lambda p: SGD(p, lr=rate, foreach=False)).train()
@@ -360,7 +360,7 @@ def test_a_rate_that_is_a_tensor_is_given_as_a_copy() -> None:
     assert [float(one) for one in rates.seen] == [0.5, 0.25, 0.125]
 
 
-def test_a_scheduler_that_wants_more_than_the_optimizer_is_refused_at_once() -> None:
+def test_a_scheduler_with_more_parameters_than_the_optimizer_is_refused_at_once() -> None:
     with pytest.raises(InputError) as caught:
         LRSchedule(ExponentialLR)  # type: ignore[arg-type]
     assert str(caught.value) == (

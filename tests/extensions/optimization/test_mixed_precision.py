@@ -13,7 +13,7 @@ from train_manager.testing import tiny_manager
 
 
 class Dtypes(Extension):
-    """What was computed in which precision."""
+    """Record the precision of each computation."""
 
     def __init__(self) -> None:
         self.seen: set[tuple[str, torch.dtype]] = set()
@@ -26,7 +26,7 @@ class Dtypes(Extension):
 
 
 class Overflow(Extension):
-    """Makes the gradients of one batch infinite."""
+    """Make the gradients of one batch infinite."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -37,7 +37,7 @@ class Overflow(Extension):
 
 
 class Seen(Extension):
-    """The gradient of the first weights at each step, as what clips would see it."""
+    """Record the gradient of the first weights at each step, where hooks clip it."""
 
     def __init__(self) -> None:
         self.gradients: list[Tensor] = []
@@ -58,7 +58,7 @@ def test_model_and_loss_run_in_autocast_in_training_and_evaluation(dtype: torch.
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_it_is_the_hand_written_loop_under_autocast_to_the_bit() -> None:
+def test_it_equals_the_hand_written_loop_under_autocast_to_the_bit() -> None:
     tm = tiny_manager(MixedPrecision(), eval_data=None, epochs=2)
     tm.train()
     plain = tiny_manager()
@@ -75,7 +75,7 @@ def test_it_is_the_hand_written_loop_under_autocast_to_the_bit() -> None:
         assert weights.equal(tm.model.state_dict()[name]), name
 
 
-def test_float16_is_the_hand_written_loop_with_a_grad_scaler_to_the_bit() -> None:
+def test_float16_equals_the_hand_written_loop_with_a_grad_scaler_to_the_bit() -> None:
     tm = tiny_manager(MixedPrecision(torch.float16), eval_data=None, epochs=2)
     tm.train()
     plain = tiny_manager()
@@ -101,14 +101,14 @@ def test_bfloat16_needs_no_scaler() -> None:
     assert extension.state_dict() == {"scaler": None}
 
 
-def test_what_reads_the_gradients_before_the_step_sees_them_unscaled() -> None:
+def test_hooks_before_the_step_read_unscaled_gradients() -> None:
     scaled, plain = Seen(), Seen()
     tiny_manager(scaled, MixedPrecision(torch.float16)).train()
     tiny_manager(plain).train()
     torch.testing.assert_close(scaled.gradients, plain.gradients, rtol=0.05, atol=1e-2)
 
 
-def test_a_step_that_overflows_is_left_out_and_not_counted_and_the_scale_is_halved() -> None:
+def test_a_step_that_overflows_is_skipped_and_not_counted_and_the_scale_is_halved() -> None:
     seen, updates = Seen(), []
     watch = Extension.of(post_train_optimizer_step=lambda update_num: updates.append(update_num))
     extension = MixedPrecision(torch.float16)
@@ -120,7 +120,7 @@ def test_a_step_that_overflows_is_left_out_and_not_counted_and_the_scale_is_halv
     assert len(seen.gradients) == 2
 
 
-def test_after_a_step_that_overflowed_the_training_goes_on_as_if_the_batch_had_not_been() -> None:
+def test_after_an_overflow_the_training_continues_as_if_the_batch_had_been_left_out() -> None:
     batches = tiny_manager().train_data
     assert batches is not None
     first, _, third = batches
@@ -132,7 +132,7 @@ def test_after_a_step_that_overflowed_the_training_goes_on_as_if_the_batch_had_n
         torch.testing.assert_close(weights, overflowed.model.state_dict()[name], rtol=0, atol=1e-5)
 
 
-def test_a_state_goes_on_with_the_scale_that_it_was_taken_at() -> None:
+def test_a_loaded_state_restores_the_scale() -> None:
     first, second = MixedPrecision(torch.float16), MixedPrecision(torch.float16)
     tiny_manager(first, Overflow(2), eval_data=None).train()
     second.load_state_dict(first.state_dict())
@@ -153,7 +153,7 @@ def test_a_state_can_be_loaded_in_the_middle_of_a_run() -> None:
     assert tm.update_num == 3
 
 
-def test_a_hook_that_calls_the_model_itself_asks_for_autocast() -> None:
+def test_a_hook_that_calls_the_model_can_use_autocast() -> None:
     class Again(Extension):
         dtype: torch.dtype | None = None
 
@@ -166,7 +166,7 @@ def test_a_hook_that_calls_the_model_itself_asks_for_autocast() -> None:
     assert again.dtype is torch.bfloat16
 
 
-def test_an_error_in_the_middle_leaves_no_autocast_and_the_next_run_trains() -> None:
+def test_an_error_ends_autocast_and_the_next_run_trains() -> None:
     class FailOnce(Extension):
         has_failed = False
 
@@ -183,7 +183,7 @@ def test_an_error_in_the_middle_leaves_no_autocast_and_the_next_run_trains() -> 
     assert tm.update_num == 3
 
 
-def test_trained_twice_it_goes_on_with_the_same_scaler() -> None:
+def test_a_second_training_continues_with_the_same_scaler() -> None:
     extension = MixedPrecision(torch.float16)
     tm = tiny_manager(extension)
     tm.train_epochs(1)
@@ -191,7 +191,7 @@ def test_trained_twice_it_goes_on_with_the_same_scaler() -> None:
     assert extension.state_dict()["scaler"]["_growth_tracker"] == 6
 
 
-def test_once_removed_the_training_is_in_full_precision() -> None:
+def test_after_removal_the_training_is_in_full_precision() -> None:
     dtypes = Dtypes()
     tm = tiny_manager(MixedPrecision(torch.float16), dtypes, eval_data=None)
     tm.train_epochs(1)
@@ -205,7 +205,10 @@ def test_once_removed_the_training_is_in_full_precision() -> None:
 def test_another_dtype_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         MixedPrecision(wrong)
-    assert str(caught.value) == f"dtype is {wrong!r}\n  give torch.bfloat16 or torch.float16"
+    assert str(caught.value) == (
+        f"dtype must be torch.bfloat16 or torch.float16, but is {wrong!r}\n"
+        "  give one of them: MixedPrecision(torch.bfloat16)"
+    )
 
 
 @pytest.mark.parametrize("wrong", ["gpu", 0])
@@ -213,11 +216,11 @@ def test_a_device_without_autocast_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         MixedPrecision(device_type=wrong)
     assert str(caught.value) == (
-        f'device_type is {wrong!r}, for which torch has no autocast\n  give "cuda" or "cpu", or leave it out'
+        f'device_type must be a device with autocast, but is {wrong!r}\n  give "cuda" or "cpu", or leave it out'
     )
 
 
-def test_what_autocast_gives_is_a_context_manager() -> None:
+def test_autocast_returns_a_context_manager() -> None:
     assert isinstance(MixedPrecision(device_type="cpu").autocast()(), AbstractContextManager | torch.autocast)
 
 

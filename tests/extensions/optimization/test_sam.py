@@ -21,7 +21,7 @@ def norm_net() -> nn.Module:
 
 
 def hand_written(tm: TrainManager, epochs: int, rho: float, autocast: bool = False) -> nn.Module:
-    """Sharpness-aware minimisation as the paper has it, without this library; BatchNorm sees the first pass only."""
+    """Train as in the paper, without this library; BatchNorm sees the first pass only."""
     assert tm.optimizer is not None
     assert tm.train_data is not None
     parameters = list(tm.model.parameters())
@@ -59,20 +59,20 @@ def assert_same(one: nn.Module, other: nn.Module) -> None:
 
 @pytest.mark.parametrize("rho", [0.05, 0.5])
 @pytest.mark.parametrize("net", [lambda: tiny_manager().model, norm_net], ids=["plain", "with BatchNorm"])
-def test_it_is_the_hand_written_loop_to_the_bit(rho: float, net: Any) -> None:
+def test_it_equals_the_hand_written_loop_to_the_bit(rho: float, net: Any) -> None:
     tm = tiny_manager(SAM(rho), model=net(), eval_data=None, epochs=3)
     tm.train()
     assert_same(tm.model, hand_written(tiny_manager(model=net()), epochs=3, rho=rho))
 
 
-def test_it_is_not_the_plain_training() -> None:
+def test_it_differs_from_the_plain_training() -> None:
     tm, plain = tiny_manager(SAM(0.5)), tiny_manager()
     tm.train()
     plain.train()
     assert not next(tm.model.parameters()).equal(next(plain.model.parameters()))
 
 
-def test_in_bfloat16_both_passes_are_made_in_it() -> None:
+def test_with_mixed_precision_both_passes_are_in_bfloat16() -> None:
     tm = tiny_manager(SAM(0.5), MixedPrecision(), eval_data=None, epochs=3)
     tm.train()
     assert_same(tm.model, hand_written(tiny_manager(), epochs=3, rho=0.5, autocast=True))
@@ -102,7 +102,7 @@ def test_prediction_and_loss_stay_those_of_the_first_pass() -> None:
     assert compare.compared == 3
 
 
-def test_what_clips_sees_the_gradients_of_the_second_pass() -> None:
+def test_hooks_before_the_step_read_the_gradients_of_the_second_pass() -> None:
     gradients: list[Tensor] = []
     watch = Extension.of(
         pre_train_optimizer_step=lambda train_manager: gradients.append(next(train_manager.model.parameters()).grad)
@@ -122,7 +122,7 @@ def test_what_clips_sees_the_gradients_of_the_second_pass() -> None:
     assert gradients[0].equal(expected)
 
 
-def test_both_passes_see_what_a_hook_made_of_the_inputs() -> None:
+def test_both_passes_use_modified_inputs() -> None:
     seen: list[Tensor] = []
 
     class Watching(nn.Linear):
@@ -150,7 +150,7 @@ def test_a_loss_that_the_model_adds_is_in_the_second_pass() -> None:
     assert (first_weights(Adding(2, 2)) - first_weights(nn.Linear(2, 2))).abs().max() > 50
 
 
-def test_an_error_in_the_second_pass_leaves_weights_and_statistics_as_they_were() -> None:
+def test_an_error_in_the_second_pass_restores_weights_and_statistics() -> None:
     class FailsSecond(nn.Sequential):
         calls = 0
 
@@ -203,7 +203,7 @@ def test_a_step_reads_nothing_on_the_host() -> None:
     assert reads.count == 0
 
 
-def test_training_twice_is_training_once_for_longer() -> None:
+def test_two_trainings_equal_a_longer_one() -> None:
     twice, once = tiny_manager(SAM()), tiny_manager(SAM(), epochs=2)
     twice.train_epochs(1)
     twice.train_epochs(1)
@@ -211,7 +211,7 @@ def test_training_twice_is_training_once_for_longer() -> None:
     assert_same(twice.model, once.model)
 
 
-def test_once_removed_the_training_is_plain() -> None:
+def test_after_removal_the_training_is_plain() -> None:
     tm, plain = tiny_manager(SAM()), tiny_manager()
     tm.remove_extension("sam")
     tm.train()
@@ -230,13 +230,13 @@ def test_a_backward_loss_that_is_not_the_loss_is_refused(other: Extension) -> No
 
 
 @pytest.mark.parametrize("wrong", [0, -0.1, float("inf"), float("nan"), True, "0.05"])
-def test_a_radius_that_is_none_is_refused(wrong: Any) -> None:
+def test_an_invalid_rho_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError) as caught:
         SAM(wrong)
     assert str(caught.value) == f"rho must be a number above 0, but is {wrong!r}"
 
 
-def test_a_climb_without_gradients_moves_nothing() -> None:
+def test_a_climb_without_gradients_changes_nothing() -> None:
     weight = nn.Parameter(torch.ones(2))
     weight.grad = torch.zeros(2)
     with climbed([weight], 0.1):

@@ -15,7 +15,7 @@ from train_manager.testing import tiny_manager
 
 
 class Rates(Extension):
-    """The learning rate as the optimizer finds it, and as it is between two steps."""
+    """Record the learning rate in the step of the optimizer, and between two steps."""
 
     priority = 200
 
@@ -36,12 +36,12 @@ def rate_of(tm: TrainManager) -> float:
     return float(tm.optimizer.param_groups[0]["lr"])
 
 
-def test_the_factor_grows_in_a_straight_line_and_ends_at_1() -> None:
+def test_the_factor_grows_linearly_and_ends_at_1() -> None:
     assert [factor_after(done, 4, 0.2) for done in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
     assert factor_after(3, 3, 0.1) == 1.0  # to the bit
 
 
-def test_the_factors_are_those_of_torchs_own_linear_schedule() -> None:
+def test_the_factors_are_those_of_torchs_linear_schedule() -> None:
     optimizer = SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     schedule = LinearLR(optimizer, start_factor=0.25, total_iters=5)
     for done in range(8):
@@ -50,7 +50,7 @@ def test_the_factors_are_those_of_torchs_own_linear_schedule() -> None:
         schedule.step()
 
 
-def test_the_optimizer_steps_with_the_small_rate_and_between_steps_it_is_what_it_was() -> None:
+def test_the_optimizer_steps_with_the_small_rate_which_is_restored_after_the_step() -> None:
     rates = Rates()
     tiny_manager(rates, WarmUp(steps=4, start=0.2), epochs=2).train()
     assert rates.stepped == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.5])
@@ -63,8 +63,8 @@ def test_the_factor_may_grow_by_epochs() -> None:
     assert rates.stepped == pytest.approx([0.25] * 3 + [0.375] * 3 + [0.5] * 3)
 
 
-def test_a_schedule_that_computes_its_rates_anew_is_left_alone() -> None:
-    """The manager's own, per epoch; here one that multiplies the rate that it began with."""
+def test_a_schedule_that_computes_its_rates_from_the_present_ones_is_not_changed() -> None:
+    """As the manager's ``lr_schedule`` may; here it multiplies the present rate after each epoch."""
     rates = Rates()
     schedule = {"lr_schedule": lambda optimizer: LambdaLR(optimizer, lambda epoch: 0.1**epoch)}
     tiny_manager(rates, WarmUp(steps=5, start=0.5), epochs=3, **schedule).train()
@@ -72,7 +72,7 @@ def test_a_schedule_that_computes_its_rates_anew_is_left_alone() -> None:
     assert rates.stepped == pytest.approx(expected)
 
 
-def test_a_schedule_of_ones_own_may_step_at_the_end_of_the_optimizers_step() -> None:
+def test_another_extension_may_set_rates_at_the_end_of_the_optimizers_step() -> None:
     class Halves(Extension):
         def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
             assert train_manager.optimizer is not None
@@ -84,8 +84,8 @@ def test_a_schedule_of_ones_own_may_step_at_the_end_of_the_optimizers_step() -> 
         assert rates.stepped == pytest.approx([0.25, 0.1875, 0.125])
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_rate_that_a_hook_sets_before_the_step_is_multiplied(turned: bool) -> None:
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_rate_that_a_hook_sets_before_the_step_is_multiplied(reverse: bool) -> None:
     class Sets(Extension):
         def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
             assert train_manager.optimizer is not None
@@ -93,13 +93,13 @@ def test_a_rate_that_a_hook_sets_before_the_step_is_multiplied(turned: bool) -> 
 
     rates = Rates()
     practices = [WarmUp(steps=4, start=0.2), Sets()]
-    tm = tiny_manager(rates, *(practices[::-1] if turned else practices))
+    tm = tiny_manager(rates, *(practices[::-1] if reverse else practices))
     tm.train()
     assert rates.stepped == pytest.approx([0.05, 0.1, 0.15])
     assert rate_of(tm) == 0.25
 
 
-def test_it_goes_on_from_one_training_to_the_next() -> None:
+def test_it_continues_in_the_next_training() -> None:
     rates = Rates()
     tm = tiny_manager(rates, WarmUp(steps=4, start=0.2))
     tm.train_epochs(1)
@@ -119,7 +119,7 @@ def test_it_counts_steps_of_the_optimizer_not_batches() -> None:
 
 
 @pytest.mark.parametrize("priority", [50, 150])
-def test_a_step_that_is_left_out_leaves_the_rate(priority: int) -> None:
+def test_a_skipped_step_restores_the_rate(priority: int) -> None:
     def never() -> None:
         raise SkipStage
 
@@ -131,7 +131,7 @@ def test_a_step_that_is_left_out_leaves_the_rate(priority: int) -> None:
 
 
 @pytest.mark.parametrize("hook", ["pre_train_optimizer_step", "post_train_optimizer_step"])
-def test_an_error_in_the_step_leaves_the_rate(hook: str) -> None:
+def test_an_error_in_the_step_restores_the_rate(hook: str) -> None:
     def fails() -> None:
         raise ValueError("on purpose")
 
@@ -158,7 +158,7 @@ def test_a_rate_that_is_a_tensor_stays_the_same_tensor() -> None:
     assert rate.item() == 0.5
 
 
-def test_once_it_is_over_the_training_is_that_without_it() -> None:
+def test_after_the_warm_up_the_training_is_that_without_it() -> None:
     def trained(*extensions: Extension) -> list[Tensor]:
         tm = tiny_manager(*extensions, epochs=2)
         tm.train()
@@ -168,7 +168,7 @@ def test_once_it_is_over_the_training_is_that_without_it() -> None:
         assert one.equal(other)
 
 
-def test_once_removed_it_changes_no_rate() -> None:
+def test_after_removal_it_changes_no_rate() -> None:
     rates = Rates()
     tm = tiny_manager(rates, WarmUp(steps=100))
     tm.remove_extension("warm_up")
@@ -179,14 +179,17 @@ def test_once_removed_it_changes_no_rate() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "WarmUp was given neither of steps and epochs\n  give one of them: WarmUp(steps=500)"),
-        ({"steps": 1, "epochs": 1}, "WarmUp was given both of steps and epochs\n  give one of them: WarmUp(steps=500)"),
+        ({}, "WarmUp needs steps or epochs, but was given neither\n  give one of them: WarmUp(steps=500)"),
+        (
+            {"steps": 1, "epochs": 1},
+            "WarmUp needs steps or epochs, but was given both\n  give one of them: WarmUp(steps=500)",
+        ),
         ({"steps": 0}, "steps must be a whole number of at least 1, but is 0"),
         ({"epochs": 0.5}, "epochs must be a whole number of at least 1, but is 0.5"),
         ({"steps": 5, "start": 2}, "start must be a number of at least 0 and of at most 1, but is 2"),
     ],
 )
-def test_an_argument_that_is_of_no_use_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
         WarmUp(**options)
     assert str(error.value) == message

@@ -31,21 +31,21 @@ class Settings(Extension):
         self.found = settings()
 
 
-def test_in_a_run_all_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_settings_are_made_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CUBLAS, raising=False)
     seen = Settings()
     tiny_manager(Deterministic(), seen).train()
     assert seen.found == {"mode": True, "warn_only": False, "cudnn": (True, False), "cublas": ":4096:8"}
 
 
-def test_it_may_warn_only() -> None:
+def test_with_warn_only_it_warns() -> None:
     seen = Settings()
     tiny_manager(Deterministic(warn_only=True), seen).train()
     assert (seen.found["mode"], seen.found["warn_only"]) == (True, True)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_afterwards_all_settings_are_what_they_were(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_the_run_all_settings_are_restored(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     monkeypatch.delenv(CUBLAS, raising=False)
     before = settings()
@@ -75,7 +75,7 @@ def test_a_mode_that_was_on_before_stays_on() -> None:
         torch.use_deterministic_algorithms(False)
 
 
-def test_a_workspace_that_is_set_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workspace_that_is_set_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CUBLAS, ":16:8")
     seen = Settings()
     tiny_manager(Deterministic(), seen).train()
@@ -83,7 +83,7 @@ def test_a_workspace_that_is_set_stays_as_it_is(monkeypatch: pytest.MonkeyPatch)
 
 
 class Unpools(nn.Module):
-    """Its forward has no deterministic form in torch."""
+    """A model whose forward has no deterministic form in torch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,13 +94,13 @@ class Unpools(nn.Module):
         return nn.functional.max_unpool1d(pooled, where, [2])[:, 0]
 
 
-def test_an_operation_that_has_no_deterministic_form_is_an_error() -> None:
+def test_an_operation_without_a_deterministic_form_is_an_error() -> None:
     tiny_manager(model=Unpools()).train()
     with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
         tiny_manager(Deterministic(), model=Unpools()).train()
 
 
-def test_once_removed_it_sets_nothing() -> None:
+def test_after_removal_it_sets_nothing() -> None:
     seen = Settings()
     tm = tiny_manager(Deterministic(), seen)
     tm.remove_extension("deterministic")
@@ -109,7 +109,7 @@ def test_once_removed_it_sets_nothing() -> None:
 
 
 class Noisy(Dataset[tuple[Tensor, Tensor]]):
-    """Draws from numpy's and from torch's random state, wherever it is read."""
+    """A data set that draws from the random states of numpy and torch."""
 
     def __len__(self) -> int:
         return 8
@@ -118,7 +118,7 @@ class Noisy(Dataset[tuple[Tensor, Tensor]]):
         return torch.tensor(np.random.rand(2), dtype=torch.float32) + torch.rand(2), torch.tensor(index % 2)
 
 
-def test_workers_of_a_data_loader_draw_the_same_in_two_trainings_of_one_seed() -> None:
+def test_workers_of_a_data_loader_draw_the_same_in_two_trainings_with_one_seed() -> None:
     def trained() -> TrainManager:
         loader = DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=2)
         tm = tiny_manager(Deterministic(), train_data=loader, eval_data=None, seed=3, epochs=2)

@@ -22,7 +22,7 @@ LONG = [f"validation set of the year 2024, {part}, web pages in German" for part
 
 
 class Losses(Extension):
-    """Every training loss, and its weight."""
+    """Record every training loss, and its weight."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -68,7 +68,7 @@ def trained(folder: Path, *others: Extension, **options: Any) -> LossCurves:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[LossCurves, Losses, Path]:
-    """A training of two epochs, for all who only look at it: its curves, all losses, and its folder."""
+    """Return the curves, the losses and the folder of a training of two epochs, for tests that only read them."""
     folder, losses = tmp_path_factory.mktemp("plain"), Losses()
     return trained(folder, losses), losses, folder
 
@@ -86,12 +86,14 @@ def test_the_training_by_batch_has_the_loss_of_every_step_over_step_num(plain: t
     assert curves.training["batch"].y == losses.values
 
 
-def test_the_training_by_example_goes_on_by_the_true_batch_sizes(plain: tuple[LossCurves, Losses, Path]) -> None:
+def test_the_training_by_example_is_over_the_sum_of_true_batch_sizes(plain: tuple[LossCurves, Losses, Path]) -> None:
     curves, _, _ = plain
     assert curves.training["example"].x == [16, 32, 40, 56, 72, 80]
 
 
-def test_the_training_by_epoch_is_the_mean_over_the_examples_of_each(plain: tuple[LossCurves, Losses, Path]) -> None:
+def test_the_training_by_epoch_is_the_mean_over_the_examples_of_each_epoch(
+    plain: tuple[LossCurves, Losses, Path],
+) -> None:
     curves, losses, _ = plain
     weighted = [loss * weight for loss, weight in zip(losses.values, losses.weights, strict=True)]
     assert curves.training["epoch"].x == [1, 2]
@@ -112,7 +114,7 @@ def test_an_evaluation_set_has_the_results_of_the_evaluations(tmp_path: Path) ->
     assert curves.eval_sets["valid"]["epoch"].y[-1] == tm.eval()["valid"]["loss"]
 
 
-def test_an_evaluation_alone_is_no_point_and_leaves_the_files_as_they_are(tmp_path: Path) -> None:
+def test_an_evaluation_alone_is_not_a_point_and_does_not_change_the_files(tmp_path: Path) -> None:
     curves = LossCurves()
     tm = tiny_manager(curves, train_dir=tmp_path)
     tm.train()
@@ -136,7 +138,7 @@ def test_an_epoch_that_was_stopped_has_no_mean(tmp_path: Path) -> None:
     assert curves.training["batch"].x == [1, 2]
 
 
-def test_the_mean_of_an_epoch_leaves_out_what_was_stopped_before_it(tmp_path: Path) -> None:
+def test_the_mean_of_an_epoch_leaves_out_the_stopped_epoch_before_it(tmp_path: Path) -> None:
     curves, losses = LossCurves(), Losses()
     tm = tiny_manager(curves, losses, StopAt(2), train_dir=tmp_path)
     tm.train()
@@ -146,7 +148,7 @@ def test_the_mean_of_an_epoch_leaves_out_what_was_stopped_before_it(tmp_path: Pa
     )
 
 
-def test_a_skipped_batch_is_no_point(tmp_path: Path) -> None:
+def test_a_skipped_batch_is_not_a_point(tmp_path: Path) -> None:
     class SkipSecond(Extension):
         number = 0
 
@@ -185,7 +187,7 @@ def test_the_same_training_writes_the_same_files(tmp_path: Path) -> None:
 
 
 def drawings_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with every picture that is written as PNG."""
+    """Return a list that grows by one with every picture that is written as PNG."""
     drawn: list[int] = []
 
     def count(path: Path, content: bytes) -> None:
@@ -212,7 +214,7 @@ def test_without_evaluation_the_files_are_renewed_once_for_each_epoch(
 
 
 class DrawnAt(Extension):
-    """Notes after which steps there was a new picture."""
+    """Record the steps after which there was a new picture."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "plots" / "loss_curves.png"
@@ -228,10 +230,10 @@ def test_with_a_schedule_the_files_are_renewed_after_the_steps_it_says_and_at_th
     drawn = DrawnAt(tmp_path)
     tiny_manager(LossCurves(update=every(2)), drawn, epochs=3, train_dir=tmp_path).train()
     assert drawn.steps == [2, 4, 6, 8]
-    assert drawn.file.exists()  # with the last step
+    assert drawn.file.exists()  # after the last step
 
 
-def test_a_schedule_leaves_what_is_recorded_as_it_is(tmp_path: Path, plain: tuple[LossCurves, Losses, Path]) -> None:
+def test_a_schedule_does_not_change_what_is_recorded(tmp_path: Path, plain: tuple[LossCurves, Losses, Path]) -> None:
     curves = LossCurves(update=every(4))
     tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
     state = curves.state_dict()
@@ -249,17 +251,17 @@ def test_a_picture_within_the_training_has_the_step_that_it_follows(tmp_path: Pa
 
     curves, at = LossCurves(update=every(2)), At()
     tiny_manager(curves, at, train_dir=tmp_path).train()
-    assert at.points == [1, 2]  # drawing has taken them in
+    assert at.points == [1, 2]  # drawing moves the deferred losses into the curves
 
 
-def test_after_an_error_a_schedule_does_not_keep_the_last_picture_back(tmp_path: Path) -> None:
+def test_after_an_error_the_last_picture_is_drawn_in_spite_of_a_schedule(tmp_path: Path) -> None:
     curves = LossCurves(update=every(100))
     with pytest.raises(ValueError, match="on purpose"):
         tiny_manager(curves, FailAt(2), train_dir=tmp_path).train()
     assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
 
 
-def test_a_number_is_no_schedule() -> None:
+def test_update_must_be_a_schedule() -> None:
     wrong: Any = 50
     with pytest.raises(HookError) as caught:
         LossCurves(update=wrong)
@@ -287,7 +289,7 @@ def test_a_loss_that_is_not_finite_is_drawn_as_a_gap(tmp_path: Path) -> None:
     assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
 
 
-def test_without_a_train_dir_it_is_refused_by_name() -> None:
+def test_without_a_train_dir_it_is_refused() -> None:
     with pytest.raises(InputError, match="extension 'loss_curves'") as caught:
         tiny_manager(LossCurves()).train()
     assert "train_dir" in caught.value.cure
@@ -303,7 +305,7 @@ def test_the_state_is_plain_and_comes_back_through_a_file(plain: tuple[LossCurve
     assert rendered(again.figure(), "svg") == rendered(curves.figure(), "svg")
 
 
-def test_a_training_that_goes_on_from_a_state_makes_the_same_curves(tmp_path: Path) -> None:
+def test_a_training_from_a_loaded_state_draws_the_same_curves(tmp_path: Path) -> None:
     whole = trained(tmp_path, epochs=4)
     first, second = LossCurves(), LossCurves()
     tm = tiny_manager(first, epochs=4, train_dir=tmp_path)
@@ -315,7 +317,7 @@ def test_a_training_that_goes_on_from_a_state_makes_the_same_curves(tmp_path: Pa
     assert second.state_dict() == whole.state_dict()
 
 
-def test_a_state_taken_within_an_epoch_holds_the_steps_so_far(tmp_path: Path) -> None:
+def test_a_state_from_within_an_epoch_has_the_steps_so_far(tmp_path: Path) -> None:
     class Save(Extension):
         def post_train_step_batch(self, step_num: int) -> None:
             if step_num == 2:
@@ -339,12 +341,12 @@ def test_a_step_reads_nothing_on_the_host_and_an_epoch_collects_once(tmp_path: P
 
 
 def test_neither_pyplot_nor_a_window_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it would fail
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it fails
     trained(tmp_path)
     assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
 
 
-def test_the_settings_of_matplotlib_are_left_as_they_were(tmp_path: Path) -> None:
+def test_the_settings_of_matplotlib_are_not_changed(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
     trained(tmp_path)
     assert dict(matplotlib.rcParams) == before
@@ -360,7 +362,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
         LossCurves()
 
 
-def test_what_a_model_adds_to_the_loss_has_a_curve_of_its_own(tmp_path: Path) -> None:
+def test_each_loss_that_a_model_adds_has_a_curve_of_its_own(tmp_path: Path) -> None:
     class Sparse(torch.nn.Linear):
         def forward(self, input: Tensor) -> Tensor:
             outputs = super().forward(input)
