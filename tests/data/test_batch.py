@@ -182,26 +182,6 @@ def test_sets_of_data_may_differ_from_each_other() -> None:
         structures["texts"].check((X, Y), 3)
 
 
-@pytest.mark.parametrize(
-    ("batch", "is_pair"),
-    [
-        ({"inputs": X, "targets": Y}, True),
-        ({"inputs": X}, False),
-        ({"inputs": X, "targets": [Y]}, False),
-        ({"targets": X, "inputs": Y}, False),
-        ((X, Y), False),
-    ],
-)
-def test_a_pair_is_inputs_and_targets_that_are_tensors(batch: Any, *, is_pair: bool) -> None:
-    same = SameStructure("train_data")
-    same.check(batch, 1)
-    assert same.is_pair == is_pair
-
-
-def test_nothing_is_a_pair_before_the_first_batch() -> None:
-    assert not SameStructure("train_data").is_pair
-
-
 @pytest.mark.parametrize("others", [[(X, [Y, Y])], [(X, [Y, Y]), (X, Y)]], ids=["at the end", "at the beginning"])
 def test_a_training_refuses_a_pair_of_tensors_beside_another_structure(others: list[Any]) -> None:
     batches = [*others, (X, Y), (X, Y), *others]

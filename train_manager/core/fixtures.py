@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from sys import _getframe
 from threading import get_ident
-from types import FrameType
 from typing import Any, final
 
 from train_manager.core import messages
@@ -87,51 +86,50 @@ class Fixtures(Mapping[str, Any]):
 
     # ---- writing -----------------------------------------------------------------------------------------------
 
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._define(name, value, None, _getframe(1))
-
     def define(self, name: str, value: Any, stage: str | None = None) -> None:
         """Define a fixture in the innermost stage, or in the open stage of that name around it.
 
         Raises:
             StageError: no stage of that name is open.
         """
-        self._define(name, value, stage, _getframe(1))
+        store, frame = self._store, _getframe(1)
+        site = frame.f_code, frame.f_lasti
+        if store.strict:
+            store.require_declared(name, site)
+        scope = store.innermost
+        if stage is not None:
+            scope = store.scope_of(stage)
+            if scope is None:
+                raise messages.not_open(store, stage, site)
+        store.define(name, value, scope, site)
+
+    __setitem__ = define
 
     def modify(self, name: str, value: Any) -> None:
         """Change a live fixture; it lives on as long as the stage that owns it."""
-        self._modify(name, value, _getframe(1))
-
-    def update(self, values: Mapping[str, Any]) -> None:
-        """Modify the live fixtures and define the rest in the innermost stage; on an error, nothing is written."""
-        frame = _getframe(1)
-        for name in values:
-            if name in self._store.always_there:
-                raise messages.reserved(self._store, name, site_of(frame))
-            self._store.require_declared(name, site_of(frame))
-        for name, value in values.items():
-            if name in self:
-                self._modify(name, value, frame)
-            else:
-                self._define(name, value, None, frame)
-
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        """Return the live fixture's value; if there is none, define it as ``default`` first."""
-        if name not in self:
-            self._define(name, default, None, _getframe(1))
-        return self._store.value(name)
-
-    def _define(self, name: str, value: Any, stage: str | None, frame: FrameType) -> None:
-        store, site = self._store, site_of(frame)
-        if store.strict:
-            store.require_declared(name, site)
-        scope = store.innermost if stage is None else store.scope_of(stage)
-        if stage is not None and scope is None:
-            raise messages.not_open(store, stage, site)
-        store.define(name, value, scope, site)
-
-    def _modify(self, name: str, value: Any, frame: FrameType) -> None:
-        store, site = self._store, site_of(frame)
+        store, frame = self._store, _getframe(1)
+        site = frame.f_code, frame.f_lasti
         if store.strict:
             store.require_declared(name, site)
         store.modify(name, value, site)
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Modify the live fixtures and define the rest in the innermost stage; on an error, nothing is written."""
+        store, site = self._store, site_of(_getframe(1))
+        for name in values:
+            if name in store.always_there:
+                raise messages.reserved(store, name, site)
+            store.require_declared(name, site)
+        for name, value in values.items():
+            if name in self:
+                store.modify(name, value, site)
+            else:
+                store.define(name, value, store.innermost, site)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """Return the live fixture's value; if there is none, define it as ``default`` first."""
+        store, site = self._store, site_of(_getframe(1))
+        if name not in self:
+            store.require_declared(name, site)
+            store.define(name, default, store.innermost, site)
+        return store.value(name)

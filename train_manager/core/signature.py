@@ -66,9 +66,9 @@ class NamedCall:
             FixtureNotFound: a required name is not alive; then no lazy fixture has been computed.
         """
         if self.by_position:
-            cells = store.cells
-            try:
-                values = [cells[name].value for name in self.required]
+            names, cells = self.required, store.cells
+            try:  # a comprehension costs a call, and most functions name one fixture
+                values = [cells[names[0]].value] if len(names) == 1 else [cells[name].value for name in names]
             except (KeyError, AttributeError):  # not alive, or to be computed
                 pass
             else:

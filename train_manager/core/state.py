@@ -222,9 +222,10 @@ class State:
         """
         scope = self.innermost
         while scope is not None and scope is not owner:
-            content = None if scope.hidden is None else scope.hidden.content_of(name)
-            if content is not None:
-                return content
+            if scope.extras is not None and scope.extras.hidden is not None:
+                content = scope.extras.hidden.content_of(name)
+                if content is not None:
+                    return content
             scope = scope.parent
         return None
 

@@ -14,7 +14,7 @@ from weakref import ref
 from train_manager.core import messages
 from train_manager.core.affinity import NO_THREAD, current_task
 from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope
-from train_manager.core.state import FAILURE, LazyFixture, State
+from train_manager.core.state import ALWAYS, FAILURE, LazyFixture, State
 
 
 @final
@@ -71,7 +71,7 @@ class Store(State):
             self.require_own_thread()
         if scope is None:
             raise messages.no_stage(self, name, definer)
-        cell = self.cell(name)
+        cell = self.cells.get(name) or self.cell(name)
         if cell.owner is not None or (scope is not self.innermost and self.hidden(name, scope) is not None):
             raise messages.exists(self, name, definer)
         scope.own(cell, definer)
@@ -89,11 +89,11 @@ class Store(State):
             self.require_own_thread()
         if self.innermost is None:
             raise messages.no_stage(self, name, definer)
-        if name in self.always_there:
-            raise messages.reserved(self, name, definer)
         cell = self.cells.get(name)
         if cell is None or cell.owner is None:
             raise messages.not_found(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
+        if cell.owner is ALWAYS:
+            raise messages.reserved(self, name, definer)
         if cell.compute is not None:  # then it need not be computed any more
             cell.compute = None
             cell.definer = definer

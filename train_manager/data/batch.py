@@ -88,17 +88,12 @@ class SameStructure:
 
     Args:
         name: the name of the data in error texts.
-
-    Attributes:
-        is_pair: batches are dicts of ``inputs`` and ``targets``, both plain tensors. The loop then skips ``check`` for
-            a batch of two such tensors.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._first: str | None = None
         self._flat: tuple[Any, ...] | None = None  # the types of a batch that has passed and is not nested
-        self.is_pair = False
 
     def check(self, batch: Any, step: int) -> None:
         """Compare a batch with the first one.
@@ -121,7 +116,6 @@ class SameStructure:
             )
         if all(issubclass(part, Tensor) for part in types if isinstance(part, type)):
             self._flat = types
-            self.is_pair = types == ("inputs", "targets", Tensor, Tensor)
 
 
 @final

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from train_manager.core.decorators import overridable
-from train_manager.core.errors import StageError
+from train_manager.core.errors import FixtureNotFound, StageError
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.batch import parts_of
@@ -94,10 +94,13 @@ class Algorithm(Extensible):
             return by_name(self._store)  # type: ignore[no-any-return]
         if self.loss is None:
             return None
-        fixtures = self.fixtures
-        if "targets" not in fixtures:
-            raise no_targets(fixtures["batch"])
-        return self.loss(fixtures["prediction"], fixtures["targets"])  # type: ignore[no-any-return]
+        try:
+            targets = self.fixtures["targets"]
+        except FixtureNotFound:
+            if "targets" in self.fixtures:  # a provider of them has asked for another fixture
+                raise
+            raise no_targets(self.fixtures["batch"]) from None
+        return self.loss(self.fixtures["prediction"], targets)  # type: ignore[no-any-return]
 
     @overridable
     def train_loss_forward(self) -> Tensor | None:
