@@ -39,8 +39,8 @@ print(json.dumps(milliseconds))
 """
 
 TEXT: Final = """\
-CPU time of the check that a TrainManager makes once, before the first step, in ms: the first time in a process, where
-source is read, and again, as after an extension was added.
+CPU time in ms of the check that a TrainManager makes once, before the first step: the first time in a process, which
+reads the source, and again, as after a new extension.
 
 {table}
 """

@@ -19,7 +19,7 @@ from benchmarks.stages import KINDS, OURS
 QUICK: dict[str, Any] = {}
 
 TEXT: Final = """\
-Calls of functions written in Python + in C in one hook point, the 2H calls of the subscribers among them, as
+Calls of Python functions + calls of C functions in one hook point, with the 2H calls of the subscribers, as
 `sys.setprofile` counts them. They are the same in every run.
 
 {table}{notes}

@@ -22,16 +22,16 @@ LIMITS: Final = {0: (13, 6.5), 1: (8, 3.3), 5: (3, 1.5), 20: (2.5, 1.2)}  # must
 QUICK: dict[str, Any] = {"rounds": 3, "calls": 50}
 
 TEXT: Final = """\
-One hook point at which H subscribers are called, once before and once after: 2H calls. Each subscriber is an object of
-a class of its own, gets one value, and counts. The table has the time over that of two loops over bound methods,
-written by hand, which take {nanoseconds} ns here.
+One hook point calls H subscribers, once before and once after: 2H calls. Each subscriber is an object of a class of its
+own, gets one value, and counts. The table has the time over that of two loops over bound methods, written by hand,
+which take {nanoseconds} ns here.
 
 {table}
 
 ![Time of a hook point over that of calls by hand, for 0 to 20 subscribers](benchmarks/dispatch.png)
 
-"{floor}" are the same loops around a `with self.staged(name, {{...}})` that does nothing:
-nothing of this form can be cheaper.{notes}
+"{floor}" is the same loops around a `with self.staged(name, {{...}})` that does nothing:
+no stage of this form can be cheaper.{notes}
 """
 
 

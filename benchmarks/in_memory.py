@@ -22,14 +22,14 @@ SIZES: Final = (2_000, 10_000, 60_000)
 QUICK: dict[str, Any] = {"rounds": 1, "sizes": (1_000,)}
 
 TEXT: Final = """\
-CPU time of one batch of {batch} pictures of 28x28 with their targets, one thread, and how many times as fast `InMemory`
-is as a `DataLoader` over a `TensorDataset`. Both are checked to give the same examples.
+CPU time of one batch of {batch} pictures of 28x28 with their targets, one thread, and the speed of `InMemory` over
+that of a `DataLoader` over a `TensorDataset`. Both give the same examples; this is checked.
 
 {table}
 
-Of what `InMemory` takes only a few microseconds are calls. The rest is the copying of 200 kB: rows that lie apart are
-copied at half the speed of rows in order. Handing out views would be faster, and an operation in place on a batch
-would then change the data.
+Calls are only a few microseconds of the time of `InMemory`. The rest is the copy of 200 kB: scattered rows are copied
+at half the speed of rows in order. Views would be faster, but an operation in place on a batch would then change the
+data.
 """
 
 

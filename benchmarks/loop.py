@@ -35,21 +35,21 @@ NEAR: Final = 1e-4  # how far weights may differ for who does the same arithmeti
 QUICK: dict[str, Any] = {"rounds": 1, "steps": 20}
 
 TEXT: Final = """\
-One step of an MLP of 32, 64 and 10 units on a batch of 32 that is there, with plain SGD: what a step takes above the
-same step in a bare loop, which takes {raw} us here. H subscribers are called after each step and can
+One step of an MLP of 32, 64 and 10 units on a batch of 32 in memory, with plain SGD: its time above that of the same
+step in a bare loop, which takes {raw} us here. H subscribers are called after each step and can
 read its loss; in the bare loop they are called by hand. The set-up of a training does not count. All end with the
-weights of the bare loop: bit by bit, or within {near:g} where the same is added up in another order ({inexact}).
+weights of the bare loop: bit for bit, or within {near:g} if a toolkit adds in another order ({inexact}).
 
 {table}
 
-![Microseconds that a step takes above the bare loop](benchmarks/loop.png)
+![Microseconds of a step above the bare loop](benchmarks/loop.png)
 
 "{floor}" is the bare loop in methods, with a `with self.staged(name)` that does nothing for each stage
-of ours: nothing of this form can be cheaper. The limits above were set on a machine where the bare step takes 95 us; a
-slower one makes all of it dearer.
+of ours: no loop of this form can be cheaper. The limits above come from a machine with a bare step of 95 us; on a
+slower machine every figure is larger.
 
-Logging, checkpoints and progress bars are switched off: Lightning has `barebones=True`, transformers neither clips nor
-looks for nan. Keras trains its own layers on torch, which is a part of its figure.{notes}
+Logging, checkpoints and progress bars are off: Lightning has `barebones=True`, transformers neither clips nor checks
+for nan. Keras trains its own layers on torch, which is part of its figure.{notes}
 """
 
 

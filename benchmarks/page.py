@@ -21,19 +21,19 @@ PAGE: Final = ROOT / "docs" / "benchmarks.md"
 TEXT: Final = """\
 # Benchmarks
 
-What stages and training steps cost, and what they cost in other toolkits. `make bench` has written this page, and
-writes it anew with the toolkits that are installed; `make bench-peers` installs them first.
+The cost of stages and training steps, here and in other toolkits. `make bench` has written this page, and writes it
+anew with the installed toolkits; `make bench-peers` installs them first.
 
 Measured on {date}: {machine}, one thread; {versions}.
 
-All cases take turns in random order, on the clock of the process's CPU time; ratios and differences are taken inside a
-round; figures are medians over rounds, and in brackets the quartiles. Each case is checked: every hook ran exactly
-once, every training ended with the same weights. Absolute times are of this machine, at what else it had to do:
-compare ratios.
+All cases take turns in random order, on the clock of the process's CPU time. Ratios and differences are taken inside a
+round; figures are medians over rounds, with the quartiles in brackets. Each case is checked: every hook ran exactly
+once, every training ended with the same weights. Absolute times depend on this machine and its other load: compare
+ratios.
 
 ## Limits
 
-What the library holds itself to, and what came out.
+The limits that the library sets itself, and the measured figures.
 
 {claims}
 

@@ -31,8 +31,8 @@ FLAT: Final = (  # what makes no difference
 QUICK: dict[str, Any] = {"rounds": 2, "calls": 100}
 
 TEXT: Final = """\
-The cost of one stage as something around it grows. "Growth" is the exponent of a fit in which 0 is flat and 1 is a
-straight line. The stage has one extension with a pre and a post hook in it, or as many as the row says.
+The cost of one stage as its surroundings grow. "Growth" is the exponent of a fit: 0 is flat, 1 is a straight line. The
+stage has one extension with a pre and a post hook in it, or the number in the row.
 
 {table}
 

@@ -98,7 +98,7 @@ def better(costs: Costs, ours: str, others: Iterable[str]) -> str:
             elif not mine.is_below(other):
                 told.append(f"- H = {count}: {name} cannot be told apart, {figures}")
     if told:
-        return "Where another toolkit is better, or as good:\n\n" + "\n".join(told)
+        return "Cases in which another toolkit is better, or as good:\n\n" + "\n".join(told)
     return f"{ours} costs less than each of the others at every H." if rivals else ""
 
 

@@ -27,9 +27,9 @@ FAILURES: Final = 1000  # a step in so many fails
 QUICK: dict[str, Any] = {"stages": 20_000}
 
 TEXT: Final = """\
-{stages:,} stages in {seconds:.0f} s, two and two nested, with fixtures of a kilobyte that are given, provided,
-modified and computed on demand; one step in {failures} fails. The garbage collector is off: nothing waits for it.
-Memory of the process, above what it was after the first twentieth:
+{stages:,} stages in {seconds:.0f} s, nested in pairs, with fixtures of a kilobyte that are given, provided,
+modified and lazy; one step in {failures} fails. The garbage collector is off: no object waits for it.
+Memory of the process above that after the first twentieth of the stages:
 
 {table}
 

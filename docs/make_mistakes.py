@@ -1,7 +1,7 @@
-"""Make docs/mistakes.md: twelve mistakes, each really made, with when it was found and what was said.
+"""Make docs/mistakes.md: run twelve mistakes, and show when each is found and the message.
 
 python docs/make_mistakes.py            writes the page
-python docs/make_mistakes.py --check    exits with 1 where the page is out of date
+python docs/make_mistakes.py --check    exits with 1 if the page is out of date
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ MISTAKES: Final = [
         """,
     ),
     Mistake(
-        "A fixture that is dead by then",
+        "A fixture that has died",
         """
         class Notes(Extension):
             def post_train_epoch(self, loss):
@@ -109,7 +109,7 @@ MISTAKES: Final = [
         """,
     ),
     Mistake(
-        "A fixture on demand in the wrong stage",
+        "A lazy fixture in the wrong stage",
         """
         class Doubled(Extension):
             @fixture("train_epoch")
@@ -148,7 +148,7 @@ MISTAKES: Final = [
         """,
     ),
     Mistake(
-        "Two modifiers in no order",
+        "Two modifiers without an order",
         """
         class Halved(Extension):
             @modifies("batch")
@@ -163,7 +163,7 @@ MISTAKES: Final = [
         """,
     ),
     Mistake(
-        "An undeclared write, where the loop is `strict`",
+        "An undeclared write in a `strict` loop",
         """
         class Doubled(Extension):
             def post_train_batch(self, fixtures):
@@ -182,7 +182,7 @@ MISTAKES: Final = [
 
 
 def found(mistake: Mistake) -> Found:
-    """Make the mistake: add the extensions, check, run; stop at the first complaint."""
+    """Add the extensions, check and run; return the first error and when it was raised."""
     training, extensions = _loaded(mistake)
     when = WHEN_ADDED
     try:
@@ -198,7 +198,7 @@ def found(mistake: Mistake) -> Found:
 
 
 def _loaded(mistake: Mistake) -> tuple[Any, list[Extension]]:
-    """A loop, and the extensions of the mistake, run from source that the library can read."""
+    """Return a loop and the extensions of the mistake, run from source that the library can read."""
     namespace: dict[str, Any] = {"__name__": "mistakes"}
     for file, code in (("training.py", LOOP), ("mistake.py", _plain(mistake.code))):
         lines = code.splitlines(keepends=True)
@@ -211,7 +211,7 @@ def _loaded(mistake: Mistake) -> tuple[Any, list[Extension]]:
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of the whole page."""
     results = [(mistake, found(mistake)) for mistake in MISTAKES]
     early = sum(result.when in (WHEN_ADDED, AT_CHECK) for _, result in results)
     rows = [
@@ -223,11 +223,11 @@ def page() -> str:
         [
             "# Mistakes, and when they are found",
             "",
-            "This page is made by [`make_mistakes.py`](make_mistakes.py), which makes each mistake for real. Do not",
-            "edit it by hand. [Errors and cures](errors-and-cures.md) tells the errors one by one.",
+            "[`make_mistakes.py`](make_mistakes.py) makes this page by running each mistake. Do not edit it by hand.",
+            "[Errors and cures](errors-and-cures.md) explains the errors one by one.",
             "",
-            f"{early} of {len(results)} mistakes are found before the first step. Below are the code and the whole",
-            "message of each.",
+            f"{early} of {len(results)} mistakes are found before the first step. The code and the whole message of",
+            "each are below.",
             "",
             "|   | mistake | found | first line |",
             "|---|---|---|---|",
@@ -259,7 +259,7 @@ def _anchor(number: int, mistake: Mistake) -> str:
 
 
 def _first_line(result: Found) -> str:
-    """What happened: of a CheckError, its first mistake."""
+    """Return the first line of the message; for a CheckError, of its first mistake."""
     lines = result.message.splitlines() or [""]
     first = lines[1].removeprefix("1. ") if result.when == AT_CHECK else lines[0].partition(": ")[2]
     return first.replace("|", "\\|").replace("*", "\\*")
