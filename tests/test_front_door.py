@@ -125,3 +125,11 @@ def test_every_package_folder_is_built() -> None:
     mapped = (init.parent.relative_to(ROOT) for init in (ROOT / "extensions").rglob("__init__.py"))
     folders |= {Path("train_manager") / folder for folder in mapped}
     assert packages == {".".join(folder.parts) for folder in folders}
+
+
+def test_an_editable_install_is_found_by_tools_that_only_read_paths(tmp_path: Path) -> None:
+    """Type checkers follow the entries of ``sys.path``, and no import hooks."""
+    code = "import sys; print(*sys.path, sep='\\n')"
+    done = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert str(ROOT) in done.stdout.splitlines()
