@@ -37,7 +37,7 @@ def section(with_peers: bool = True) -> Section:
         notes=lines(skipped),
     )
     claims = [
-        Claim(f"calls in one stage, H = {count}", sum(calls), 10 + 2 * count, 4 + 2 * count, "calls")
+        Claim(f"calls in one stage, H = {count}", sum(calls), 11 + 2 * count, 4 + 2 * count, "calls")
         for count, calls in zip(COUNTS, counted[OURS], strict=True)
     ]
     return Section("Calls in one stage", text, claims)
