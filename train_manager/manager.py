@@ -80,37 +80,37 @@ class TrainManager(Algorithm):
     True
 
     Args:
-        model: what is trained; or any object with ``train_step(batch)``, which does a whole step and returns the
-            loss (and, to be evaluated, ``eval_step(batch)``): then there need be no loss and no optimizer.
-        loss: ``loss(prediction, targets)``; or, when one of its required parameters is called ``prediction``, any
-            function of fixtures; or an ``Objective``. May be left out where ``loss_forward`` is overridden or
-            the model calls ``add_loss``.
+        model: a module; or any object with ``train_step(batch)``, which does a whole step and returns the loss (and,
+            to be evaluated, with ``eval_step(batch)``): it needs no loss and no optimizer.
+        loss: ``loss(prediction, targets)``; or any function of fixtures, if one of its required parameters is called
+            ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden or the model calls
+            ``add_loss``.
         optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them. A class of
-            torch's is made ``fused`` where all parameters are on a GPU; anything else is called as it is.
+            torch's is made ``fused`` if all parameters are on a GPU; any other callable is called as it is.
         train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
-        eval_data: named iterables of batches, each evaluated before the first epoch and after every one. One
-            that has no name is called "eval".
-        epochs: how many in all; a second ``train()`` goes on to that number.
-        steps_per_epoch: cuts endless data into epochs of so many batches.
+        eval_data: named iterables of batches, each evaluated before the first epoch and after every epoch. An
+            iterable without a name is called "eval".
+        epochs: the number of epochs in all; a second ``train()`` goes on to that number.
+        steps_per_epoch: cuts endless data into epochs of this many batches.
         lr_schedule: a callable that makes a torch scheduler of the optimizer; stepped after each epoch.
-        device: where the model and the batches go; None leaves both where they are.
+        device: the device that the model and the batches are moved to; None leaves both as they are.
         seed: for the random states of python, numpy and torch, once, as the first run opens; None touches none.
-        train_dir: folder for what extensions write; None writes nothing.
+        train_dir: folder for the files of extensions; None writes nothing.
         extensions: a list, or a dict of names.
 
     Attributes:
         epoch_num: epochs completed.
-        step_num: batches trained on, those not counted that were skipped.
+        step_num: batches trained on, without those that were skipped.
         update_num: optimizer steps done.
         samples_seen: examples in those batches.
-        start_step: ``step_num`` as the present or last call of ``train`` and its kin began.
+        start_step: ``step_num`` as the present or last training call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
-        datasource_name: which set of ``Interleaved`` data the batch is of; "train" where there is but one.
-        stop_reason: why the last run was ended by ``stop``; None where it was not.
+        datasource_name: the set of ``Interleaved`` data that the batch is of; "train" if there is one set only.
+        stop_reason: the reason that ``stop`` was given in the last run; None if it was not called.
 
     Raises:
         InputError: an argument is invalid.
-        NonFiniteLoss: a loss was nan or infinite, said at the latest at the end of the epoch.
+        NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class TrainManager(Algorithm):
         return self._train_in_run("train", epochs=max(0, self.epochs - self.epoch_num))
 
     def train_epochs(self, n: int) -> TrainResult:
-        """Train ``n`` epochs more, whatever ``epochs`` says; one that was left unfinished is the first of them."""
+        """Train ``n`` epochs more, whatever ``epochs`` says; an unfinished epoch is the first of them."""
         return self._train_in_run("train_epochs", epochs=require_count(n, "n", at_least=0))
 
     def train_steps(self, n: int) -> TrainResult:
@@ -211,11 +211,11 @@ class TrainManager(Algorithm):
         3
 
         Args:
-            batch: as it would come from ``train_data``.
+            batch: a batch as ``train_data`` would give it.
             last_batch: the fixture of this name: whether an epoch of yours ends with it.
 
         Returns:
-            The loss, without its graph and still on its device; None where a hook has skipped the batch.
+            The loss, without its graph and still on its device; None if a hook has skipped the batch.
         """
         self._refuse_inside("train_on_batch", "train", "eval", "train_step_batch")
         require_ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
@@ -227,8 +227,8 @@ class TrainManager(Algorithm):
         """Evaluate every set of ``eval_data``, now.
 
         Returns:
-            For each set its results, ``{"valid": {"loss": 0.31}}``; means are over examples, and nan
-            for a set whose batches were all skipped.
+            The results of each set, ``{"valid": {"loss": 0.31}}``; means are over examples, and nan if all batches
+            of the set were skipped.
 
         Raises:
             StageError: a batch is alive; in a hook, call ``eval_soon``.
@@ -241,7 +241,7 @@ class TrainManager(Algorithm):
             return self._eval_in_run("eval", self.eval_data) or {}
 
     def eval_on_batch(self, batch: Any) -> EvalResult:
-        """Evaluate one batch: as an evaluation set, called "batch", that has only this one.
+        """Evaluate one batch, as an evaluation set called "batch".
 
         >>> from train_manager.testing import tiny_manager
         >>> tm = tiny_manager()
@@ -635,7 +635,7 @@ class TrainManager(Algorithm):
     def _train_in_run(
         self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
     ) -> TrainResult:
-        """Train so many epochs or steps, in the run that is open or in one of its own, and say what was done."""
+        """Train epochs or steps, in the run that is open or in a run of its own, and return what was done."""
         self._require_ready(entry, epochs)
         began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
         self._run.results = {}
