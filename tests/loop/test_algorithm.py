@@ -202,7 +202,7 @@ def test_a_part_of_a_batch_with_another_name_is_refused() -> None:
         Pixels().train()
 
     assert str(caught.value) == (
-        "unpack_batch returned 'pixels' beside inputs and targets\n"
+        "unpack_batch must return inputs and targets only, but returned 'pixels' too\n"
         '  write a fixture of its own: @fixture("train_step_batch") def pixels(self, batch): ...'
     )
 
@@ -276,7 +276,8 @@ def test_a_batch_that_is_unpacked_into_one_tensor_is_refused() -> None:
 
     assert tm.fixtures.path == ()
     assert str(caught.value) == (
-        'unpack_batch returned a Tensor\n  return (inputs, targets), or a dict: {"inputs": ...}'
+        "unpack_batch must return a pair or a dict, but returned a Tensor\n"
+        '  return (inputs, targets), or a dict: {"inputs": ...}'
     )
 
 

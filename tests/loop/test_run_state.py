@@ -252,7 +252,7 @@ def test_an_extension_that_needs_a_folder_is_refused_by_name() -> None:
         tm.train()
 
     first, asked_at, cure = str(caught.value).splitlines()
-    assert first == "Writer.post_run (extension 'writer') needs a train_dir, and there is none"
+    assert first == "Writer.post_run (extension 'writer') needs a train_dir, but there is none"
     assert asked_at.startswith("  asked at     tests/loop/test_run_state.py:")
     assert cure == '  pass train_dir="runs/first", or leave that extension out'
 
@@ -309,7 +309,7 @@ def test_a_train_dir_that_is_a_file_is_refused_as_the_run_opens(tmp_path: Path) 
     tm = tiny_manager()
     tm.train_dir = tmp_path / "file"
     tm.train_dir.touch()
-    with pytest.raises(InputError, match="where a file is in the way"):
+    with pytest.raises(InputError, match="but a file is in the way"):
         tm.train()
 
 
