@@ -154,7 +154,10 @@ def test_another_thread_does_not_collect() -> None:
 def test_what_is_no_tensor_of_floating_point_numbers_is_refused(wrong: Any, what: str) -> None:
     with pytest.raises(InputError) as caught, Losses():
         add_loss(wrong)
-    assert str(caught.value) == (f"add_loss was given {what}\n  give a tensor of floating point numbers")
+    assert str(caught.value) == (
+        f"add_loss's value must be a tensor of floating point numbers, but is {what}\n"
+        "  convert it: torch.as_tensor(value).float()"
+    )
 
 
 # ---- several heads -------------------------------------------------------------------------------------------------
@@ -216,7 +219,9 @@ def test_what_is_no_dict_of_losses_is_refused(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["mse", (F.mse_loss, "1"), (F.mse_loss, True), nn.MSELoss, (1.0, F.mse_loss)])
 def test_a_head_without_a_function_and_a_number_is_refused(wrong: Any) -> None:
-    with pytest.raises(InputError, match=r"the loss of head 'slant' is .*\n.*a function and a number"):
+    with pytest.raises(
+        InputError, match=r"the loss of head 'slant' must be a function or a pair, but is .*\n.*a function and a number"
+    ):
         WeightedLosses({"slant": wrong})
 
 
@@ -224,8 +229,8 @@ def test_a_head_that_the_prediction_lacks_is_an_error() -> None:
     with pytest.raises(InputError) as caught:
         WeightedLosses({"size": F.mse_loss})(PREDICTION, TARGETS)
     assert str(caught.value) == (
-        "there is a loss for head 'size', but the prediction has 'digit', 'slant'\n"
-        "  return a dict from the model's forward, with the names that the losses have"
+        "the prediction must have the head 'size', but has 'digit', 'slant'\n"
+        "  return a dict from the model's forward, with the names of the losses"
     )
 
 

@@ -89,7 +89,7 @@ def test_an_objective_without_a_loss_says_how_to_write_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"), [(torch.ones(16), "the shape (16,)"), ("high", "the type str")], ids=["shape", "type"]
+    ("value", "found"), [(torch.ones(16), "has shape (16,)"), ("high", "is a str")], ids=["shape", "type"]
 )
 def test_a_metric_that_is_not_one_number_is_refused(value: Any, found: str) -> None:
     class Wrong(Classify):
@@ -100,7 +100,7 @@ def test_a_metric_that_is_not_one_number_is_refused(value: Any, found: str) -> N
     with pytest.raises(InputError) as caught:
         tiny_manager(objective, loss=objective.loss).eval()
     assert str(caught.value) == (
-        f"metric 'accuracy' has {found}, and is to be one number\n  reduce it to the mean over the batch: value.mean()"
+        f"metric 'accuracy' must be a scalar, but {found}\n  reduce it to the mean over the batch: value.mean()"
     )
 
 
