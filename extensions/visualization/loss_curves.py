@@ -65,7 +65,7 @@ class LossCurves(Extension):
 
     Raises:
         ImportError: matplotlib is missing.
-        HookError: ``update`` is no schedule.
+        HookError: ``update`` is not a schedule.
     """
 
     def __init__(self, update: Schedule | None = None) -> None:

@@ -273,8 +273,8 @@ def test_without_a_train_manager_it_is_refused_as_its_stage_opens() -> None:
     with pytest.raises(HookError) as caught:
         ran_in(1, at_most(5))
     assert str(caught.value) == (
-        "@at_most(5) must know where the training ends, and there is no TrainManager\n"
-        "  add the extension to a TrainManager, or take a schedule that knows no end: @every(50)"
+        "@at_most(5) must know when the training ends, but there is no TrainManager\n"
+        "  add the extension to a TrainManager, or use a schedule that needs no end: @every(50)"
     )
     assert caught.value.__notes__ == ["in hook Watcher.post_step of extension 'watcher', at stage step"]
 
@@ -314,7 +314,7 @@ def test_each_run_has_an_end() -> None:
 
 
 def test_at_end_without_a_train_manager_is_refused_as_its_stage_opens() -> None:
-    with pytest.raises(HookError, match=r"^@exponentially\(2, 2\.0, at_end=True\) must know where the training ends"):
+    with pytest.raises(HookError, match=r"^@exponentially\(2, 2\.0, at_end=True\) must know when the training ends"):
         ran_in(1, exponentially(2, 2, at_end=True))
 
 
@@ -664,19 +664,22 @@ wrong: Any = "wrong"
         ),
         (
             lambda: periodically(1, clock=wrong),
-            "periodically: clock is 'wrong'\n  give a function that tells the time: clock=time.monotonic",
+            "periodically's clock must be a function, but is 'wrong'\n"
+            "  give a function that tells the time: clock=time.monotonic",
         ),
         (
             lambda: when(wrong),
-            "when: function is 'wrong'\n  give a function of fixtures: @when(lambda loss: loss < .1)",
+            "when's argument must be a function, but is 'wrong'\n"
+            "  give a function of fixtures: @when(lambda loss: loss < .1)",
         ),
         (
             lambda: when(every(2)),
-            "when: function is every(2)\n  give a function of fixtures: @when(lambda loss: loss < .1)",
+            "when's argument must be a function, but is every(2)\n"
+            "  give a function of fixtures: @when(lambda loss: loss < .1)",
         ),
         (
             lambda: once(),  # type: ignore[call-arg]
-            "once() was called, but takes nothing\n  write @once, without brackets",
+            "once is a decorator without brackets, but was called\n  write @once",
         ),
         (
             lambda: every(2)(wrong),
@@ -685,23 +688,24 @@ wrong: Any = "wrong"
         ),
         (
             lambda: scheduled(wrong, "post_step", every(2)),
-            "scheduled: the extension is 'wrong'\n  give an object: scheduled(LossCurves(), \"post_eval\", every(2))",
+            "scheduled's extension must be an Extension, but is 'wrong'\n"
+            '  give an object: scheduled(LossCurves(), "post_eval", every(2))',
         ),
         (
             lambda: scheduled(Watcher(), "post_stp", every(2)),
-            "scheduled: Watcher has no hook 'post_stp'\n  did you mean 'post_step'?",
+            "Watcher has no hook 'post_stp' to schedule\n  did you mean 'post_step'?",
         ),
         (
             lambda: scheduled(Watcher(), "ran", every(2)),
-            "scheduled: Watcher has no hook 'ran'\n  its hooks: post_step",
+            "Watcher has no hook 'ran' to schedule\n  its hooks: post_step",
         ),
         (
             lambda: scheduled(Watcher(), "post_step"),
-            "None is no schedule for Watcher.post_step\n  give one, like every(50)",
+            "the schedule of Watcher.post_step must be a Schedule, but is None\n  give one, such as every(50)",
         ),
         (
             lambda: scheduled(Watcher(), "post_step", wrong),
-            "'wrong' is no schedule for Watcher.post_step\n  give one, like every(50)",
+            "the schedule of Watcher.post_step must be a Schedule, but is 'wrong'\n  give one, such as every(50)",
         ),
     ],
 )
@@ -730,7 +734,7 @@ def test_an_extension_that_has_been_added_is_not_scheduled_any_more() -> None:
     watcher = Watcher()
     stepper = Stepper([watcher])
     assert refused(lambda: scheduled(watcher, "post_step", every(2))) == (
-        "scheduled: this Watcher is an extension of an extensible already\n  schedule its hooks before you add it"
+        "Watcher.post_step cannot be scheduled: the extension was added already\n  schedule its hooks before you add it"
     )
     stepper.remove_extension("watcher")
     scheduled(watcher, "post_step", every(2))
