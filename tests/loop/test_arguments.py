@@ -31,7 +31,7 @@ from train_manager.model.optimizers import fused_argument
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """The text of the InputError that the call raises."""
+    """Return the text of the InputError that the call raises."""
     with pytest.raises(InputError) as caught:
         call()
     return str(caught.value)
@@ -94,7 +94,7 @@ def test_a_loss_with_weights_of_its_own_goes_to_the_device() -> None:
 @pytest.mark.parametrize(
     "loss", [F.cross_entropy, nn.MSELoss(), torch.dot, functools.partial(F.mse_loss, reduction="sum")]
 )
-def test_a_loss_without_a_prediction_parameter_is_pytorchs(loss: Callable[..., Tensor]) -> None:
+def test_a_loss_without_a_prediction_parameter_takes_prediction_and_targets(loss: Callable[..., Tensor]) -> None:
     assert bind_loss(loss) is None
 
 
@@ -108,7 +108,7 @@ def test_a_loss_with_a_required_prediction_is_called_by_name() -> None:
     assert (call.required, call.optional) == (("targets", "prediction"), ("weight",))
 
 
-def test_a_loss_whose_prediction_has_a_default_is_pytorchs() -> None:
+def test_a_loss_whose_prediction_has_a_default_takes_prediction_and_targets() -> None:
     def loss(a: Tensor, b: Tensor, prediction: None = None) -> Tensor:
         return a
 
@@ -149,7 +149,7 @@ def test_a_callable_makes_the_optimizer() -> None:
 
 
 def test_a_callable_can_walk_the_parameters_twice() -> None:
-    """As one that decays matrices and not biases does."""
+    """An optimizer that decays matrices but not biases needs two passes."""
 
     def two_groups(parameters: Iterable[nn.Parameter]) -> Optimizer:
         groups = [[p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2]]
@@ -211,7 +211,7 @@ def test_a_callable_that_makes_no_optimizer_is_refused() -> None:
 
 
 class FakeParameter:
-    """As much of a parameter as tells where it is."""
+    """A parameter as far as `fused_argument` reads it."""
 
     def __init__(self, device: str, dtype: torch.dtype = torch.float32) -> None:
         self.device = torch.device(device)
@@ -223,11 +223,11 @@ def parameters_on(*devices: str) -> Any:
 
 
 class OwnSGD(SGD):
-    """One of the user's."""
+    """An optimizer class that is not from torch."""
 
 
 @pytest.mark.parametrize("optimizer", [SGD, AdamW])
-def test_a_class_of_torchs_is_fused_where_all_parameters_are_on_a_gpu(optimizer: Any) -> None:
+def test_a_torch_class_is_fused_if_all_parameters_are_on_a_gpu(optimizer: Any) -> None:
     assert fused_argument(optimizer, parameters_on("cuda", "cuda:0")) == {"fused": True}
 
 
@@ -239,11 +239,11 @@ def test_nothing_is_fused_elsewhere(devices: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "optimizer", [OwnSGD, lambda parameters: SGD(parameters, lr=0.1), functools.partial(SGD, lr=0.1), LBFGS]
 )
-def test_nothing_but_a_class_of_torchs_that_can_be_fused_is_fused(optimizer: Any) -> None:
+def test_only_a_torch_class_that_can_be_fused_is_fused(optimizer: Any) -> None:
     assert fused_argument(optimizer, parameters_on("cuda")) == {}
 
 
-def test_parameters_that_are_no_floating_point_numbers_are_not_fused() -> None:
+def test_parameters_that_are_not_floating_point_numbers_are_not_fused() -> None:
     assert fused_argument(SGD, [FakeParameter("cuda", torch.int64)]) == {}  # type: ignore[list-item]
 
 

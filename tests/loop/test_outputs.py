@@ -24,7 +24,7 @@ from train_manager.loop.outputs import (
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """The text of the InputError that the call raises."""
+    """Return the text of the InputError that the call raises."""
     with pytest.raises(InputError) as caught:
         call()
     return str(caught.value)
