@@ -243,7 +243,7 @@ def make_train_dir(path: Path) -> None:
 
 # ---- hooks that do not run -----------------------------------------------------------------------------------------
 
-INSIDE_A_STEP = frozenset(
+_STAGES_INSIDE_A_STEP = frozenset(
     {
         "train_model_forward",
         "train_loss_forward",
@@ -257,7 +257,7 @@ INSIDE_A_STEP = frozenset(
 
 def warn_of_idle_hooks(hooks: Iterable[Hook], model: object) -> None:
     """Warn of hooks of the stages inside a step, which do not open if the model does the whole step."""
-    idle = [hook.label for hook in hooks if hook.stage in INSIDE_A_STEP]
+    idle = [hook.label for hook in hooks if hook.stage in _STAGES_INSIDE_A_STEP]
     if idle:
         what = f"{type(model).__name__} trains itself, so these hooks never run: {', '.join(idle)}"
         warnings.warn(f"{what} (the stages inside a batch do not open)", stacklevel=3)

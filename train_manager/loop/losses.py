@@ -1,4 +1,4 @@
-"""Losses beside the loss function's: those that a model adds in its forward, and those of several heads.
+"""Losses that a model adds in its forward, and losses of several heads.
 
 >>> import torch
 >>> losses = Losses()
@@ -10,6 +10,8 @@ tensor(1.2500)
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from typing import Any, final
@@ -193,7 +195,7 @@ class WeightedLosses(nn.Module):
 
     def forward(self, prediction: Mapping[str, Any], targets: Any) -> Tensor:
         """Return the weighted sum."""
-        total: Tensor | None = None
+        weighted: list[Tensor] = []
         for name, function in self.functions.items():
             if name not in prediction:
                 what = f"the prediction must have the head {name!r}, but has {', '.join(map(repr, prediction))}"
@@ -206,10 +208,8 @@ class WeightedLosses(nn.Module):
             else:
                 part = function(prediction[name])
             report_loss(part, name)
-            weighted = self.weights[name] * part
-            total = weighted if total is None else total + weighted
-        assert total is not None, "there is at least one head"
-        return total
+            weighted.append(self.weights[name] * part)
+        return functools.reduce(operator.add, weighted)  # sum() would begin with the number 0, one operation more
 
 
 def _function_and_weight(name: str, entry: Any) -> tuple[Callable[..., Tensor], float]:

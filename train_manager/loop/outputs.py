@@ -19,7 +19,7 @@ _PARTS = {"inputs", "targets"}
 
 
 def require_parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what ``unpack_batch`` returned as a dict of ``inputs`` and ``targets``; a pair is these two."""
+    """Return ``inputs`` and ``targets`` by name, from the pair or the dict that ``unpack_batch`` returned."""
     if isinstance(value, tuple) and len(value) == 2:
         return {"inputs": value[0], "targets": value[1]}
     if not isinstance(value, Mapping):

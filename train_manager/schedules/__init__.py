@@ -141,7 +141,7 @@ def when(function: Callable[..., Any]) -> Schedule:
     >>> class Alarm(Extension):
     ...     @when(lambda grad_norm: grad_norm > 100)
     ...     def post_train_step_batch(self, step_num):
-    ...         print("a steep place at step", step_num)
+    ...         print("large gradients at step", step_num)
 
     The function is called at every opening, and a condition on a tensor makes Python wait for the device. With a
     schedule above, it is called only if that one lets the hook run: ``@every(100)`` above ``@when(...)``.
