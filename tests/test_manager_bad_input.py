@@ -66,14 +66,14 @@ def test_a_data_loader_that_drops_its_only_batch_is_refused() -> None:
 
 def test_a_generator_for_several_epochs_is_refused() -> None:
     assert refused_run(train_data=iter(make_batches(3)), epochs=2) == (
-        "train_data is a list_iterator, which can be read once, but 2 passes are due\n"
+        "train_data is a list_iterator, which can be read once, but 2 passes are needed\n"
         "  give a list, a DataLoader, or an object with __iter__"
     )
 
 
 def test_an_iterator_of_a_data_loader_for_several_epochs_is_refused() -> None:
     assert refused_run(train_data=iter(shuffled()), epochs=2) == (
-        "train_data is a _SingleProcessDataLoaderIter, which can be read once, but 2 passes are due\n"
+        "train_data is a _SingleProcessDataLoaderIter, which can be read once, but 2 passes are needed\n"
         "  give a list, a DataLoader, or an object with __iter__"
     )
 
@@ -105,7 +105,7 @@ def test_evaluation_data_that_is_used_up_is_refused() -> None:
 
 def test_evaluation_data_that_can_be_read_once_is_refused_by_train() -> None:
     assert refused_run(eval_data={"valid": iter(make_batches(1))}) == (
-        "eval_data['valid'] is a list_iterator, which can be read once, but 2 passes are due\n"
+        "eval_data['valid'] is a list_iterator, which can be read once, but 2 passes are needed\n"
         "  give a list, a DataLoader, or an object with __iter__"
     )
 
@@ -131,26 +131,27 @@ def test_a_model_that_returns_nothing_is_refused() -> None:
             super().forward(input)
 
     assert refused_run(model=Forgetful(2, 2)) == (
-        "Forgetful returned a NoneType without a tensor in it\n  does its forward() end with `return`?"
+        "Forgetful must return a prediction with a tensor, but returned a NoneType\n"
+        "  does its forward() end with `return`?"
     )
 
 
 @pytest.mark.parametrize("eval_data", [None, make_batches(1)])
 def test_a_loss_per_example_is_refused(eval_data: Any) -> None:
     assert refused_run(loss=loss_of(lambda losses: losses), eval_data=eval_data, train_data=make_batches(1)) == (
-        "the loss has the shape (4,), not that of one number\n  reduce it: loss.mean()"
+        "the loss must be a scalar, but has shape (4,)\n  reduce it: loss.mean()"
     )
 
 
 def test_a_loss_that_is_a_plain_number_is_refused() -> None:
     assert refused_run(loss=loss_of(lambda losses: losses.mean().item())) == (
-        "the loss is a float, not a tensor\n  return the tensor itself"
+        "the loss must be a tensor, but is a float\n  return the tensor itself"
     )
 
 
 def test_a_loss_without_gradient_is_refused() -> None:
     assert refused_run(loss=loss_of(lambda losses: losses.mean().detach())) == (
-        "the loss does not require grad, so nothing can be learnt from it\n"
+        "the loss does not require grad, so nothing would be trained\n"
         "  is it computed under no_grad or from detached tensors, or are all parameters frozen?"
     )
 
@@ -185,8 +186,8 @@ def test_a_number_of_epochs_to_add_is_refused_if_negative() -> None:
 
 def test_an_optimizer_of_another_model_is_refused() -> None:
     assert rejected(optimizer=SGD(nn.Linear(1, 1).parameters(), lr=0.1)) == (
-        "the optimizer (SGD) holds no parameter of the model, so nothing would be trained\n"
-        "  make it of this model's parameters, or give the class: optimizer=torch.optim.AdamW"
+        "the optimizer (SGD) has no parameter of the model, so nothing would be trained\n"
+        "  make it with the parameters of this model, or give the class: optimizer=torch.optim.AdamW"
     )
 
 
@@ -215,18 +216,22 @@ def test_a_dict_instead_of_batches_is_refused() -> None:
 
 
 def test_a_model_class_is_refused() -> None:
-    assert rejected(model=nn.Linear) == "model is a type, not a torch.nn.Module\n  give an instance: model=Net()"
+    assert (
+        rejected(model=nn.Linear)
+        == "the model must be a torch.nn.Module, but is the class Linear\n  give an instance: model=Net()"
+    )
 
 
 def test_a_loss_class_is_refused() -> None:
     assert rejected(loss=nn.CrossEntropyLoss) == (
-        "loss is the class CrossEntropyLoss\n  give a function or an instance: loss=nn.CrossEntropyLoss()"
+        "the loss must be a function or a module, but is the class CrossEntropyLoss\n"
+        "  give a function or an instance: loss=nn.CrossEntropyLoss()"
     )
 
 
 def test_a_schedule_that_wants_a_metric_is_refused() -> None:
     assert rejected(lr_schedule=ReduceLROnPlateau) == (
-        "lr_schedule made a ReduceLROnPlateau, which is stepped with a metric, not per epoch\n"
+        "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
         "  step it in a hook: `def post_eval(self, eval_results)`"
     )
 
@@ -234,18 +239,18 @@ def test_a_schedule_that_wants_a_metric_is_refused() -> None:
 def test_a_schedule_without_an_optimizer_is_refused() -> None:
     text = rejected(lr_schedule=lambda optimizer: StepLR(optimizer, 1), optimizer=None)
 
-    assert text == "lr_schedule needs an optimizer, and there is none"
+    assert text == "lr_schedule needs an optimizer, but there is none"
 
 
 def test_a_batch_without_tensors_is_refused() -> None:
     assert refused_run(train_data=[("text", "label")]) == (
-        "a batch (tuple) holds no tensor whose rows could be counted\n  override get_true_batch_size(self, batch)"
+        "a batch (tuple) has no tensor whose rows can be counted\n  override get_true_batch_size(self, batch)"
     )
 
 
 def test_a_batch_without_targets_is_refused_where_the_loss_wants_some() -> None:
     assert refused_run(train_data=[x for x, _ in make_batches(2)], eval_data=None) == (
-        "the loss wants targets, and a batch (Tensor) has none: it is no pair\n"
+        "the loss needs targets, but a batch (Tensor) has none: it is not a pair\n"
         "  override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)"
     )
 
@@ -255,4 +260,6 @@ def test_a_loss_that_a_hook_made_a_number_is_refused_before_backward(name: str) 
     stage = "post_train_loss_forward" if name == "loss" else "pre_train_backward"
     with pytest.raises(InputError) as error:
         tiny_manager(At(stage, modifies(name)(lambda: 0.5))).train()
-    assert str(error.value) == f"{name} is a float, not a tensor: the hook that modified it must return a tensor"
+    assert str(error.value) == (
+        f"{name} must be a tensor, but is a float\n  return a tensor from the hook that modifies {name}"
+    )

@@ -1,4 +1,4 @@
-"""The map of the loop is what runs."""
+"""The map of the loop shows the stages that run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tree = dict[StagePath, set[str]]
 
 
 def parsed(text: str) -> Tree:
-    """Each stage's path, in the order of the map, and the fixtures that it says are born there."""
+    """Return the path of each stage, in the order of the map, with the fixtures that the map says it owns."""
     tree: Tree = {}
     open_stages: list[tuple[int, str]] = []
     evaluates: list[tuple[StagePath, int]] = []  # "eval, as below": in which stage, and after how many others
@@ -39,16 +39,16 @@ def parsed(text: str) -> Tree:
 
 
 def grafted(tree: Tree, evaluates: list[tuple[StagePath, int]]) -> Tree:
-    """The tree with what stands below "run > eval" also where the map says "eval, as below"."""
+    """Return the tree with the stages below "run > eval" also where the map says "eval, as below"."""
     below = {path[1:]: fixtures for path, fixtures in tree.items() if path[:2] == ("run", "eval")}
     items = list(tree.items())
-    for stage, place in reversed(evaluates):
-        items[place:place] = [((*stage, *path), fixtures) for path, fixtures in below.items()]
+    for stage, index in reversed(evaluates):
+        items[index:index] = [((*stage, *path), fixtures) for path, fixtures in below.items()]
     return dict(items)
 
 
 class Opened(Extension):
-    """The path of every stage, in the order they opened; asks for an evaluation before the first step of an epoch."""
+    """Records the path of each stage that opens; requests an evaluation before the first step of an epoch."""
 
     def __init__(self) -> None:
         self.paths: list[StagePath] = []
@@ -80,12 +80,12 @@ def test_each_stage_owns_the_fixtures_that_the_map_gives_it(ran: tuple[Opened, R
 
 
 def test_the_map_is_parsed_into_twenty_four_stages() -> None:
-    """So that a parser which finds nothing does not agree with everything."""
+    """A parser that finds nothing would agree with everything."""
     assert len(parsed(MAP)) == 24
 
 
 def children(drawing: str) -> dict[str, list[str]]:
-    """For each stage of a drawn tree those right below it, wherever it is drawn with them."""
+    """Return the stages right below each stage of a drawn tree."""
     found: dict[str, list[str]] = {}
     path = ["run"]
     for match in re.finditer(r"^([│ ]*)[├└]─ (\w+)", drawing, flags=re.MULTILINE):

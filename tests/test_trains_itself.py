@@ -100,7 +100,7 @@ def test_a_training_step_that_returns_no_loss_is_refused() -> None:
         self_made(Forgetful()).train()
 
     assert str(caught.value).splitlines() == [
-        "the loss is a NoneType, not a tensor",
+        "the loss must be a tensor, but is a NoneType",
         "  return the tensor itself",
     ]
 

@@ -26,11 +26,11 @@ from train_manager.data.iteration import no_batch, reset
 from train_manager.loop.algorithm import Algorithm
 from train_manager.loop.arguments import (
     TrainsItself,
-    loss_by_name,
-    require_end_of_epochs,
+    bind_loss,
+    make_train_dir,
     require_eval_data,
     require_eval_step,
-    require_folder,
+    require_finite_epochs,
     require_loss,
     require_lr_schedule,
     require_model,
@@ -39,7 +39,7 @@ from train_manager.loop.arguments import (
     require_ready_to_train,
     require_train_data,
     require_train_dir,
-    require_train_dir_where_needed,
+    require_train_dir_for_hooks,
     warn_of_hooks_that_never_ran,
     warn_of_idle_hooks,
 )
@@ -134,7 +134,7 @@ class TrainManager(Algorithm):
         self.model = require_model(model, self.device)
         self.objective = loss if isinstance(loss, Objective) else None
         self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
-        self._named_loss = self.loss, loss_by_name(self.loss)  # here, so that an unusable one is refused at once
+        self._named_loss = self.loss, bind_loss(self.loss)  # here, so that an unusable one is refused at once
         self.optimizer = require_optimizer(optimizer, self.model, self.loss)
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)
@@ -657,7 +657,7 @@ class TrainManager(Algorithm):
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
         require_optimizer_of(self._modules(), self.optimizer)
         if epochs is not None:
-            require_end_of_epochs(self.train_data, self.steps_per_epoch)
+            require_finite_epochs(self.train_data, self.steps_per_epoch)
         passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
         require_ready_to_train(self.model, self.optimizer, self.train_data, passes, self.eval_data, (epochs or 0) + 1)
 
@@ -666,9 +666,9 @@ class TrainManager(Algorithm):
             self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
         if not isinstance(self.model, nn.Module):
             warn_of_idle_hooks(self._registry.hooks, self.model)
-        require_train_dir_where_needed(self._registry.hooks, self.train_dir is not None)
+        require_train_dir_for_hooks(self._registry.hooks, self.train_dir is not None)
         if self.train_dir is not None:
-            require_folder(self.train_dir)
+            make_train_dir(self.train_dir)
         if self.seed is not None and not self._has_run:
             seed_all(self.seed)
         self._run = RunState(entry, self.step_num, self.epoch_num, self._run.call)

@@ -1,6 +1,7 @@
-"""The map of the loop: every stage, in the order it runs, with the fixtures that are born in it.
+"""The map of the loop: every stage in the order in which it opens, with the fixtures that it owns.
 
-``manager.py`` has this shape, and a test compares the two by running it. ``print(MAP)`` shows it.
+``manager.py`` has the same shape, and a test compares the stages and fixtures of a run with the map. ``print(MAP)``
+shows it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from typing import Final
 MAP: Final = """
 with staged("run"):  # epoch_num, step_num, update_num, samples_seen, start_step, end_step, standalone_eval, train_dir
     with staged("load_checkpoint"):              # checkpoint_loaded
-        a hook may load one, and says which
+        a hook may load a checkpoint, and then modifies checkpoint_loaded
     in train_on_batch: train_step_batch, as below, by itself
     with staged("train"):
         before the first epoch: eval, as below
         for each epoch:
             with staged("train_step_epoch"):
                 for batch in train_data:
-                    where a hook has asked for it (eval_soon): eval, as below
+                    if a hook has requested it (eval_soon): eval, as below
                     with staged("train_step_batch"):     # batch, last_batch, losses, inputs, targets, true_batch_size
                         with staged("train_model_forward"):
                             prediction = train_model_forward(...)         # of train_step_batch

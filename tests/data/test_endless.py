@@ -60,5 +60,5 @@ def test_it_is_refused_as_data_to_evaluate() -> None:
         tiny_manager(eval_data={"valid": Endless([1])})
 
     assert str(caught.value) == (
-        "eval_data['valid'] (Endless) has no end, and no evaluation comes through it\n  give data that ends"
+        "eval_data['valid'] (Endless) has no end, so its evaluation would not end either\n  give data that ends"
     )

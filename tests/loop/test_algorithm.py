@@ -1,4 +1,4 @@
-"""What is there to be overridden, and how the loss is called."""
+"""The methods that a subclass overrides, and how the loss is called."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_loss_that_names_what_is_not_there_gets_the_near_match() -> None:
 
 
 @pytest.mark.parametrize("later", [F.cross_entropy, by_names, nn.CrossEntropyLoss()])
-def test_a_loss_that_is_put_in_later_is_the_one_that_is_called(later: Any) -> None:
+def test_a_loss_that_is_replaced_later_is_the_one_that_is_called(later: Any) -> None:
     tm = tiny_manager(seed=0, loss=lambda prediction: prediction.sum())
     tm.loss = later
     tm.train()
@@ -89,7 +89,7 @@ def test_a_loss_that_is_put_in_later_is_the_one_that_is_called(later: Any) -> No
     assert tm.eval()["valid"]["loss"] == final_loss(loss=F.cross_entropy)
 
 
-def test_no_loss_is_needed_where_loss_forward_is_overridden() -> None:
+def test_no_loss_is_needed_if_loss_forward_is_overridden() -> None:
     class Own(TrainManager):
         def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
             return F.cross_entropy(prediction, targets)
@@ -104,7 +104,7 @@ def test_no_loss_is_needed_where_loss_forward_is_overridden() -> None:
 
 
 class Own(TrainManager):
-    """Notes which of its methods were called."""
+    """Records the calls of its methods."""
 
     def __init__(self, **options: Any) -> None:
         self.called: list[str] = []
@@ -130,7 +130,7 @@ def test_the_common_forward_methods_serve_training_and_evaluation() -> None:
     assert tm.called[4:6] == ["train_model_forward", "train_loss_forward"]
 
 
-def test_the_training_forms_are_for_training_only() -> None:
+def test_the_train_methods_are_for_training_only() -> None:
     class Special(Own):
         def train_model_forward(self, inputs: Tensor) -> Tensor:
             self.called.append("train_model_forward")
@@ -146,7 +146,7 @@ def test_the_training_forms_are_for_training_only() -> None:
     assert tm.called == ["train_model_forward", "train_loss_forward"]
 
 
-def test_the_evaluation_forms_are_for_evaluation_only() -> None:
+def test_the_eval_methods_are_for_evaluation_only() -> None:
     class Special(Own):
         def eval_model_forward(self, inputs: Tensor) -> Tensor:
             self.called.append("eval_model_forward")
@@ -163,7 +163,7 @@ def test_the_evaluation_forms_are_for_evaluation_only() -> None:
     assert tm.eval() == {"eval": {"loss": 7.0}}
 
 
-def test_a_batch_of_another_form_is_unpacked_by_ones_own_method() -> None:
+def test_a_batch_of_another_form_is_unpacked_by_an_overridden_method() -> None:
     class Dicts(Own):
         def unpack_batch(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
             return batch["x"], batch["y"]
@@ -202,12 +202,12 @@ def test_a_part_of_a_batch_with_another_name_is_refused() -> None:
         Pixels().train()
 
     assert str(caught.value) == (
-        "unpack_batch returned 'pixels' beside inputs and targets\n"
+        "unpack_batch must return inputs and targets only, but returned 'pixels' too\n"
         '  write a fixture of its own: @fixture("train_step_batch") def pixels(self, batch): ...'
     )
 
 
-def test_a_batch_that_is_no_pair_is_the_inputs() -> None:
+def test_a_batch_that_is_not_a_pair_is_the_inputs() -> None:
     def loss(prediction: Tensor, inputs: Tensor) -> Tensor:
         return F.mse_loss(prediction, inputs)
 
@@ -217,7 +217,7 @@ def test_a_batch_that_is_no_pair_is_the_inputs() -> None:
     assert tm.step_num == 3
 
 
-def test_ones_own_batch_size_is_the_weight_in_the_mean() -> None:
+def test_an_overridden_batch_size_is_the_weight_in_the_mean() -> None:
     class Masked(Own):
         def get_true_batch_size(self, targets: Tensor) -> int:
             return int(targets[0])
@@ -276,14 +276,15 @@ def test_a_batch_that_is_unpacked_into_one_tensor_is_refused() -> None:
 
     assert tm.fixtures.path == ()
     assert str(caught.value) == (
-        'unpack_batch returned a Tensor\n  return (inputs, targets), or a dict: {"inputs": ...}'
+        "unpack_batch must return a pair or a dict, but returned a Tensor\n"
+        '  return (inputs, targets), or a dict: {"inputs": ...}'
     )
 
 
 # ---- the rest ---------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_size_that_is_none_is_refused_before_the_step() -> None:
+def test_a_batch_size_of_zero_is_refused_before_the_step() -> None:
     class Sized(TrainManager):
         def get_true_batch_size(self) -> int:
             return 0
@@ -365,7 +366,7 @@ def test_a_model_that_is_used_elsewhere_adds_nothing() -> None:
 
 
 class Autoencode(Objective):
-    """Predicts twice what the model does, and is to find the inputs in it."""
+    """Doubles the prediction of the model, and compares it with the inputs."""
 
     def predict(self, model: nn.Module, inputs: Tensor) -> Any:
         return 2 * model(inputs)
@@ -404,14 +405,14 @@ def test_an_objective_is_an_extension_of_this_name() -> None:
 
 
 class Parts(Extension):
-    """Computes on demand what is not in the batch."""
+    """Computes targets that are not in the batch, as a lazy fixture."""
 
     @fixture("train_step_batch")
     def targets(self, batch: Tensor) -> Tensor:
         return batch.sum(dim=1, keepdim=True)
 
 
-def test_targets_may_be_computed_on_demand() -> None:
+def test_targets_may_be_a_lazy_fixture() -> None:
     options: dict[str, Any] = {"model": nn.Linear(2, 1), "loss": F.mse_loss, "eval_data": None, "epochs": 1}
     batches = [torch.ones(4, 2)] * 30
     tm = tiny_manager(Parts(), **options, optimizer=at_rate(0.1), train_data=batches)
@@ -419,7 +420,7 @@ def test_targets_may_be_computed_on_demand() -> None:
     torch.testing.assert_close(tm.model(torch.ones(1, 2)), torch.tensor([[2.0]]))
 
 
-def test_inputs_may_be_computed_on_demand() -> None:
+def test_inputs_may_be_a_lazy_fixture() -> None:
     class Inputs(Extension):
         @fixture("train_step_batch")
         def inputs(self, batch: dict[str, Tensor]) -> Tensor:
@@ -444,7 +445,7 @@ def test_a_hook_may_predict_in_place_of_the_model() -> None:
     assert final_loss(extensions=[Predicts()]) == final_loss()
 
 
-def test_a_forward_pass_that_is_left_out_without_a_prediction_is_told() -> None:
+def test_a_forward_pass_that_is_skipped_without_a_prediction_is_an_error() -> None:
     with pytest.raises(FixtureNotFound, match="reads 'prediction', which no open stage provides"):
         tiny_manager(At("pre_train_model_forward", skip_stage), eval_data=None).train()
 
@@ -456,7 +457,7 @@ def forward_of(tm: TrainManager) -> Callable[[Any], Tensor]:
     return lambda inputs: tm.model(2 * inputs)
 
 
-def test_a_method_that_is_replaced_on_the_object_counts_as_one_of_a_class() -> None:
+def test_a_method_that_is_replaced_on_the_object_works_like_one_of_a_class() -> None:
     class Doubling(TrainManager):
         def model_forward(self, inputs: Any) -> Any:
             return self.model(2 * inputs)

@@ -24,7 +24,7 @@ def test_what_is_added_is_summed_and_kept_by_name() -> None:
     assert losses.added.item() == 15.0
 
 
-def test_what_is_no_scalar_is_reduced_to_its_mean() -> None:
+def test_a_value_that_is_not_a_scalar_is_reduced_to_its_mean() -> None:
     with Losses() as losses:
         add_loss(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
     assert losses.total(None).item() == 3.0
@@ -69,7 +69,7 @@ def test_the_gradient_flows_through_what_was_added_but_not_through_what_was_repo
     assert not losses["part"].requires_grad
 
 
-def test_what_is_reported_is_in_no_sum() -> None:
+def test_a_reported_loss_is_in_no_sum() -> None:
     with Losses() as losses:
         report_loss(torch.tensor(2.0), "part")
     assert losses.added is None
@@ -103,7 +103,7 @@ def test_an_inner_block_collects_for_itself() -> None:
     assert (outer.total(None).item(), inner.total(None).item()) == (5.0, 2.0)
 
 
-def test_a_collector_fills_what_it_is_told_to() -> None:
+def test_a_collector_fills_the_losses_that_are_assigned_to_it() -> None:
     first, second = Losses(), Losses()
     with Collector() as collector:
         add_loss(torch.tensor(1.0))
@@ -151,10 +151,13 @@ def test_another_thread_does_not_collect() -> None:
 @pytest.mark.parametrize(
     ("wrong", "what"), [(1.0, "a float"), (None, "a NoneType"), (torch.tensor(1), "a tensor of torch.int64")]
 )
-def test_what_is_no_tensor_of_floating_point_numbers_is_refused(wrong: Any, what: str) -> None:
+def test_a_value_that_is_not_a_tensor_of_floating_point_numbers_is_refused(wrong: Any, what: str) -> None:
     with pytest.raises(InputError) as caught, Losses():
         add_loss(wrong)
-    assert str(caught.value) == (f"add_loss was given {what}\n  give a tensor of floating point numbers")
+    assert str(caught.value) == (
+        f"add_loss's value must be a tensor of floating point numbers, but is {what}\n"
+        "  convert it: torch.as_tensor(value).float()"
+    )
 
 
 # ---- several heads -------------------------------------------------------------------------------------------------
@@ -181,7 +184,7 @@ def test_a_head_without_targets_is_called_with_its_prediction() -> None:
     assert loss(PREDICTION, {}).item() == 1.0
 
 
-def test_targets_that_are_no_dict_are_those_of_every_head() -> None:
+def test_targets_that_are_not_a_dict_are_those_of_every_head() -> None:
     loss = WeightedLosses({"slant": F.mse_loss, "again": (F.mse_loss, 2.0)})
     values = PREDICTION["slant"]
     assert loss({"slant": values, "again": values}, torch.zeros(2)).item() == 15.0
@@ -196,7 +199,7 @@ def test_each_head_is_reported_without_its_weight() -> None:
     assert total.equal(loss(PREDICTION, TARGETS))
 
 
-def test_losses_that_are_modules_are_its_modules() -> None:
+def test_losses_that_are_modules_are_registered() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -209,23 +212,25 @@ def test_losses_that_are_modules_are_its_modules() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, F.cross_entropy, [F.cross_entropy]])
-def test_what_is_no_dict_of_losses_is_refused(wrong: Any) -> None:
+def test_losses_that_are_not_a_dict_are_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match=r'give a dict: \{"digit": \(F.cross_entropy, 1.0\)\}'):
         WeightedLosses(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["mse", (F.mse_loss, "1"), (F.mse_loss, True), nn.MSELoss, (1.0, F.mse_loss)])
 def test_a_head_without_a_function_and_a_number_is_refused(wrong: Any) -> None:
-    with pytest.raises(InputError, match=r"the loss of head 'slant' is .*\n.*a function and a number"):
+    with pytest.raises(
+        InputError, match=r"the loss of head 'slant' must be a function or a pair, but is .*\n.*a function and a number"
+    ):
         WeightedLosses({"slant": wrong})
 
 
-def test_a_head_that_the_prediction_lacks_is_an_error() -> None:
+def test_a_prediction_that_lacks_a_head_is_an_error() -> None:
     with pytest.raises(InputError) as caught:
         WeightedLosses({"size": F.mse_loss})(PREDICTION, TARGETS)
     assert str(caught.value) == (
-        "there is a loss for head 'size', but the prediction has 'digit', 'slant'\n"
-        "  return a dict from the model's forward, with the names that the losses have"
+        "the prediction must have the head 'size', but has 'digit', 'slant'\n"
+        "  return a dict from the model's forward, with the names of the losses"
     )
 
 

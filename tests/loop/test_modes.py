@@ -1,4 +1,4 @@
-"""Modes change for a while, per submodule, and are as before on any exit."""
+"""Modes are set for a block, per submodule, and restored however it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from train_manager.loop.modes import mode, preserved_modes
 
 
 def net() -> nn.Sequential:
-    """Dropout in train mode, and a BatchNorm that was put into eval mode on purpose."""
+    """Return Dropout in train mode, and a frozen BatchNorm in eval mode."""
     return nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())
 
 
@@ -30,7 +30,7 @@ def test_train_mode_is_with_gradients_also_inside_no_grad() -> None:
         assert torch.is_grad_enabled()
 
 
-def test_every_submodule_is_in_the_mode_meanwhile() -> None:
+def test_every_submodule_is_in_the_mode_inside_the_block() -> None:
     model = net()
     with mode(model, training=True):
         assert modes(model) == [True, True, True]

@@ -30,7 +30,7 @@ def uneven_batches() -> list[Any]:
     return list(batches)  # of 16, 16 and 8 examples
 
 
-def test_the_prediction_is_what_the_model_makes_of_the_inputs() -> None:
+def test_the_prediction_is_the_models_of_the_inputs() -> None:
     model = tiny_manager().model
     inputs = torch.rand(3, 2)
     assert Classify().predict(model, inputs).equal(model(inputs))
@@ -58,7 +58,7 @@ def test_a_second_evaluation_begins_anew() -> None:
     assert tm.eval() == tm.eval()
 
 
-def test_what_a_broken_evaluation_left_is_not_in_the_next() -> None:
+def test_metrics_of_an_evaluation_that_failed_are_not_in_the_next() -> None:
     class FailOnce(Extension):
         has_failed = False
 
@@ -89,9 +89,9 @@ def test_an_objective_without_a_loss_says_how_to_write_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"), [(torch.ones(16), "the shape (16,)"), ("high", "the type str")], ids=["shape", "type"]
+    ("value", "found"), [(torch.ones(16), "has shape (16,)"), ("high", "is a str")], ids=["shape", "type"]
 )
-def test_a_metric_that_is_not_one_number_is_refused(value: Any, found: str) -> None:
+def test_a_metric_that_is_not_a_scalar_is_refused(value: Any, found: str) -> None:
     class Wrong(Classify):
         def metrics(self) -> Mapping[str, Any]:  # type: ignore[override]
             return {"accuracy": value}
@@ -100,11 +100,11 @@ def test_a_metric_that_is_not_one_number_is_refused(value: Any, found: str) -> N
     with pytest.raises(InputError) as caught:
         tiny_manager(objective, loss=objective.loss).eval()
     assert str(caught.value) == (
-        f"metric 'accuracy' has {found}, and is to be one number\n  reduce it to the mean over the batch: value.mean()"
+        f"metric 'accuracy' must be a scalar, but {found}\n  reduce it to the mean over the batch: value.mean()"
     )
 
 
-def test_a_name_that_a_metric_asks_for_in_vain_is_told() -> None:
+def test_an_unknown_fixture_that_a_metric_names_is_an_error() -> None:
     class Asks(Classify):
         def metrics(self, predictions: Tensor) -> Mapping[str, Any]:  # type: ignore[override]
             return {}

@@ -1,4 +1,4 @@
-"""The global random states of python, numpy and torch: seeded together, and left as they were found."""
+"""The global random states of Python, numpy and torch: seeded together, and restored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from train_manager.loop.randomness import preserved_random_state, seed_all
 
 
 def draw() -> tuple[float, float, float]:
-    """One number of each."""
+    """Return one random number of each library."""
     return random.random(), float(np.random.rand()), float(torch.rand(()))
 
 
@@ -33,7 +33,7 @@ def test_another_seed_gives_other_numbers_everywhere() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 2**40 + 3])
-def test_a_seed_that_is_too_large_for_numpy_or_negative_is_taken(seed: int) -> None:
+def test_a_seed_that_is_too_large_for_numpy_or_negative_works(seed: int) -> None:
     seed_all(seed)
     first = draw()
     seed_all(seed)
@@ -41,7 +41,7 @@ def test_a_seed_that_is_too_large_for_numpy_or_negative_is_taken(seed: int) -> N
     assert draw() == first
 
 
-def test_what_is_drawn_inside_leaves_the_states_as_they_were() -> None:
+def test_drawing_inside_leaves_the_states_as_they_were() -> None:
     seed_all(7)
     expected = draw()
     seed_all(7)
@@ -62,7 +62,7 @@ def test_the_states_are_left_as_they_were_also_after_an_error() -> None:
     assert draw() == expected
 
 
-def test_seeding_inside_does_not_come_out() -> None:
+def test_seeding_inside_has_no_effect_outside() -> None:
     seed_all(7)
     expected = draw()
     seed_all(7)

@@ -1,4 +1,4 @@
-"""What training returns."""
+"""The results that training returns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_its_metrics_are_those_of_the_last_evaluation() -> None:
     assert result.metrics == tm.eval()
 
 
-def test_it_has_no_metrics_where_nothing_was_evaluated() -> None:
+def test_it_has_no_metrics_if_nothing_was_evaluated() -> None:
     tm = tiny_manager()
     tm.train()
 
@@ -89,7 +89,7 @@ def test_it_says_why_and_where_training_was_stopped() -> None:
     assert result.stopped_by == ("Enough.post_train_step_batch at run > train > train_step_epoch > train_step_batch")
 
 
-def test_a_stop_that_no_hook_has_asked_for_is_by_nobody() -> None:
+def test_a_stop_outside_of_hooks_has_no_stopped_by() -> None:
     tm = tiny_manager()
     with tm.run():
         tm.stop("seen enough")

@@ -1,4 +1,4 @@
-"""Runs: opened, held and stopped; what is counted in them; their random states and their folder."""
+"""Runs: how they open and end, their counters, their random states and their folder."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_an_extension_that_needs_a_folder_is_refused_by_name() -> None:
         tm.train()
 
     first, asked_at, cure = str(caught.value).splitlines()
-    assert first == "Writer.post_run (extension 'writer') needs a train_dir, and there is none"
+    assert first == "Writer.post_run (extension 'writer') needs a train_dir, but there is none"
     assert asked_at.startswith("  asked at     tests/loop/test_run_state.py:")
     assert cure == '  pass train_dir="runs/first", or leave that extension out'
 
@@ -309,11 +309,11 @@ def test_a_train_dir_that_is_a_file_is_refused_as_the_run_opens(tmp_path: Path) 
     tm = tiny_manager()
     tm.train_dir = tmp_path / "file"
     tm.train_dir.touch()
-    with pytest.raises(InputError, match="where a file is in the way"):
+    with pytest.raises(InputError, match="but a file is in the way"):
         tm.train()
 
 
-def test_a_run_that_is_held_open_has_room_for_stages_of_ones_own() -> None:
+def test_a_run_that_is_held_open_can_have_other_stages() -> None:
     seen: list[int] = []
     tm = tiny_manager(Extension.of(post_gan=lambda epoch_num: seen.append(epoch_num)))
     with tm.run():
@@ -329,7 +329,7 @@ def test_a_misspelt_stage_is_found_when_a_run_is_held_open_too() -> None:
         pass
 
 
-def test_a_hook_of_no_stage_at_all_is_told_when_a_held_run_ends() -> None:
+def test_a_hook_of_a_stage_that_never_opened_is_warned_of_when_a_held_run_ends() -> None:
     tm = tiny_manager(Extension.of(post_gan=lambda: None))
     with pytest.warns(UserWarning, match=r"Hooks\.post_gan .* never ran: no stage 'gan' has opened"), tm.run():
         pass
@@ -346,7 +346,7 @@ class Unsized:
 
 
 def ends(tm: TrainManager, call: Callable[[], object]) -> list[int | None]:
-    """What ``end_step`` is in each step of a call."""
+    """Return ``end_step`` as each step of a call reads it."""
     seen: list[int | None] = []
     tm.add_extension(pre_train_step_batch=lambda end_step: seen.append(end_step), name="ends")
     call()
@@ -354,20 +354,20 @@ def ends(tm: TrainManager, call: Callable[[], object]) -> list[int | None]:
     return seen
 
 
-def test_the_end_is_known_from_the_start_where_the_length_is() -> None:
+def test_the_end_is_known_from_the_start_if_the_length_is() -> None:
     tm = tiny_manager(epochs=2)
 
     assert ends(tm, tm.train) == [6] * 6
     assert (tm.start_step, tm.end_step) == (0, 6)
 
 
-def test_the_end_is_known_from_the_start_where_epochs_have_so_many_steps() -> None:
+def test_the_end_is_known_from_the_start_with_steps_per_epoch() -> None:
     tm = tiny_manager(train_data=Unsized(), steps_per_epoch=2, epochs=2)
 
     assert ends(tm, tm.train) == [4] * 4
 
 
-def test_the_end_is_known_from_the_start_where_steps_are_counted() -> None:
+def test_the_end_is_known_from_the_start_in_train_steps() -> None:
     tm = tiny_manager(train_data=Unsized())
 
     assert ends(tm, lambda: tm.train_steps(5)) == [5] * 5
@@ -394,13 +394,13 @@ def test_skipped_batches_make_the_end_come_sooner() -> None:
 
 
 def test_the_next_call_begins_where_the_last_one_ended() -> None:
-    places = Values("pre_train_step_epoch", "start_step", "end_step")
-    tm = tiny_manager(places)
+    limits = Values("pre_train_step_epoch", "start_step", "end_step")
+    tm = tiny_manager(limits)
     with tm.run():
         tm.train_epochs(1)
         tm.train_steps(3)
 
-    assert places.seen == [(0, 3), (3, 6)]
+    assert limits.seen == [(0, 3), (3, 6)]
 
 
 def test_an_epoch_that_goes_on_has_an_end_that_is_not_known_until_it_is_over() -> None:
@@ -435,7 +435,7 @@ def test_progress_is_the_same_in_the_pre_and_the_post_hooks_of_a_step() -> None:
     assert seen[::2] == seen[1::2] == [(1, 3, False), (2, 3, False), (3, 3, True)]
 
 
-def test_each_call_is_a_run_of_its_own_to_progress() -> None:
+def test_each_call_has_another_run_number_in_progress() -> None:
     tm = tiny_manager()
     runs = []
     with tm.run():
@@ -490,11 +490,11 @@ def test_the_examples_of_a_checkpoint_are_counted_on() -> None:
 # ---- how long a step takes ---------------------------------------------------------------------------------------
 
 
-def test_before_the_first_step_nobody_knows_how_long_one_takes() -> None:
+def test_the_median_step_time_is_nan_before_the_first_step() -> None:
     assert math.isnan(tiny_manager().median_step_seconds)
 
 
-def test_how_long_a_step_takes_is_known_after_one() -> None:
+def test_the_median_step_time_is_known_after_one_step() -> None:
     tm = tiny_manager()
     tm.train_steps(1)
 
@@ -502,7 +502,7 @@ def test_how_long_a_step_takes_is_known_after_one() -> None:
 
 
 @pytest.mark.parametrize("hook", ["pre_train_backward", "around_train_model_forward"])
-def test_the_time_of_hooks_is_no_time_of_a_step(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_hooks_is_not_in_the_step_time(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0  # of a clock that goes on in hooks alone
     for module in (train_manager.manager, train_manager.core.dispatch):
         monkeypatch.setattr(module, "perf_counter", lambda: now)

@@ -1,4 +1,4 @@
-"""Who catches the parameter to skip: the method that opens the stage, for this stage only."""
+"""Skipping: the method that opens a stage catches the skip of this stage only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from train_manager.loop.skip import skippable
 
 
 class Worker(Extensible):
-    """Two stages, one in the other, the outer of which can be skipped."""
+    """Opens a stage that can be skipped, and a stage inside it that cannot."""
 
     @skippable("outer")
     def work(self) -> str:
@@ -38,21 +38,21 @@ def test_a_method_whose_stage_runs_returns_what_it_did() -> None:
     assert Worker().work() == "done"
 
 
-def test_the_wish_to_skip_an_inner_stage_goes_on() -> None:
+def test_a_skip_of_an_inner_stage_is_raised_further() -> None:
     with pytest.raises(SkipStage) as caught:
         Worker([SkipAt("pre_inner")]).work()
 
     assert caught.value.path == ("outer", "inner")
 
 
-def test_a_wish_in_a_post_hook_goes_on() -> None:
+def test_a_skip_in_a_post_hook_is_raised_further() -> None:
     with pytest.raises(SkipStage) as caught:
         Worker([SkipAt("post_outer")]).work()
 
     assert caught.value.path == ()
 
 
-def test_a_wish_in_the_body_goes_on() -> None:
+def test_a_skip_in_the_body_is_raised_further() -> None:
     class Tired(Worker):
         def inner(self) -> None:
             raise SkipStage
@@ -61,7 +61,7 @@ def test_a_wish_in_the_body_goes_on() -> None:
         Tired().work()
 
 
-def test_the_wish_of_another_extensible_at_a_stage_of_the_same_name_goes_on() -> None:
+def test_a_skip_of_a_stage_of_this_name_in_another_extensible_is_raised_further() -> None:
     class Other(Extensible):
         def open(self) -> None:
             with self.staged("run"), self.staged("outer"):
@@ -76,7 +76,7 @@ def test_the_wish_of_another_extensible_at_a_stage_of_the_same_name_goes_on() ->
     assert caught.value.path == ("run", "outer")
 
 
-def test_a_wish_to_skip_the_batch_goes_on() -> None:
+def test_a_skip_of_the_batch_is_raised_further() -> None:
     class Tired(Worker):
         def inner(self) -> None:
             raise SkipBatch
@@ -108,10 +108,10 @@ def test_an_inner_stage_of_the_same_name_is_skipped_alone() -> None:
     assert deep.done == [1, 0]
 
 
-def test_a_method_keeps_its_name_and_its_docstring() -> None:
+def test_a_method_keeps_its_name() -> None:
     assert Worker.work.__name__ == "work"
 
 
-def test_both_wishes_are_skips() -> None:
+def test_skip_batch_and_skip_stage_are_skips() -> None:
     assert issubclass(SkipBatch, Skip)
     assert issubclass(SkipStage, Skip)

@@ -1,6 +1,6 @@
-"""Schedules on hooks of plain Extensibles, with a stand-in for the manager where they ask how far the training is.
+"""Schedules on hooks of plain Extensibles, with a stand-in for a manager that has only ``progress``.
 
-What they do in a training stands in ``test_schedules_in_training.py``.
+Schedules of a TrainManager are tested in ``test_schedules_in_training.py``.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from train_manager.schedules.rules import Progress
 
 @dataclass
 class Training:
-    """Has the manager's ``progress``, to be set by hand."""
+    """A manager of which schedules read only ``progress``."""
 
     progress: Progress
 
 
 class Clock:
-    """Tells the time that it was told."""
+    """A clock whose time the test sets."""
 
     now = 0.0
 
@@ -53,7 +53,7 @@ class Clock:
 
 
 class Watcher(Extension):
-    """Notes the numbers at which its hook ran."""
+    """Records the numbers at which its hook ran."""
 
     def __init__(self) -> None:
         self.ran: list[int] = []
@@ -72,7 +72,7 @@ class Stepper(Extensible):
             self.step(number)
 
     def train(self, steps: int, run: int = 1, first: int = 1, stop_at: int = 0, known_from: int = 0) -> None:
-        """A training call of so many steps; its end is known from a step on."""
+        """Do a training call of some steps, whose end is known from the step ``known_from`` on."""
         for done in range(first, (stop_at or steps) + 1):
             total = steps if done >= known_from else None
             progress = Progress(run, done, total, is_last=done in (steps, stop_at))
@@ -85,7 +85,7 @@ def watching(*schedules: Schedule) -> tuple[Watcher, Stepper]:
 
 
 def ran_in(steps: int, *schedules: Schedule) -> list[int]:
-    """The openings, of so many, at which a hook runs."""
+    """Return the openings, out of ``steps``, at which a hook runs."""
     watcher, stepper = watching(*schedules)
     stepper.steps(1, steps)
     return watcher.ran
@@ -104,12 +104,12 @@ def test_every_third_opening_is_3_6_9_and_not_the_last() -> None:
     assert ran_in(10, every(3)) == [3, 6, 9]
 
 
-def test_every_first_is_each() -> None:
+def test_every_1_is_each_opening() -> None:
     assert ran_in(3, every(1)) == [1, 2, 3]
 
 
 def test_a_pre_hook_and_an_around_hook_count_as_a_post_hook_does() -> None:
-    class Sides(Extension):
+    class AllKinds(Extension):
         def __init__(self) -> None:
             self.ran: list[tuple[str, int]] = []
 
@@ -127,9 +127,9 @@ def test_a_pre_hook_and_an_around_hook_count_as_a_post_hook_does() -> None:
         def post_step(self, number: int) -> None:
             self.ran.append(("post", number))
 
-    sequences = Sides()
-    Stepper([sequences]).steps(1, 3)
-    assert sequences.ran == [("around", 2), ("pre", 2), ("post", 2), ("left", 2)]
+    hooks = AllKinds()
+    Stepper([hooks]).steps(1, 3)
+    assert hooks.ran == [("around", 2), ("pre", 2), ("post", 2), ("left", 2)]
 
 
 def test_an_opening_that_fails_is_counted() -> None:
@@ -140,7 +140,7 @@ def test_an_opening_that_fails_is_counted() -> None:
     assert watcher.ran == [2]
 
 
-def test_where_a_stage_nests_in_itself_the_outer_one_ends_with_its_own_number() -> None:
+def test_if_a_stage_nests_in_itself_the_outer_one_keeps_its_number() -> None:
     watcher, stepper = watching(every(2))
     with stepper.staged("step", {"number": 1}):
         stepper.step(2)
@@ -205,12 +205,12 @@ def test_at_most_5_of_100_steps_is_each_20th_and_the_last() -> None:
     assert ran_in_training(at_most(5), 100) == [20, 40, 60, 80, 100]
 
 
-def test_where_there_are_fewer_steps_it_is_each() -> None:
+def test_at_most_runs_at_each_step_if_there_are_fewer() -> None:
     assert ran_in_training(at_most(5), 3) == [1, 2, 3]
 
 
 @given(n=st.integers(1, 60), steps=st.integers(1, 60))
-def test_it_is_exactly_n_times_evenly_and_at_the_last_step(n: int, steps: int) -> None:
+def test_at_most_runs_exactly_n_times_evenly_and_at_the_last_step(n: int, steps: int) -> None:
     ran = ran_in_training(at_most(n), steps)
     gaps = [late - early for early, late in zip([0, *ran], ran, strict=False)]
     assert len(ran) == min(n, steps)
@@ -219,7 +219,7 @@ def test_it_is_exactly_n_times_evenly_and_at_the_last_step(n: int, steps: int) -
 
 
 @given(n=st.integers(1, 30), steps=st.lists(st.integers(1, 60), min_size=2, max_size=3))
-def test_in_a_second_run_it_is_evenly_again(n: int, steps: list[int]) -> None:
+def test_at_most_is_even_again_in_a_second_run(n: int, steps: list[int]) -> None:
     watcher, stepper = watching(at_most(n))
     for run, of_run in enumerate(steps):
         stepper.train(of_run, run=run)
@@ -231,12 +231,12 @@ def test_while_the_end_is_unknown_it_is_1_2_4_8_and_then_the_rest_is_spread_even
     assert ran_in_training(at_most(8), 46, known_from=17) == [1, 2, 4, 8, 16, 26, 36, 46]
 
 
-def test_with_an_unknown_end_it_may_be_once_more_by_the_last() -> None:
+def test_with_an_unknown_end_the_last_step_may_be_one_more() -> None:
     assert ran_in_training(at_most(3), 100, known_from=200) == [1, 2, 4, 100]
 
 
 @given(n=st.integers(1, 30), steps=st.integers(1, 60), known=st.integers(1, 61))
-def test_with_an_end_that_is_known_late_it_is_at_the_last_step_and_at_most_once_more(
+def test_with_an_end_that_is_known_late_at_most_runs_at_the_last_step_and_at_most_once_more(
     n: int, steps: int, known: int
 ) -> None:
     ran = ran_in_training(at_most(n), steps, known_from=known)
@@ -244,7 +244,7 @@ def test_with_an_end_that_is_known_late_it_is_at_the_last_step_and_at_most_once_
     assert len(ran) <= n + 1
 
 
-def test_an_end_that_was_extrapolated_too_near_does_not_make_it_run_at_each_step() -> None:
+def test_an_end_that_was_estimated_too_near_does_not_make_it_run_at_each_step() -> None:
     watcher, stepper = watching(at_most(2))
     for done in range(1, 41):
         progress = Progress(1, done, 20 if done < 40 else 40, is_last=done == 40)
@@ -252,29 +252,29 @@ def test_an_end_that_was_extrapolated_too_near_does_not_make_it_run_at_each_step
     assert watcher.ran == [10, 20, 40]
 
 
-def test_a_run_that_is_stopped_has_it_at_the_last_step() -> None:
+def test_at_most_runs_at_the_last_step_of_a_run_that_is_stopped() -> None:
     assert ran_in_training(at_most(2), 100, stop_at=60) == [50, 60]
 
 
-def test_a_stage_that_opens_more_than_once_in_a_step_has_it_once() -> None:
+def test_at_most_runs_once_if_the_stage_opens_twice_in_a_step() -> None:
     watcher, stepper = watching(at_most(1))
     stepper.step(1, train_manager=Training(Progress(1, 1, 1, is_last=True)))
     stepper.step(2, train_manager=Training(Progress(1, 1, 1, is_last=True)))
     assert watcher.ran == [1]
 
 
-def test_a_step_that_another_schedule_refuses_is_made_up_for() -> None:
+def test_at_most_puts_off_a_step_that_another_schedule_refuses() -> None:
     watcher, stepper = watching(at_most(2), when(lambda number: number % 4 == 0))
     stepper.train(12)
     assert watcher.ran == [8, 12]
 
 
-def test_without_a_train_manager_it_is_refused_as_its_stage_opens() -> None:
+def test_at_most_without_a_train_manager_is_refused_when_its_stage_opens() -> None:
     with pytest.raises(HookError) as caught:
         ran_in(1, at_most(5))
     assert str(caught.value) == (
-        "@at_most(5) must know where the training ends, and there is no TrainManager\n"
-        "  add the extension to a TrainManager, or take a schedule that knows no end: @every(50)"
+        "@at_most(5) must know when the training ends, but there is no TrainManager\n"
+        "  add the extension to a TrainManager, or use a schedule that needs no end: @every(50)"
     )
     assert caught.value.__notes__ == ["in hook Watcher.post_step of extension 'watcher', at stage step"]
 
@@ -286,7 +286,7 @@ def test_exponentially_from_100_by_a_fifth_is_100_220_364() -> None:
     assert ran_in(600, exponentially(100, 1.2)) == [100, 220, 364, 537]
 
 
-def test_by_one_it_is_every_start() -> None:
+def test_exponentially_by_one_is_every_start() -> None:
     assert ran_in(10, exponentially(3, 1)) == [3, 6, 9]
 
 
@@ -295,11 +295,11 @@ def test_a_factor_beyond_all_numbers_ends_it() -> None:
 
 
 @pytest.mark.parametrize(("steps", "ran"), [(5, [2, 5]), (6, [2, 6]), (7, [2, 6, 7])])
-def test_at_the_end_it_runs_once_also_where_it_would_run_anyway(steps: int, ran: list[int]) -> None:
+def test_at_the_end_it_runs_once_also_if_it_would_run_anyway(steps: int, ran: list[int]) -> None:
     assert ran_in_training(exponentially(2, 2, at_end=True), steps) == ran
 
 
-def test_at_the_end_it_runs_once_where_the_stage_opens_twice_in_the_last_step() -> None:
+def test_at_the_end_it_runs_once_if_the_stage_opens_twice_in_the_last_step() -> None:
     watcher, stepper = watching(exponentially(2, 2, at_end=True))
     for number in (1, 2, 3):
         stepper.step(number, train_manager=Training(Progress(1, 1, 1, is_last=True)))
@@ -313,8 +313,8 @@ def test_each_run_has_an_end() -> None:
     assert watcher.ran == [3, 4]
 
 
-def test_at_end_without_a_train_manager_is_refused_as_its_stage_opens() -> None:
-    with pytest.raises(HookError, match=r"^@exponentially\(2, 2\.0, at_end=True\) must know where the training ends"):
+def test_at_end_without_a_train_manager_is_refused_when_its_stage_opens() -> None:
+    with pytest.raises(HookError, match=r"^@exponentially\(2, 2\.0, at_end=True\) must know when the training ends"):
         ran_in(1, exponentially(2, 2, at_end=True))
 
 
@@ -370,7 +370,7 @@ def test_the_time_between_two_runs_does_not_count() -> None:
     assert watcher.ran == [1003]
 
 
-def test_a_pause_is_left_out_also_where_another_schedule_refuses_the_first_opening_after_it() -> None:
+def test_the_time_between_two_runs_does_not_count_also_if_another_schedule_refuses_the_first_opening() -> None:
     clock = Clock()
     watcher, stepper = watching(when(lambda number: number not in (1000, 1001)), periodically(10, clock=clock))
     ran_at(clock, stepper, [0, 7], run=1)
@@ -378,7 +378,7 @@ def test_a_pause_is_left_out_also_where_another_schedule_refuses_the_first_openi
     assert watcher.ran == [1003]
 
 
-def test_it_needs_no_train_manager() -> None:
+def test_periodically_needs_no_train_manager() -> None:
     clock = Clock()
     watcher, stepper = watching(periodically(10, clock=clock))
     stepper.step(1)
@@ -398,7 +398,7 @@ def test_once_is_the_first_opening() -> None:
     assert ran_in(5, once) == [1]
 
 
-def test_once_with_another_schedule_is_the_first_opening_that_this_one_lets() -> None:
+def test_once_with_another_schedule_is_the_first_opening_that_this_one_allows() -> None:
     assert ran_in(9, once, every(3)) == [3]
     assert ran_in(9, every(3), once) == [3]
 
@@ -419,7 +419,7 @@ def test_a_hook_that_has_run_into_an_error_has_run() -> None:
     assert skipping.ran == [-1, 2]
 
 
-def test_when_asks_a_function_of_fixtures() -> None:
+def test_when_calls_a_function_of_fixtures() -> None:
     assert ran_in(5, when(lambda number: number in (2, 5))) == [2, 5]
 
 
@@ -427,7 +427,7 @@ def test_a_function_of_when_uses_its_defaults() -> None:
     assert ran_in(3, when(lambda number, absent=2: number == absent)) == [2]
 
 
-def test_a_fixture_that_a_function_of_when_wants_in_vain_is_named() -> None:
+def test_an_unknown_fixture_that_a_function_of_when_names_is_an_error() -> None:
     with pytest.raises(FixtureNotFound, match=r"^the schedule of Watcher\.post_step wants 'nmber'"):
         ran_in(1, when(lambda nmber: nmber > 1))
 
@@ -443,7 +443,7 @@ def test_a_fixture_that_is_never_alive_is_found_before_the_first_stage() -> None
         stepper.check()
 
 
-def test_a_hook_of_every_stage_is_not_asked_about_where_its_condition_is_not_alive() -> None:
+def test_a_hook_of_every_stage_does_not_run_if_a_fixture_of_its_condition_is_not_alive() -> None:
     names: list[str] = []
 
     class Names(Extension):
@@ -461,12 +461,12 @@ def test_a_hook_of_every_stage_is_not_asked_about_where_its_condition_is_not_ali
 
 
 @given(first=st.integers(1, 5), second=st.integers(1, 5))
-def test_two_schedules_must_both_let_it(first: int, second: int) -> None:
+def test_a_hook_with_two_schedules_runs_if_both_allow_it(first: int, second: int) -> None:
     both = sorted({*ran_in(30, every(first))} & {*ran_in(30, every(second))})
     assert ran_in(30, every(first), every(second)) == both
 
 
-def test_a_condition_is_not_asked_where_the_schedule_above_it_has_refused() -> None:
+def test_a_condition_is_not_called_if_the_schedule_above_it_has_refused() -> None:
     asked: list[int] = []
 
     class Watching(Extension):
@@ -478,7 +478,7 @@ def test_a_condition_is_not_asked_where_the_schedule_above_it_has_refused() -> N
     assert asked == [2, 4]
 
 
-def test_a_hook_that_is_not_due_leaves_the_fixture_that_it_modifies_alone() -> None:
+def test_a_hook_that_does_not_run_leaves_the_fixture_that_it_modifies_alone() -> None:
     class Doubled(Extension):
         @every(2)
         @modifies("number")
@@ -490,7 +490,7 @@ def test_a_hook_that_is_not_due_leaves_the_fixture_that_it_modifies_alone() -> N
     assert watcher.ran == [1, 20, 3]
 
 
-def test_a_hook_that_is_not_due_provides_nothing() -> None:
+def test_a_hook_that_does_not_run_provides_nothing() -> None:
     class Squared(Extension):
         @every(2)
         @provides("square")
@@ -518,7 +518,7 @@ def test_one_schedule_may_be_given_to_several_objects() -> None:
     assert [watcher.ran for watcher in watchers] == [[3, 6], [3, 6]]
 
 
-def test_of_one_schedule_each_object_has_a_count_and_an_end_of_its_own() -> None:
+def test_each_object_of_one_schedule_has_its_own_count_and_end() -> None:
     seldom = exponentially(3, 2, at_end=True)
     watchers = [scheduled(Watcher(), "post_step", seldom) for _ in range(2)]
     for watcher in watchers:
@@ -526,7 +526,7 @@ def test_of_one_schedule_each_object_has_a_count_and_an_end_of_its_own() -> None
     assert [watcher.ran for watcher in watchers] == [[3, 5], [3, 5]]
 
 
-def test_of_one_schedule_an_object_is_not_due_because_another_is() -> None:
+def test_the_hook_of_one_object_does_not_run_because_another_objects_does() -> None:
     second = every(2)
     (first, outer), (other, inner) = watching(second), watching(second)
     inner.step(1)
@@ -535,7 +535,7 @@ def test_of_one_schedule_an_object_is_not_due_because_another_is() -> None:
     assert (first.ran, other.ran) == ([], [2])
 
 
-def test_a_schedule_of_one_object_stands_beside_that_of_its_class() -> None:
+def test_a_schedule_of_one_object_joins_that_of_its_class() -> None:
     class Second(Watcher):
         @every(2)
         def post_step(self, number: int) -> None:
@@ -546,7 +546,7 @@ def test_a_schedule_of_one_object_stands_beside_that_of_its_class() -> None:
     assert sixth.ran == [6, 12]
 
 
-def test_counts_go_on_where_an_extension_is_removed_and_added_again() -> None:
+def test_counts_go_on_if_an_extension_is_removed_and_added_again() -> None:
     watcher, stepper = watching(every(3))
     stepper.steps(1, 2)
     stepper.remove_extension("watcher")
@@ -569,7 +569,9 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(steps=st.integers(1, 40), saved=st.integers(0, 40))
-def test_what_goes_on_from_a_state_runs_as_if_nothing_had_happened(name: str, steps: int, saved: int) -> None:
+def test_a_schedule_that_goes_on_from_a_state_runs_as_if_nothing_had_happened(
+    name: str, steps: int, saved: int
+) -> None:
     whole = ran_in_training(SCHEDULES[name](), steps)
     first, before = watching(SCHEDULES[name]())
     saved = min(saved, steps)
@@ -664,19 +666,22 @@ wrong: Any = "wrong"
         ),
         (
             lambda: periodically(1, clock=wrong),
-            "periodically: clock is 'wrong'\n  give a function that tells the time: clock=time.monotonic",
+            "periodically's clock must be a function, but is 'wrong'\n"
+            "  give a function that tells the time: clock=time.monotonic",
         ),
         (
             lambda: when(wrong),
-            "when: function is 'wrong'\n  give a function of fixtures: @when(lambda loss: loss < .1)",
+            "when's argument must be a function, but is 'wrong'\n"
+            "  give a function of fixtures: @when(lambda loss: loss < .1)",
         ),
         (
             lambda: when(every(2)),
-            "when: function is every(2)\n  give a function of fixtures: @when(lambda loss: loss < .1)",
+            "when's argument must be a function, but is every(2)\n"
+            "  give a function of fixtures: @when(lambda loss: loss < .1)",
         ),
         (
             lambda: once(),  # type: ignore[call-arg]
-            "once() was called, but takes nothing\n  write @once, without brackets",
+            "once is a decorator without brackets, but was called\n  write @once",
         ),
         (
             lambda: every(2)(wrong),
@@ -685,27 +690,28 @@ wrong: Any = "wrong"
         ),
         (
             lambda: scheduled(wrong, "post_step", every(2)),
-            "scheduled: the extension is 'wrong'\n  give an object: scheduled(LossCurves(), \"post_eval\", every(2))",
+            "scheduled's extension must be an Extension, but is 'wrong'\n"
+            '  give an object: scheduled(LossCurves(), "post_eval", every(2))',
         ),
         (
             lambda: scheduled(Watcher(), "post_stp", every(2)),
-            "scheduled: Watcher has no hook 'post_stp'\n  did you mean 'post_step'?",
+            "Watcher has no hook 'post_stp' to schedule\n  did you mean 'post_step'?",
         ),
         (
             lambda: scheduled(Watcher(), "ran", every(2)),
-            "scheduled: Watcher has no hook 'ran'\n  its hooks: post_step",
+            "Watcher has no hook 'ran' to schedule\n  its hooks: post_step",
         ),
         (
             lambda: scheduled(Watcher(), "post_step"),
-            "None is no schedule for Watcher.post_step\n  give one, like every(50)",
+            "the schedule of Watcher.post_step must be a Schedule, but is None\n  give one, such as every(50)",
         ),
         (
             lambda: scheduled(Watcher(), "post_step", wrong),
-            "'wrong' is no schedule for Watcher.post_step\n  give one, like every(50)",
+            "the schedule of Watcher.post_step must be a Schedule, but is 'wrong'\n  give one, such as every(50)",
         ),
     ],
 )
-def test_an_argument_of_no_use_is_refused_with_the_cure(make: Callable[[], Any], message: str) -> None:
+def test_an_invalid_argument_is_refused_with_the_cure(make: Callable[[], Any], message: str) -> None:
     assert refused(make) == message
 
 
@@ -715,9 +721,9 @@ def test_every_without_its_number_is_refused() -> None:
             @every  # type: ignore[arg-type]
             def post_step(self) -> None: ...
 
-    told = refused(forgotten)
-    assert told.startswith("every's n must be a whole number of at least 1, but is <function ")
-    assert told.endswith("\n  write @every(50)")
+    text = refused(forgotten)
+    assert text.startswith("every's n must be a whole number of at least 1, but is <function ")
+    assert text.endswith("\n  write @every(50)")
 
 
 def test_a_method_of_one_object_is_refused_with_what_to_write() -> None:
@@ -726,11 +732,11 @@ def test_a_method_of_one_object_is_refused_with_what_to_write() -> None:
     )
 
 
-def test_an_extension_that_has_been_added_is_not_scheduled_any_more() -> None:
+def test_an_extension_that_was_added_cannot_be_scheduled() -> None:
     watcher = Watcher()
     stepper = Stepper([watcher])
     assert refused(lambda: scheduled(watcher, "post_step", every(2))) == (
-        "scheduled: this Watcher is an extension of an extensible already\n  schedule its hooks before you add it"
+        "Watcher.post_step cannot be scheduled: the extension was added already\n  schedule its hooks before you add it"
     )
     stepper.remove_extension("watcher")
     scheduled(watcher, "post_step", every(2))
@@ -743,19 +749,19 @@ def test_a_schedule_on_a_fixture_is_refused() -> None:
         def area(self, number: int) -> int:
             return number**2
 
-    told = refused(lambda: Stepper([Areas()]))
-    assert told.startswith("Areas.area is a @fixture with a schedule, and no hook\n")
-    assert told.endswith("\n  take the schedule off: a fixture is made when somebody asks for it")
+    text = refused(lambda: Stepper([Areas()]))
+    assert text.startswith("Areas.area is a @fixture with a schedule, and no hook\n")
+    assert text.endswith("\n  take the schedule off: a fixture is made when somebody asks for it")
 
 
-def test_a_schedule_on_what_is_no_hook_is_refused() -> None:
+def test_a_schedule_on_a_method_that_is_not_a_hook_is_refused() -> None:
     class Helping(Extension):
         @every(2)
         def helper(self) -> None: ...
 
-    told = refused(lambda: Stepper([Helping()]))
-    assert told.startswith("Helping.helper is marked as a hook, but its name is not a hook's\n")
-    assert told.endswith("\n  hooks are called pre_<stage>, post_<stage> or around_<stage>")
+    text = refused(lambda: Stepper([Helping()]))
+    assert text.startswith("Helping.helper is marked as a hook, but its name is not a hook's\n")
+    assert text.endswith("\n  hooks are called pre_<stage>, post_<stage> or around_<stage>")
 
 
 def test_schedules_are_shown_as_they_are_written() -> None:

@@ -1,4 +1,4 @@
-"""Schedules in a training: what they do with what the manager tells of how far it is."""
+"""Schedules in the training of a TrainManager, which know its progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from train_manager.testing import tiny_manager
 
 
 class Steps(Extension):
-    """Notes the step at which a hook ran, as ``step_num`` is after it."""
+    """Records the steps at which its hooks ran, counted from 1."""
 
     def __init__(self) -> None:
         self.pre: list[int] = []
@@ -41,7 +41,7 @@ class Clock:
 
 
 def trained(schedule: Schedule, *others: Extension, hook: str = "post_train_step_batch", epochs: int = 4) -> Steps:
-    """A training of three steps an epoch, with a schedule on one of the hooks."""
+    """Train with three steps per epoch and a schedule on one hook; return the steps at which it ran."""
     steps = scheduled(Steps(), hook, schedule)
     tiny_manager(steps, *others, epochs=epochs).train()
     return steps
@@ -55,7 +55,7 @@ def stopping_at(step: int) -> Extension:
     return Extension.of(post_train_step_batch=stop)
 
 
-def test_progress_tells_the_step_that_is_alive_alike_in_pre_and_post_hooks() -> None:
+def test_progress_counts_the_present_step_in_pre_and_post_hooks_alike() -> None:
     seen: dict[str, list[Any]] = {"pre": [], "post": []}
 
     def look(at: str) -> Any:
@@ -83,7 +83,7 @@ def test_each_training_call_has_another_number_and_counts_from_one() -> None:
 
 
 @pytest.mark.parametrize("hook", ["pre_train_step_batch", "post_train_step_batch"])
-def test_at_most_n_is_exactly_n_where_the_end_is_known(hook: str) -> None:
+def test_at_most_n_is_exactly_n_if_the_end_is_known(hook: str) -> None:
     steps = trained(at_most(5), hook=hook, epochs=10)
     assert getattr(steps, hook.partition("_")[0]) == [6, 12, 18, 24, 30]
 
@@ -92,7 +92,7 @@ def test_at_most_on_an_epochs_hook_is_at_the_end_of_epochs() -> None:
     assert trained(at_most(2), hook="post_train_step_epoch").epochs == [6, 12]
 
 
-def test_in_a_second_run_at_most_is_evenly_again() -> None:
+def test_at_most_is_even_again_in_a_second_run_of_a_manager() -> None:
     steps = scheduled(Steps(), "post_train_step_batch", at_most(3))
     tm = tiny_manager(steps, epochs=3)
     tm.train()
@@ -100,7 +100,7 @@ def test_in_a_second_run_at_most_is_evenly_again() -> None:
     assert steps.post == [3, 6, 9, 11, 13, 15]
 
 
-def test_a_run_that_is_stopped_by_a_hook_before_it_has_at_most_at_its_last_step() -> None:
+def test_at_most_runs_at_the_last_step_if_an_earlier_hook_stops_the_run() -> None:
     steps = scheduled(Steps(), "post_train_step_batch", at_most(2))
     tiny_manager(stopping_at(5), steps, epochs=10).train()
     assert steps.post == [5]
@@ -119,7 +119,7 @@ def test_with_data_of_unknown_length_at_most_begins_with_1_2_4_and_ends_at_the_l
     assert len(steps.post) <= 5
 
 
-def test_a_skipped_batch_does_not_bring_a_hook_twice() -> None:
+def test_a_skipped_batch_does_not_make_a_hook_run_twice() -> None:
     from train_manager import SkipBatch
 
     def skip(step_num: int) -> None:
@@ -181,7 +181,7 @@ def test_a_schedule_does_not_change_what_is_trained() -> None:
         assert one.equal(other)
 
 
-def test_an_extension_that_serves_one_manager_after_another_is_told_each_end() -> None:
+def test_an_extension_of_one_manager_after_another_runs_at_each_end() -> None:
     ran: list[int] = []
 
     class AtTheEnd(Extension):

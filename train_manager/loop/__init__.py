@@ -1,16 +1,16 @@
-"""What TrainManager is made of; the loop itself is in ``manager.py``.
+"""The parts of TrainManager; the loop itself is in ``manager.py``.
 
 Its files in reading order; each imports only those above it:
 
     results       what training and evaluation return
     losses        losses that a model adds, and losses of several heads
     objectives    prediction, loss and metrics in one object
-    arguments     what the arguments of a TrainManager must be
+    arguments     what the arguments must be, and what must hold before a run
     outputs       what a batch, a prediction and a loss must be
-    skip          leave a batch or a stage out
-    randomness    random states, seeded and preserved
-    modes         train and eval mode, restored
-    run_state     what is counted and asked for in a run
-    feed          which batches a run trains and evaluates on
-    algorithm     what a subclass overrides
+    skip          skip a batch or a stage
+    randomness    seed and preserve the random states
+    modes         set and restore train and eval mode
+    run_state     what a run counts, and what hooks have requested in it
+    feed          the batches that a run trains and evaluates on
+    algorithm     the methods that a subclass overrides
 """

@@ -12,9 +12,9 @@ from train_manager.core.errors import FixtureNotFound, StageError
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.batch import parts_of
-from train_manager.loop.arguments import loss_by_name
+from train_manager.loop.arguments import bind_loss
 from train_manager.loop.objectives import Objective
-from train_manager.loop.outputs import no_targets, rows_of
+from train_manager.loop.outputs import count_rows, no_targets
 
 
 class Chosen(NamedTuple):
@@ -64,7 +64,7 @@ class Algorithm(Extensible):
     @overridable
     def get_true_batch_size(self, batch: Any) -> int:
         """Return how many examples a batch has, the weight of its loss. Here: rows of the first tensor in it."""
-        return rows_of(batch)
+        return count_rows(batch)
 
     @overridable
     def model_forward(self, inputs: Any) -> Any:
@@ -88,7 +88,7 @@ class Algorithm(Extensible):
         Return None if there is none, because the model adds all of it (``add_loss``).
         """
         if self.loss is not self._named_loss[0]:
-            self._named_loss = self.loss, loss_by_name(self.loss)
+            self._named_loss = self.loss, bind_loss(self.loss)
         by_name = self._named_loss[1]
         if by_name is not None:
             return by_name(self._store)  # type: ignore[no-any-return]

@@ -1,32 +1,31 @@
-"""Losses from anywhere: what a model adds to the loss while it computes its prediction, and losses of several heads.
+"""Losses that a model adds in its forward, and losses of several heads.
 
 >>> import torch
 >>> losses = Losses()
->>> with losses:                                      # as the loop does around each forward pass
-...     add_loss(torch.tensor(.25), "balance")        # what a model does in its forward
->>> losses.total(torch.tensor(1.))                    # of what the loss function returned
+>>> with losses:                                      # the loop collects during each forward pass
+...     add_loss(torch.tensor(.25), "balance")        # a model adds in its forward
+>>> losses.total(torch.tensor(1.))                    # the argument is what the loss function returned
 tensor(1.2500)
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
-from types import TracebackType
 from typing import Any, final
 
 from torch import Tensor, nn
 
 from train_manager.core.errors import InputError
 
-UNNAMED = "added"
-
 
 @final
 class Losses(dict[str, Tensor]):
-    """The losses of one batch by name, filled by ``add_loss`` and ``report_loss`` inside of its ``with`` blocks.
+    """The losses of one batch by name, filled by ``add_loss`` and ``report_loss`` inside its ``with`` blocks.
 
-    An inner ``with`` of another one collects for itself.
+    If the blocks of two objects nest, only the inner one collects.
 
     >>> import torch
     >>> losses = Losses()
@@ -39,7 +38,7 @@ class Losses(dict[str, Tensor]):
     tensor(12.5000)
 
     Attributes:
-        added: the sum of what was added; None where nothing was.
+        added: the sum of what was added; None if nothing was.
     """
 
     added: Tensor | None = None
@@ -49,73 +48,69 @@ class Losses(dict[str, Tensor]):
         self._collector = Collector(self).__enter__()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._collector is not None, "it was entered"
-        self._collector.__exit__(exc_type, error, traceback)
+        self._collector.__exit__(*error)
         self._collector = None
 
     def collect(self, name: str, value: Tensor) -> None:
-        """Keep a scalar under a name; what is there already is added to."""
+        """Keep a scalar under a name, or add it to the one that has this name."""
         self[name] = self[name] + value if name in self else value
 
     def total(self, loss: Tensor | None) -> Tensor:
-        """The loss to be trained on: that of the loss function, plus all that was added.
+        """Return the loss to train on: that of the loss function, plus all that was added.
 
         Args:
-            loss: of the loss function; None where there is none.
+            loss: what the loss function returned; may be None.
 
         Raises:
-            InputError: there is neither.
+            InputError: ``loss`` is None, and nothing was added.
         """
-        if loss is None and self.added is None:
-            raise InputError(
-                "there is no loss: none was returned, and the model has added none",
-                name="loss",
-                cure="pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
-                "or call add_loss(value) in the model's forward",
-            )
-        if loss is None or self.added is None:
-            return self.added if loss is None else loss  # type: ignore[return-value]  # one is there, as seen above
-        return loss + self.added
+        if loss is not None:
+            return loss if self.added is None else loss + self.added
+        if self.added is not None:
+            return self.added
+        raise InputError(
+            "there is no loss: none was returned, and the model has added none",
+            name="loss",
+            cure="pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+            "or call add_loss(value) in the model's forward",
+        )
 
 
 @final
 class Collector:
-    """What the loop enters once, to say then before each forward pass with an assignment what is filled.
+    """A ``with`` block in which ``losses`` collects; the loop enters it once and assigns ``losses`` in each step.
 
-    A context variable knows which of several nested ones it is, and is too slow to be set twice in each step.
+    A context variable keeps threads and nested runs apart, but is too slow to set twice in each step.
 
     Attributes:
-        losses: where what is added goes; None while nothing is to be collected.
+        losses: collects what is added; None between the forward passes.
     """
 
     def __init__(self, losses: Losses | None = None) -> None:
         self.losses = losses
-        self._tokens: list[Token[Collector | None]] = []
+        self._tokens: list[Token[Collector | None]] = []  # several, as it may be entered inside itself
 
     def __enter__(self) -> Collector:
         self._tokens.append(_collecting.set(self))
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.losses = None
+    def __exit__(self, *error: object) -> None:
+        self.losses = None  # an error may have ended a forward pass half-way
         _collecting.reset(self._tokens.pop())
 
 
 _collecting: ContextVar[Collector | None] = ContextVar("train_manager_losses", default=None)
 
 
-def _losses_here() -> Losses | None:
+def _current_losses() -> Losses | None:
     collector = _collecting.get()
     return None if collector is None else collector.losses
 
 
 def add_loss(value: Tensor, name: str | None = None) -> None:
-    """Add to the loss, from inside a model's forward: a penalty, a balance of experts, a loss of a hidden layer.
+    """Add to the loss inside a model's forward: a penalty, a balance of experts, a loss of a hidden layer.
 
     >>> class Sparse(nn.Linear):
     ...     def forward(self, inputs):
@@ -123,37 +118,37 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
     ...         add_loss(1e-3 * outputs.abs(), "sparsity")
     ...         return outputs
 
-    May be called several times; all is summed up, also under one name. Outside of training and evaluation nobody
-    collects it and nothing happens, so a model that calls it can be used like any other. That is so in threads of the
-    model's own, too (``nn.DataParallel``), and in the second forward of activation checkpoints, where it would count
-    twice; with ``use_reentrant=True`` the first one knows no gradients, and what is added there has none.
+    Several calls are summed up, also under one name. Outside of training and evaluation it does nothing, so a model
+    that calls it can be used like any other. It also does nothing in threads that the model starts
+    (``nn.DataParallel``), and in the second forward of activation checkpoints, where the loss would count twice; with
+    ``use_reentrant=True`` the first forward has no gradients, and neither has what is added there.
 
     Args:
-        value: a tensor; the mean of it, if it is no scalar.
-        name: what its curve is called; all that comes without a name is called "added".
+        value: a tensor; if it is not a scalar, its mean is added.
+        name: the name of its curve; "added" if it is None.
 
     Raises:
-        InputError: ``value`` is no tensor of floating point numbers.
+        InputError: ``value`` is not a tensor of floating point numbers.
     """
-    losses = _losses_here()
+    losses = _current_losses()
     if losses is None:
         return
     scalar = _mean(value, "add_loss")
     losses.added = scalar if losses.added is None else losses.added + scalar
-    losses.collect(UNNAMED if name is None else name, scalar)
+    losses.collect("added" if name is None else name, scalar)
 
 
 def report_loss(value: Tensor, name: str) -> None:
-    """Name a part of the loss that the loss function has in its sum already, so that it gets a curve of its own.
+    """Name a part of the loss that the loss function has in its sum already, so that the part gets a curve.
 
     Args:
-        value: a tensor; the mean of it, if it is no scalar.
-        name: what its curve is called.
+        value: a tensor; if it is not a scalar, its mean is reported.
+        name: the name of its curve.
 
     Raises:
-        InputError: ``value`` is no tensor of floating point numbers.
+        InputError: ``value`` is not a tensor of floating point numbers.
     """
-    losses = _losses_here()
+    losses = _current_losses()
     if losses is not None:
         losses.collect(name, _mean(value, "report_loss").detach())
 
@@ -172,42 +167,40 @@ class WeightedLosses(nn.Module):
     >>> loss(prediction, targets)
     tensor(2.3026)
 
-    Where the targets are a dict, a head that is not in it is called with its prediction alone: a penalty on a hidden
-    layer, say. Targets that are no dict are those of every head. In a training each head's loss, without its weight, is
-    in the fixture ``losses`` under its name.
+    If the targets are a dict that lacks a head, the loss of this head is called with its prediction alone: a penalty on
+    a hidden layer, for example. Targets that are not a dict are those of every head. In a training, the fixture
+    ``losses`` has the loss of each head by name, without its weight.
 
     Args:
-        losses: name of the head -> its loss function, or a pair of that and its weight, else 1.
+        losses: name of the head -> its loss function, of weight 1, or a pair of a function and its weight.
 
     Attributes:
         weights: name of the head -> its weight; may be changed at any time.
 
     Raises:
-        InputError: ``losses`` is empty, or an entry is no function or pair; in a call, the prediction lacks a head.
+        InputError: ``losses`` is empty, or an entry is neither a function nor a pair; in a call, the prediction lacks a
+            head.
     """
 
     def __init__(self, losses: Mapping[str, Callable[..., Tensor] | tuple[Callable[..., Tensor], float]]) -> None:
         super().__init__()
         if not isinstance(losses, Mapping) or not losses:
-            raise InputError(
-                f"losses is {losses!r:.60}", name="losses", cure='give a dict: {"digit": (F.cross_entropy, 1.0)}'
-            )
+            what = f"losses must be a dict with a function for each head, but is {losses!r:.60}"
+            raise InputError(what, name="losses", cure='give a dict: {"digit": (F.cross_entropy, 1.0)}')
         pairs = {name: _function_and_weight(name, entry) for name, entry in losses.items()}
         self.functions = {name: function for name, (function, _) in pairs.items()}
         self.weights = {name: weight for name, (_, weight) in pairs.items()}
-        # Registered, so that those with weights or buffers of their own move along and are trained.
+        # Registered, so that losses with weights or buffers go to the device and are trained.
         self.modules_of_losses = nn.ModuleList(f for f in self.functions.values() if isinstance(f, nn.Module))
 
     def forward(self, prediction: Mapping[str, Any], targets: Any) -> Tensor:
-        """The weighted sum."""
-        total: Tensor | None = None
+        """Return the weighted sum."""
+        weighted: list[Tensor] = []
         for name, function in self.functions.items():
             if name not in prediction:
-                raise InputError(
-                    f"there is a loss for head {name!r}, but the prediction has {', '.join(map(repr, prediction))}",
-                    name=name,
-                    cure="return a dict from the model's forward, with the names that the losses have",
-                )
+                what = f"the prediction must have the head {name!r}, but has {', '.join(map(repr, prediction))}"
+                cure = "return a dict from the model's forward, with the names of the losses"
+                raise InputError(what, name=name, cure=cure)
             if not isinstance(targets, Mapping):
                 part = function(prediction[name], targets)
             elif name in targets:
@@ -215,28 +208,23 @@ class WeightedLosses(nn.Module):
             else:
                 part = function(prediction[name])
             report_loss(part, name)
-            weighted = self.weights[name] * part
-            total = weighted if total is None else total + weighted
-        assert total is not None, "there is at least one head"
-        return total
+            weighted.append(self.weights[name] * part)
+        return functools.reduce(operator.add, weighted)  # sum() would begin with the number 0, one operation more
 
 
 def _function_and_weight(name: str, entry: Any) -> tuple[Callable[..., Tensor], float]:
     function, weight = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, 1.0)
     is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
     if not callable(function) or isinstance(function, type) or not is_number:
-        raise InputError(
-            f"the loss of head {name!r} is {entry!r:.60}",
-            name=name,
-            cure="give a function, or a pair of a function and a number: (F.cross_entropy, 0.5)",
-        )
+        what = f"the loss of head {name!r} must be a function or a pair, but is {entry!r:.60}"
+        cure = "give a function, or a pair of a function and a number: (F.cross_entropy, 0.5)"
+        raise InputError(what, name=name, cure=cure)
     return function, float(weight)
 
 
-def _mean(value: Tensor, who: str) -> Tensor:
+def _mean(value: Tensor, asked_by: str) -> Tensor:
     if not isinstance(value, Tensor) or not value.is_floating_point():
-        what = f"a tensor of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise InputError(
-            f"{who} was given {what}", name="loss", asked_by=who, cure="give a tensor of floating point numbers"
-        )
+        found = f"a tensor of {value.dtype}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        what = f"{asked_by}'s value must be a tensor of floating point numbers, but is {found}"
+        raise InputError(what, name="loss", asked_by=asked_by, cure="convert it: torch.as_tensor(value).float()")
     return value.mean() if value.dim() else value

@@ -1,4 +1,4 @@
-"""Train and eval mode of a model, changed for a while."""
+"""Train and eval mode of a model, set for a ``with`` block."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import nn
 
 @contextmanager
 def preserved_modes(*models: nn.Module) -> Iterator[None]:
-    """Restore on any exit what was: grad mode, and train or eval mode of each submodule."""
+    """Restore grad mode, and train or eval mode of each submodule, however the block ends."""
     before = [(module, module.training) for model in models for module in model.modules()]
     try:
-        with torch.set_grad_enabled(torch.is_grad_enabled()):
+        with torch.set_grad_enabled(torch.is_grad_enabled()):  # changes nothing, and restores grad mode
             yield
     finally:
         for module, was_training in before:
-            module.training = was_training
+            module.training = was_training  # not by train(), which would set all of its submodules
 
 
 @contextmanager
 def mode(*models: nn.Module, training: bool) -> Iterator[None]:
-    """Train mode with gradients or eval mode without, for a while.
+    """Set train mode with gradients, or eval mode without, for a ``with`` block.
 
-    A submodule that is in eval mode on purpose, a frozen BatchNorm say, is so again afterwards.
+    A submodule that was in eval mode before, such as a frozen BatchNorm, is in eval mode again afterwards.
 
     >>> from torch import nn
     >>> net = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2).eval())

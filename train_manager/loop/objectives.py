@@ -1,4 +1,4 @@
-"""An objective: what is predicted, what is minimised and what is measured, in one object."""
+"""The objective of a training in one object: how to predict, what to minimise and what to measure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from train_manager.metrics.averages import WeightedMean
 
 
 class Objective(Extension):
-    """What a model is trained for: derive a class and write ``loss``, and ``predict`` and ``metrics`` where needed.
+    """Base class of objectives: a subclass writes ``loss``, and ``predict`` and ``metrics`` if it needs them.
 
     >>> from torch.nn import functional as F
     >>> class Classify(Objective):
@@ -25,8 +25,8 @@ class Objective(Extension):
     ...     def metrics(self, prediction, targets):
     ...         return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean()}
 
-    A TrainManager takes it as ``loss=Classify()``. It is an extension, too: so its metrics are in each evaluation's
-    results, with nothing else to add. ``loss`` and ``metrics`` are called by fixture names.
+    A TrainManager takes it as ``loss=Classify()``. An objective is also an extension, so its metrics are in the results
+    of each evaluation and nothing else needs to be added. ``loss`` and ``metrics`` are called by fixture names.
 
     *Runs at:* ``eval_step_epoch`` and ``eval_step_batch``.
 
@@ -35,7 +35,7 @@ class Objective(Extension):
     *Leaves behind:* the means of the metrics over the examples of a set, in ``eval_result``.
     """
 
-    priority = -10
+    priority = -10  # other hooks that modify eval_result find the metrics in it
 
     def __init__(self) -> None:
         self._means: dict[str, WeightedMean] = {}
@@ -43,12 +43,12 @@ class Objective(Extension):
     # ---- to be overridden --------------------------------------------------------------------------------------------
 
     def predict(self, model: nn.Module, inputs: Any) -> Any:
-        """The prediction, in training and evaluation. Here: what the model makes of the inputs."""
+        """Return the prediction, in training and evaluation. Here: the model's, of the inputs."""
         return model(inputs)
 
     @overridable
     def loss(self, prediction: Any, targets: Any) -> Tensor:
-        """The loss of a prediction, a scalar. To be written; may name other fixtures."""
+        """Return the loss of a prediction, a scalar. Each objective writes it, and may name other fixtures."""
         raise InputError(
             f"{type(self).__name__} has no loss",
             name="loss",
@@ -57,7 +57,7 @@ class Objective(Extension):
 
     @overridable
     def metrics(self) -> Mapping[str, Tensor | float]:
-        """What else is measured of a batch in evaluation, by name: scalars, means over its examples. Here: nothing."""
+        """Return scalars by name that evaluation measures of a batch, as means over its examples. Here: none."""
         return {}
 
     # ---- metrics in evaluation ---------------------------------------------------------------------------------------
@@ -79,9 +79,9 @@ def _scalar(name: str, value: Any) -> Tensor:
     if isinstance(value, int | float):
         return torch.tensor(float(value))
     if not isinstance(value, Tensor) or value.dim():
-        found = f"the shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"the type {type(value).__name__}"
+        found = f"has shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"is a {type(value).__name__}"
         raise InputError(
-            f"metric {name!r} has {found}, and is to be one number",
+            f"metric {name!r} must be a scalar, but {found}",
             name=name,
             asked_by="Objective.metrics",
             cure="reduce it to the mean over the batch: value.mean()",

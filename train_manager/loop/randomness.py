@@ -1,4 +1,4 @@
-"""The random states that training depends on: python's, numpy's and torch's."""
+"""The global random states of Python, numpy and torch: seed them together, and preserve them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def seed_all(seed: int) -> None:
-    """Seed python's, numpy's and torch's global random states, those of all devices included."""
+    """Seed the global random states of Python, numpy and torch, including those of all devices."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # numpy takes 32 bits
     torch.manual_seed(seed)
@@ -19,11 +19,12 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def preserved_random_state() -> Iterator[None]:
-    """Leave the random states as they were found, also after an error.
+    """Restore the random states when the block ends, also after an error.
 
-    Evaluation runs in this: even an unshuffled pass over a DataLoader draws a number from torch's.
+    Evaluation uses it: even a DataLoader that does not shuffle draws a number from torch for each pass.
     """
     python, numpy_state, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    # Reading the states of GPUs would initialise CUDA in a process that does not use it.
     used_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
     cuda = torch.cuda.get_rng_state_all() if used_cuda else []
     try:

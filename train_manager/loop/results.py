@@ -1,4 +1,4 @@
-"""What training returns."""
+"""The results that training and evaluation return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EvalResult = dict[str, float]
 @final
 @dataclass(frozen=True, slots=True)
 class TrainResult:
-    """What a call of ``train`` and its kin has done, and why it ended.
+    """What a call of ``train``, ``train_epochs``, ``train_steps`` or ``train_epoch`` has done, and why it ended.
 
     >>> from train_manager.testing import tiny_manager
     >>> result = tiny_manager(epochs=2).train()
@@ -20,13 +20,13 @@ class TrainResult:
     (2, 6, None)
 
     Attributes:
-        stopped: the reason that ``stop`` was given; None where nobody has called it.
+        stopped: the reason that ``stop`` was called with; None if it was not called.
         stopped_by: the hook that called it, and at which stage: ``"EarlyStopping.post_eval at run > train > eval"``.
-        metrics: the results of the last evaluation of this call, by evaluation set.
-        epochs: completed by this call.
-        steps: batches trained on by this call.
-        updates: optimizer steps of this call.
-        seconds: how long it took.
+        metrics: the results of the last evaluation in this call, by evaluation set.
+        epochs: epochs completed in this call.
+        steps: batches trained on in this call.
+        updates: optimizer steps in this call.
+        seconds: the duration of this call.
     """
 
     stopped: str | None = None

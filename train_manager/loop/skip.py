@@ -1,4 +1,4 @@
-"""How the loop leaves stages and batches out: who catches the parameter to skip."""
+"""How a hook skips a batch or a stage of the loop: what it raises, and where the loop catches it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ R = TypeVar("R")
 
 
 class SkipBatch(Skip):
-    """Raised in a hook of ``train_step_batch`` or of a stage inside it: leave out the rest of this batch.
+    """Skip the rest of this batch; raised in a hook of ``train_step_batch`` or of a stage inside it.
 
-    It is not counted in ``step_num``, and gradients that it has left behind are zeroed. ``@always`` hooks run. In a
-    post hook of ``train_step_batch`` itself it comes too late: the batch is trained and counted, and only the
-    remaining hooks are left out.
+    The batch is not counted in ``step_num``, and its gradients are zeroed. ``@always`` hooks run. A post hook of
+    ``train_step_batch`` itself comes too late: the batch is trained and counted, and only the remaining hooks are left
+    out.
 
     >>> from train_manager import Extension, SkipBatch
     >>> class SkipOutliers(Extension):
@@ -32,9 +32,9 @@ class SkipBatch(Skip):
 def skippable(
     stage: str,
 ) -> Callable[[Callable[Concatenate[Self, P], R]], Callable[Concatenate[Self, P], R | None]]:
-    """Let ``SkipStage``, raised in a pre hook of this stage, end the method that opens it.
+    """Let the method that opens this stage return None if a pre hook of the stage raises ``SkipStage``.
 
-    The method then returns None. A ``SkipStage`` of any other stage, or of a body, goes on.
+    A ``SkipStage`` of another stage, or of the body of this one, is raised further.
     """
 
     def decorate(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R | None]:
@@ -43,6 +43,7 @@ def skippable(
             try:
                 return method(self, *args, **kwargs)
             except SkipStage as skip:
+                # The path and not only the name: a stage inside this one may have the same name.
                 if skip.path == (*self.fixtures.path, stage):
                     return None
                 raise

@@ -1,18 +1,20 @@
 """Schedules: decorators above a hook that say at which openings of its stage it runs.
 
-    every(50)                     openings 50, 100, 150, ...         of certain openings: another schedule that
-    exponentially(100, 1.2)       openings 100, 220, 364, ...        refuses one of them leaves it out
-    at_most(10)                   10 times, evenly, and at the end   due until the hook has run: another schedule
-    periodically(60)              a minute after it has run last     that refuses it puts it off
+    every(50)                     openings 50, 100, 150, ...
+    exponentially(100, 1.2)       openings 100, 220, 364, ...
+    at_most(10)                   10 times in each run, evenly spread, and at the last step
+    periodically(60)              60 seconds after it ran last
     once                          the first opening
-    when(lambda loss: loss < .1)  where the function says so
+    when(lambda loss: loss < .1)  if the function returns something true
 
-Above one hook there may be several: all of them must let it run, and are asked from above until one refuses. A hook
-that does not run leaves everything as it was, also the fixtures that it modifies or provides.
+A hook with several schedules runs if all of them allow it; they are asked from the top until one refuses. If another
+schedule refuses, ``every`` and ``exponentially`` lose that opening; ``at_most``, ``periodically`` and ``once`` put the
+hook off to the next opening. A hook that does not run leaves everything as it was, also the fixtures that it modifies
+or provides.
 
 Its files in reading order; each imports only those above it:
 
-    rules         how each schedule decides
+    rules         how each schedule decides whether the hook runs
 """
 
 from __future__ import annotations
@@ -23,20 +25,20 @@ from typing import Any, Final, TypeVar
 
 from train_manager.core.errors import HookError, did_you_mean, near
 from train_manager.core.extension import Extension
+from train_manager.core.hooks import KINDS
 from train_manager.core.methods import method_names
 from train_manager.core.registry import is_serving
 from train_manager.core.schedule import Schedule, add_schedules
 from train_manager.schedules.rules import AtMost, Every, Exponentially, Once, OrAtEnd, Periodically, When
 from train_manager.validation import require_count, require_number
 
-_SIDES: Final = ("pre_", "post_", "around_")
 AnExtension = TypeVar("AnExtension", bound=Extension)
 
 
 def every(n: int) -> Schedule:
-    """Run at every n-th opening of the hook's stage, counted from 1 over all runs, in pre hooks as in post hooks.
+    """Run at every n-th opening of the hook's stage, counted from 1 over all runs.
 
-    Nothing is done at the end, unless it is a multiple of ``n``. A hook of every stage counts the openings of all.
+    Pre, post and around hooks run at the same openings. A hook of every stage counts the openings of all stages.
 
     >>> from train_manager import Extensible, Extension, every
     >>> class Watcher(Extension):
@@ -61,11 +63,11 @@ def every(n: int) -> Schedule:
 
 
 def at_most(n: int) -> Schedule:
-    """Run ``n`` times in each run, evenly, the last time at its very last step; at each step where there are fewer.
+    """Run ``n`` times in each run, evenly spread, the last time at its last step; at each step if there are fewer.
 
-    While the end is unknown, it runs at the steps 1, 2, 4, 8, ... until it has done so ``n`` times; once the end is
-    known, what is left of the ``n`` is spread evenly over the rest. If nothing is left, it still runs at the last step,
-    so it may then be ``n + 1`` times.
+    While the end is unknown, it runs at the steps 1, 2, 4, 8, ... up to ``n`` times. When the end is known, the times
+    that are left are spread evenly over the remaining steps. If none is left, it still runs at the last step, so
+    ``n + 1`` times in all.
 
     >>> from train_manager import Extension, at_most
     >>> class Watcher(Extension):
@@ -74,15 +76,15 @@ def at_most(n: int) -> Schedule:
     ...         print(loss)
 
     Raises:
-        HookError: ``n`` is not a whole number of at least 1; or, as its stage opens, there is no TrainManager.
+        HookError: ``n`` is not a whole number of at least 1; or, when its stage opens, there is no TrainManager.
     """
     return AtMost(require_count(n, "at_most's n", at_least=1, cure="write @at_most(10)", error=HookError))
 
 
 def exponentially(start: int, factor: float, at_end: bool = False) -> Schedule:
-    """Run at the opening number ``start``, and then after gaps that grow by ``factor``.
+    """Run at opening number ``start``, and then after gaps that grow by ``factor``.
 
-    ``exponentially(100, 1.2)`` is 100, 220, 364, ...: the first gap is ``start * factor``, and each number is rounded.
+    ``exponentially(100, 1.2)`` runs at 100, 220, 364, ...: the first gap is ``start * factor``; numbers are rounded.
 
     >>> from train_manager import Extension, exponentially
     >>> class Watcher(Extension):
@@ -93,10 +95,10 @@ def exponentially(start: int, factor: float, at_end: bool = False) -> Schedule:
     Args:
         start: the first opening, counted from 1 over all runs.
         factor: at least 1.
-        at_end: run at the last step of each run too: once, also where the two coincide.
+        at_end: also run at the last step of each run; only once if the last step is one of the others.
 
     Raises:
-        HookError: an argument is out of range; or, with ``at_end``, there is no TrainManager as its stage opens.
+        HookError: an argument is out of range; or, with ``at_end``, there is no TrainManager when its stage opens.
     """
     start = require_count(start, "exponentially's start", at_least=1, error=HookError)
     schedule = Exponentially(start, require_number(factor, "exponentially's factor", at_least=1, error=HookError))
@@ -104,10 +106,10 @@ def exponentially(start: int, factor: float, at_end: bool = False) -> Schedule:
 
 
 def periodically(seconds: float, at_end: bool = False, clock: Callable[[], float] = time.monotonic) -> Schedule:
-    """Run when so many seconds have passed since it has run last; the first time, since its stage opened first.
+    """Run when this many seconds have passed since it ran last; the first time, since its stage first opened.
 
-    They count from the end of the hook, so a slow one does not crowd out the training. The time between two runs of a
-    TrainManager does not count.
+    The seconds count from the end of the hook, so a slow hook does not crowd out the training. The time between two
+    runs of a TrainManager does not count.
 
     >>> from train_manager import Extension, periodically
     >>> class Watcher(Extension):
@@ -117,43 +119,44 @@ def periodically(seconds: float, at_end: bool = False, clock: Callable[[], float
 
     Args:
         seconds: more than 0.
-        at_end: run at the last step of each run too: once, also where the two coincide.
-        clock: gives the seconds since some moment.
+        at_end: also run at the last step of each run; only once if the time has passed at that step.
+        clock: a function that returns the seconds since any fixed moment.
 
     Raises:
-        HookError: an argument is of no use; or, with ``at_end``, there is no TrainManager as its stage opens.
+        HookError: an argument is invalid; or, with ``at_end``, there is no TrainManager when its stage opens.
     """
-    seconds = require_number(
-        seconds, "periodically's seconds", above=0, cure="write @periodically(60)", error=HookError
-    )
+    cure = "write @periodically(60)"
+    seconds = require_number(seconds, "periodically's seconds", above=0, cure=cure, error=HookError)
     if not callable(clock):
-        raise _wrong("periodically", "clock", clock, "give a function that tells the time: clock=time.monotonic")
+        cure = "give a function that tells the time: clock=time.monotonic"
+        raise _invalid("periodically", "periodically's clock must be a function", clock, cure)
     schedule = Periodically(seconds, clock)
     return OrAtEnd(schedule) if at_end else schedule
 
 
 def when(function: Callable[..., Any]) -> Schedule:
-    """Run where a function of fixtures, which its parameters name, returns something true.
+    """Run if a function of fixtures, which its parameters name, returns something true.
 
     >>> from train_manager import Extension, when
     >>> class Alarm(Extension):
     ...     @when(lambda grad_norm: grad_norm > 100)
     ...     def post_train_step_batch(self, step_num):
-    ...         print("a steep place at step", step_num)
+    ...         print("large gradients at step", step_num)
 
-    It is asked at every opening, and a condition on a tensor makes Python wait for the device. Put a schedule above it,
-    and it is asked only when that one has said yes: ``@every(100)`` over ``@when(...)``.
+    The function is called at every opening, and a condition on a tensor makes Python wait for the device. With a
+    schedule above, it is called only if that one lets the hook run: ``@every(100)`` above ``@when(...)``.
 
     Raises:
-        HookError: it is no function.
+        HookError: it is not a function.
     """
     if not callable(function) or isinstance(function, Schedule):
-        raise _wrong("when", "function", function, "give a function of fixtures: @when(lambda loss: loss < .1)")
+        cure = "give a function of fixtures: @when(lambda loss: loss < .1)"
+        raise _invalid("when", "when's argument must be a function", function, cure)
     return When(function)
 
 
 def scheduled(extension: AnExtension, hook: str, *schedules: Schedule) -> AnExtension:
-    """Give a hook of this one object a schedule, beside those that stand above it; its class stays as it is.
+    """Add schedules to a hook of one object, above those of its class; the class stays as it is.
 
     >>> from train_manager import Extension, every, scheduled
     >>> class Watcher(Extension):
@@ -166,27 +169,27 @@ def scheduled(extension: AnExtension, hook: str, *schedules: Schedule) -> AnExte
     step 6
 
     Args:
-        extension: one that no Extensible has yet.
-        hook: its method's name.
-        schedules: all of them must let it run.
+        extension: an extension that was not added yet.
+        hook: the name of its method.
+        schedules: the hook runs if all of them allow it.
 
     Returns:
         The extension.
 
     Raises:
-        HookError: there is no such hook, or it is too late.
+        HookError: there is no such hook, or the extension was added already.
     """
-    _refuse_target(extension, hook)
+    _require_hook(extension, hook)
     for schedule in schedules or (None,):
         if not isinstance(schedule, Schedule):
-            what = f"{schedule!r:.60} is no schedule for {type(extension).__name__}.{hook}"
-            raise HookError(what, name="scheduled", cure="give one, like every(50)")
+            must = f"the schedule of {type(extension).__name__}.{hook} must be a Schedule"
+            raise _invalid("scheduled", must, schedule, "give one, such as every(50)")
     add_schedules(extension, hook, schedules)
     return extension
 
 
 once: Final[Schedule] = Once()
-"""Run at the first opening, and never again: neither in a second run, nor after a checkpoint.
+"""Run at the first opening, and never again, also in a second run or after a checkpoint.
 
 >>> from train_manager import Extension, once
 >>> class Shapes(Extension):
@@ -194,28 +197,23 @@ once: Final[Schedule] = Once()
 ...     def post_train_model_forward(self, inputs, prediction):
 ...         print(inputs.shape, prediction.shape)
 
-With another schedule it is the first opening at which that one lets the hook run.
+With another schedule, it is the first opening at which that one lets the hook run.
 """
 
 
-def _wrong(name: str, argument: str, value: object, cure: str) -> HookError:
-    return HookError(f"{name}: {argument} is {value!r:.60}", name=name, cure=cure)
-
-
-def _refuse_target(extension: Extension, hook: str) -> None:
-    """Refuse what is no hook of an extension, or of one whose plans are made.
-
-    Raises:
-        HookError: saying what there is.
-    """
+def _require_hook(extension: Extension, hook: str) -> None:
     label = type(extension).__name__
     if not isinstance(extension, Extension):
         cure = 'give an object: scheduled(LossCurves(), "post_eval", every(2))'
-        raise _wrong("scheduled", "the extension", extension, cure)
-    hooks = [name for name in method_names(extension) if name.startswith(_SIDES)]
+        raise _invalid("scheduled", "scheduled's extension must be an Extension", extension, cure)
+    hooks = [name for name in method_names(extension) if name.startswith(tuple(f"{kind}_" for kind in KINDS))]
     if hook not in hooks:
         cure = did_you_mean(near(str(hook), hooks)) or f"its hooks: {', '.join(hooks) or 'none'}"
-        raise HookError(f"scheduled: {label} has no hook {hook!r:.60}", name=str(hook), cure=cure)
-    if is_serving(extension):
-        cure = "schedule its hooks before you add it"
-        raise HookError(f"scheduled: this {label} is an extension of an extensible already", name=hook, cure=cure)
+        raise HookError(f"{label} has no hook {hook!r:.60} to schedule", name=str(hook), cure=cure)
+    if is_serving(extension):  # its plans are made, and would not see another schedule
+        what = f"{label}.{hook} cannot be scheduled: the extension was added already"
+        raise HookError(what, name=hook, cure="schedule its hooks before you add it")
+
+
+def _invalid(name: str, must: str, value: object, cure: str) -> HookError:
+    return HookError(f"{must}, but is {value!r:.60}", name=name, cure=cure)

@@ -1,4 +1,8 @@
-"""When a hook runs: the decisions behind the decorators of ``schedules``."""
+"""How each schedule decides whether its hook runs: the classes behind the decorators of ``schedules``.
+
+What a schedule remembers goes into checkpoints. All else that it keeps belongs to one run of one process, so
+``load_state_dict`` resets it, and ``copy`` does if a copy would share it.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,13 @@ from train_manager.core.scope import Scope
 
 
 class Progress(NamedTuple):
-    """Where training stands, as schedules ask for it.
+    """How far the present training call has come.
 
     Attributes:
-        run: changes with each training call, and is never that of another manager.
-        done: steps of this call, the one that is alive included: the same in its pre and post hooks.
+        run: the number of the call; no other call has it, also of another manager.
+        done: steps of this call, including the present one, so that its pre and post hooks read the same.
         total: steps that this call will do; None while that is unknown.
-        is_last: no further step of this call will follow, as far as is known.
+        is_last: whether the present step is the last of this call, as far as is known.
     """
 
     run: int
@@ -33,41 +37,39 @@ _numbers = count(1)
 
 
 def new_call() -> int:
-    """A number for a training call."""
+    """Return a number for a training call that no other call in this process has."""
     return next(_numbers)
 
 
-_NO_HOOK: Any = object()
-
-
 class Counted(Schedule):
-    """One that is of certain openings of the stage."""
+    """Base of schedules that run at certain openings of the stage, chosen by their number."""
 
     remembers = ("count",)
 
     def __init__(self) -> None:
         self.count = 0
-        self._runs: dict[int, bool] = {}  # by depth: a stage may nest in itself, and the outer one ends later
+        # By depth: if a stage nests in itself, the post hook of the outer one runs after the inner one was counted.
+        self._runs: dict[int, bool] = {}
 
     def opened(self, stage: Scope, alive: Mapping[str, Any]) -> None:
         self.count += 1
-        self._runs[stage.depth] = self._falls_on(self.count)
+        self._runs[stage.depth] = self._includes(self.count)
 
     def should_run(self, stage: Scope) -> bool:
-        return self._runs.get(stage.depth, False)
+        return self._runs.get(stage.depth, False)  # False if the extension was added while the stage was open
 
     def copy(self) -> Self:
         made = super().copy()
         made._runs = {}
         return made
 
-    def _falls_on(self, count: int) -> bool:
+    def _includes(self, count: int) -> bool:
         raise NotImplementedError
 
 
 @final
 class Every(Counted):
-    """Every n-th opening."""
+    """Run at every n-th opening."""
 
     def __init__(self, n: int) -> None:
         super().__init__()
@@ -76,28 +78,28 @@ class Every(Counted):
     def __repr__(self) -> str:
         return f"every({self.n})"
 
-    def _falls_on(self, count: int) -> bool:
+    def _includes(self, count: int) -> bool:
         return count % self.n == 0
 
 
 @final
 class Exponentially(Counted):
-    """Openings with gaps that grow."""
+    """Run at openings with growing gaps between them."""
 
     def __init__(self, start: int, factor: float) -> None:
         super().__init__()
         self.start, self.factor = start, factor
-        self._next = self._gap = float(start)
+        self._next = self._gap = float(start)  # not rounded, so that the gaps stay exact; may become infinite
 
     def __repr__(self) -> str:
         return f"exponentially({self.start}, {self.factor})"
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._next = self._gap = float(self.start)  # the way is walked again, up to the count
+        self._next = self._gap = float(self.start)  # `_includes` walks from here to the loaded count
 
-    def _falls_on(self, count: int) -> bool:
-        while count >= self._next + 0.5:  # that one is past; compared as floats, for it may be infinite
+    def _includes(self, count: int) -> bool:
+        while count >= self._next + 0.5:  # that opening is past; round() would fail if it is infinite
             self._gap *= self.factor
             self._next += self._gap
         return count >= self._next - 0.5
@@ -105,55 +107,55 @@ class Exponentially(Counted):
 
 @final
 class AtMost(Schedule):
-    """So many times in each run, spread over its steps."""
+    """Run at most n times in each run, spread over its steps, and at its last step."""
 
     remembers = ("_times", "_last")
 
     def __init__(self, n: int) -> None:
         self.n = n
-        self._run: int | None = None  # None: none yet, or one that goes on from a checkpoint
-        self._times = 0  # that the hook has run, in this run
-        self._last = 0  # at which step it did
-        self._now = 0
+        self._run: int | None = None  # None before the first run, and in a run that goes on from a checkpoint
+        self._times = 0  # how often the hook has run in this run
+        self._last = 0  # the step at which it last ran
+        self._step = 0  # the present step
 
     def __repr__(self) -> str:
         return f"at_most({self.n})"
 
     def should_run(self, train_manager: Any = None) -> bool:
         progress = _progress_of(train_manager, self)
+        # Another run begins. After a checkpoint, `_run` is None and only a smaller step tells that a run begins anew.
         if progress.done < self._last or self._run not in (None, progress.run):
             self._times = self._last = 0
-        self._run, self._now = progress.run, progress.done
+        self._run, self._step = progress.run, progress.done
         if progress.done <= self._last:  # the stage opens more than once in a step
             return False
-        return progress.is_last or progress.done >= self._next(progress.total)
+        return progress.is_last or progress.done >= self._next_step(progress.total)
 
     def finished(self) -> None:
         self._times += 1
-        self._last = self._now
+        self._last = self._step
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._run = None
 
-    def _next(self, total: int | None) -> float:
-        """The step at which it is due again."""
+    def _next_step(self, total: int | None) -> float:
         left = self.n - self._times
-        if total is not None and total > self._last:
+        if total is not None and total > self._last:  # a total that was estimated may be past
             return self._last + max(1, math.ceil((total - self._last) / max(1, left)))
         return max(1, 2 * self._last) if left > 0 else math.inf
 
 
 @final
 class Periodically(Schedule):
-    """A time after the hook has run."""
+    """Run when a time has passed since the hook ran last."""
 
     remembers = ("elapsed",)
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
         self.seconds, self.clock = seconds, clock
-        self.elapsed = 0.0  # since the hook has run, pauses left out
-        self._seen: float | None = None  # the last moment that is in it
+        self.elapsed = 0.0  # since the hook ran last, without the time between runs
+        self._measured_at: float | None = None  # the moment up to which it is measured
         self._run: int | None = None
 
     def __repr__(self) -> str:
@@ -163,34 +165,34 @@ class Periodically(Schedule):
         manager = alive.get("train_manager")
         run = None if manager is None else manager.progress.run
         if run != self._run:
-            self._run, self._seen = run, None  # what has passed since then was a pause
-        self._pass()
+            self._run, self._measured_at = run, None  # the time since then was between two runs
+        self._measure()
 
     def should_run(self, stage: Scope) -> bool:
-        self._pass()
+        self._measure()
         return self.elapsed >= self.seconds
 
     def finished(self) -> None:
-        self.elapsed, self._seen = 0.0, self.clock()
+        self.elapsed, self._measured_at = 0.0, self.clock()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._seen = None
+        self._measured_at = None
 
-    def _pass(self) -> None:
+    def _measure(self) -> None:
         now = self.clock()
-        self.elapsed += 0.0 if self._seen is None else now - self._seen
-        self._seen = now
+        self.elapsed += 0.0 if self._measured_at is None else now - self._measured_at
+        self._measured_at = now
 
 
 @final
 class OrAtEnd(Schedule):
-    """Another schedule, and beside it the last step of each run: once, whatever the other one says of that step."""
+    """Run when another schedule does, and once at the last step of each run, whatever the other one says there."""
 
     def __init__(self, other: Exponentially | Periodically) -> None:
         self.other = other
-        self._ending: int | None = None  # the run that is in its last step
-        self._ended: int | None = None  # the run at whose end the hook has run
+        self._ending: int | None = None  # the run, if it is at its last step
+        self._ended: int | None = None  # the last run at whose last step the hook has run
 
     def __repr__(self) -> str:
         return f"{str(self.other)[:-1]}, at_end=True)"
@@ -201,8 +203,8 @@ class OrAtEnd(Schedule):
     def should_run(self, stage: Scope, train_manager: Any = None) -> bool:
         progress = _progress_of(train_manager, self)
         self._ending = progress.run if progress.is_last else None
-        falls_here = self.other.should_run(stage)
-        return self._ended != progress.run if progress.is_last else falls_here
+        runs = self.other.should_run(stage)  # asked at the last step too, for `Periodically` measures its time there
+        return self._ended != progress.run if progress.is_last else runs
 
     def finished(self) -> None:
         self.other.finished()
@@ -214,7 +216,7 @@ class OrAtEnd(Schedule):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.other.load_state_dict(state)
-        self._ended = None  # what goes on is another run
+        self._ended = None  # the run goes on with another number
 
     def copy(self) -> Self:
         made = super().copy()
@@ -224,7 +226,7 @@ class OrAtEnd(Schedule):
 
 @final
 class Once(Schedule):
-    """Until the hook has run."""
+    """Run until the hook has run."""
 
     remembers = ("has_run",)
 
@@ -234,10 +236,10 @@ class Once(Schedule):
     def __repr__(self) -> str:
         return "once"
 
-    def __call__(self, hook: Function = _NO_HOOK) -> Function:
-        if hook is _NO_HOOK:
-            raise HookError("once() was called, but takes nothing", name="once", cure="write @once, without brackets")
-        return super().__call__(hook)
+    def __call__(self, *hook: Function) -> Function:
+        if not hook:
+            raise HookError("once is a decorator without brackets, but was called", name="once", cure="write @once")
+        return super().__call__(*hook)
 
     def should_run(self) -> bool:
         return not self.has_run
@@ -248,10 +250,10 @@ class Once(Schedule):
 
 @final
 class When(Schedule):
-    """Where a function of fixtures says so."""
+    """Run if a function of fixtures returns something true."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.should_run = function
+        self.should_run = function  # not called by a method: its own parameters name the fixtures
 
     def __repr__(self) -> str:
         return f"when({getattr(self.should_run, '__name__', self.should_run)})"
@@ -260,10 +262,10 @@ class When(Schedule):
 def _progress_of(train_manager: Any, schedule: Schedule) -> Progress:
     if train_manager is None:
         raise HookError(
-            f"@{schedule} must know where the training ends, and there is no TrainManager",
+            f"@{schedule} must know when the training ends, but there is no TrainManager",
             name="train_manager",
             asked_by=f"@{schedule}",
-            cure="add the extension to a TrainManager, or take a schedule that knows no end: @every(50)",
+            cure="add the extension to a TrainManager, or use a schedule that needs no end: @every(50)",
         )
     progress: Progress = train_manager.progress
     return progress

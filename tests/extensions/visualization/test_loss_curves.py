@@ -265,7 +265,10 @@ def test_update_must_be_a_schedule() -> None:
     wrong: Any = 50
     with pytest.raises(HookError) as caught:
         LossCurves(update=wrong)
-    assert str(caught.value) == ("50 is no schedule for LossCurves.around_train_step_batch\n  give one, like every(50)")
+    assert str(caught.value) == (
+        "the schedule of LossCurves.around_train_step_batch must be a Schedule, but is 50\n"
+        "  give one, such as every(50)"
+    )
 
 
 def test_after_an_error_the_files_show_the_steps_before_it(tmp_path: Path) -> None:
