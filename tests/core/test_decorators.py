@@ -55,7 +55,7 @@ def test_writes_of_a_method_that_is_no_hook_are_refused() -> None:
         def helper(self) -> int:
             return 1
 
-    with pytest.raises(HookError, match=r"Helper.helper is marked as a hook, but its name is not a hook's"):
+    with pytest.raises(HookError, match=r"Helper.helper is declared as a hook, but does not have the name of a hook"):
         Extensible([Helper()])
 
 
@@ -105,6 +105,7 @@ def test_a_bound_method_cannot_be_marked() -> None:
     with pytest.raises(HookError) as error:
         priority(1)(Watcher().post_step)
     assert str(error.value) == (
-        "test_a_bound_method_cannot_be_marked.<locals>.Watcher.post_step cannot be marked: it is no plain function\n"
+        "test_a_bound_method_cannot_be_marked.<locals>.Watcher.post_step cannot be decorated: "
+        "it is not a plain function\n"
         "  write the decorator above the `def` of the hook"
     )

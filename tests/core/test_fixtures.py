@@ -125,7 +125,7 @@ def test_a_name_that_a_recursion_hides_is_told_as_hidden(at: At) -> None:
         f"  asked at     {at('read a hidden name')}\n"
         "  open stages  visit > visit\n"
         "  alive        nothing\n"
-        "  it is back when the inner stage ends; hand it down with `staged(name, {...})`"
+        "  it comes back when the inner stage ends; pass it on with `staged(name, {...})`"
     )
 
 

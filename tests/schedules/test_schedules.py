@@ -744,8 +744,8 @@ def test_a_schedule_on_a_fixture_is_refused() -> None:
             return number**2
 
     told = refused(lambda: Stepper([Areas()]))
-    assert told.startswith("Areas.area is a @fixture with a schedule, and no hook\n")
-    assert told.endswith("\n  take the schedule off: a fixture is made when somebody asks for it")
+    assert told.startswith("Areas.area has a schedule, but is a @fixture, not a hook\n")
+    assert told.endswith("\n  remove the schedule: a fixture is computed when it is first asked for")
 
 
 def test_a_schedule_on_what_is_no_hook_is_refused() -> None:
@@ -754,7 +754,7 @@ def test_a_schedule_on_what_is_no_hook_is_refused() -> None:
         def helper(self) -> None: ...
 
     told = refused(lambda: Stepper([Helping()]))
-    assert told.startswith("Helping.helper is marked as a hook, but its name is not a hook's\n")
+    assert told.startswith("Helping.helper is declared as a hook, but does not have the name of a hook\n")
     assert told.endswith("\n  hooks are called pre_<stage>, post_<stage> or around_<stage>")
 
 

@@ -125,9 +125,7 @@ class Fixtures(Mapping[str, Any]):
         store, site = self._store, site_of(frame)
         if store.strict:
             store.require_declared(name, site)
-        scope = store.innermost if stage is None else store.scope_of(stage)
-        if stage is not None and scope is None:
-            raise messages.not_open(store, stage, site)
+        scope = store.innermost if stage is None else store.require_open(stage, site)
         store.define(name, value, scope, site)
 
     def _modify(self, name: str, value: Any, frame: FrameType) -> None:

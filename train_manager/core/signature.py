@@ -91,6 +91,10 @@ class NamedCall:
         """Make the error for a required name that is not alive."""
         return messages.not_found(store, name, f"{self.label} wants", self.defined_at)
 
+    def error(self, wrong: str, name: str, cure: str) -> HookError:
+        """Make the error for a function that cannot be used as it is written."""
+        return HookError(f"{self.label} {wrong}", name=name, asked_by=self.label, asked_at=self.defined_at, cure=cure)
+
     def missing(self, store: Store) -> list[str]:
         """Return the required names that are not alive."""
         return [name for name in self.required if not store.has(name)]
@@ -107,13 +111,7 @@ class NamedCall:
             wrong, cure = f"{parameter.name}, /", "take the `/` out of its signature"
         else:
             return
-        raise HookError(
-            f"{self.label} has the parameter `{wrong}`, but fixtures are given by name",
-            name=parameter.name,
-            asked_by=self.label,
-            asked_at=self.defined_at,
-            cure=cure,
-        )
+        raise self.error(f"has the parameter `{wrong}`, but fixtures are given by name", parameter.name, cure)
 
 
 def with_parameters(

@@ -197,6 +197,17 @@ class Store(State):
         self.thread = get_ident() if task is None else NO_THREAD
         self.task = None if task is None else ref(task)
 
+    def require_open(self, stage: str, definer: Definer) -> Scope:
+        """Return the innermost open scope of this name.
+
+        Raises:
+            StageError: no stage of this name is open.
+        """
+        scope = self.scope_of(stage)
+        if scope is None:
+            raise messages.not_open(self, stage, definer)
+        return scope
+
     def require_declared(self, name: str, site: Definer) -> None:
         """Refuse, with ``strict``, that a hook writes what it does not declare.
 
