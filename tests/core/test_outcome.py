@@ -28,7 +28,6 @@ def notes(error: BaseException) -> list[str]:
 
 def test_nothing_failed_is_none() -> None:
     failures = Failures("step")
-    assert not failures
     assert failures.first() is None
     assert failures.outcome() is None
 
@@ -124,7 +123,7 @@ def test_always_hooks_are_told_what_failed_first() -> None:
 def test_an_exception_that_was_told_is_forgotten() -> None:
     failures = Failures("step", ValueError("body"))
     assert failures.outcome() is not None
-    assert not failures
+    assert failures.first() is None
     assert failures.outcome() is None
 
 

@@ -15,12 +15,8 @@ Suspended = Generator[None, None, None]
 
 
 def enter(hook: Hook, generator: Suspended) -> None:
-    """Run the part before the yield.
-
-    Raises:
-        HookError: it never yields, or is not a generator, because ``@contextmanager`` has wrapped it.
-    """
-    if not isinstance(generator, Generator):
+    """Run the part before the yield."""
+    if not isinstance(generator, Generator):  # @contextmanager has wrapped the hook
         raise _misused(hook, f"returned a {type(generator).__name__}, which is not a generator")
     try:
         next(generator)
@@ -32,9 +28,6 @@ def leave(hook: Hook, generator: Suspended, error: BaseException | None) -> None
     """Run the part after the yield; if the stage has failed, raise its error at the yield.
 
     The hook may clean up after the error, but not swallow it: the stage raises it whatever the hook does.
-
-    Raises:
-        HookError: it yields again.
     """
     try:
         if error is None:
@@ -72,9 +65,6 @@ def write(store: Store, hook: Hook, scope: Scope, returned: Any) -> None:
         hook: the hook that has returned.
         scope: the stage of the hook.
         returned: one value, or a tuple if several names are declared.
-
-    Raises:
-        HookError: it is not a tuple of that length, or is None for a fixture to be modified.
     """
     values = (returned,) if len(hook.writes) == 1 else returned
     if not isinstance(values, tuple) or len(values) != len(hook.writes):

@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class Extensible:
-    """Base class of a class that can be extended without a change of its code.
+    """Base class of the classes that can be extended without a change of their code.
 
     Its methods mark their parts as stages and define fixtures; the hooks of extensions run before and after each
     stage and get the fixtures that they name:
@@ -184,8 +184,8 @@ class Extensible:
                 None stands for all methods that no other method calls.
 
         Returns:
-            What could not be known, and was passed over: a stage whose name is made at run time, a method without
-            source, code that this object is handed to.
+            What could not be known, and was passed over: a stage whose name is made at run time, source that
+            is not there, code that this object is handed to.
 
         Raises:
             CheckError: all mistakes at once: stages that do not exist, fixtures that are never alive where they
@@ -215,16 +215,16 @@ class Extensible:
         return [*entered.unknown, *(["the stages that are opened outside of this class"] if outside else [])]
 
     def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
-        """Return what runs where, in which order and why, and how long fixtures live; nothing is run for it.
+        """Tell what runs where, in which order and why, and what lives how long; nothing is run for it.
 
         Args:
-            about: a fixture's name, for its lifetime; an extension, or its name, for its hooks; None for the whole
-                stage tree.
-            format: "text"; or "json" of the whole tree, for tools; or "code" of the stage that ``about`` names: the
+            about: a fixture's name, for its life; an extension, or the name of one, for its doings; None for the
+                whole stage tree.
+            format: "text", or "json" of the whole tree, for tools; or "code" of the stage that ``about`` names: the
                 functions that call its hooks.
 
         Raises:
-            ValueError: the format is another one, or "code" is asked for without a stage.
+            ValueError: another format, or no stage given for its code.
         """
         if format == "code":
             if not isinstance(about, str):
@@ -295,7 +295,7 @@ class Extensible:
         return partial(self._named_call(getattr(self, name)), self._store)
 
     def _approve_extensions(self) -> None:
-        """Override to refuse a change of the extensions: an error takes it back."""
+        """Forget the checks; override to refuse a change of the extensions: an error takes it back."""
         self._checked = {}
 
     def _never_reached(self) -> list[Hook]:
@@ -328,9 +328,8 @@ def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mappi
     Raises:
         HookError: it is not called in a method of an Extensible.
     """
-    frame = sys._getframe(1)
-    extensible = _calling_extensible(frame)
-    stage = extensible.staged(name, fixtures, defaults)
+    frame = _getframe(1)
+    stage = _calling_extensible(frame).staged(name, fixtures, defaults)
     stage.code, stage.instruction = site_of(frame)
     return stage
 

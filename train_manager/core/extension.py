@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from train_manager.core.errors import HookError
+from train_manager.core.hooks import KINDS
 from train_manager.core.schedule import load_states, states_of
 
 
@@ -61,13 +62,13 @@ class Extension:
         size 2
 
         Args:
-            hooks: functions by the names of hooks; they take fixtures, and no ``self``.
+            hooks: functions by the names of hooks; their parameters are fixtures, without ``self``.
 
         Raises:
             HookError: a name is not the name of a hook.
         """
         for name, function in hooks.items():
-            if name.partition("_")[0] not in ("pre", "post", "around") or not callable(function):
+            if name.partition("_")[0] not in KINDS or not callable(function):
                 raise HookError(
                     f"Extension.of was given {name}={function!r:.60}, which is not a hook",
                     name=name,
@@ -83,11 +84,7 @@ Extensions = Mapping[str, Extension] | Iterable[Extension]
 
 
 def named(extensions: Extensions | None) -> dict[str, Extension]:
-    """Return the extensions by name; in a list, by that of the class in snake_case, the second one with ``_2``.
-
-    Raises:
-        HookError: something in it is not an extension.
-    """
+    """Return the extensions by name; in a list, by that of the class in snake_case, the second one with ``_2``."""
     if isinstance(extensions, Mapping):
         return {name: checked(extension) for name, extension in extensions.items()}
     if isinstance(extensions, type) or not (extensions is None or hasattr(extensions, "__iter__")):
@@ -101,11 +98,7 @@ def named(extensions: Extensions | None) -> dict[str, Extension]:
 
 
 def checked(extension: Extension) -> Extension:
-    """Return the extension, if it is one.
-
-    Raises:
-        HookError: it is a class, or not an Extension, or its priority is not a number.
-    """
+    """Return the extension, if it is one."""
     kind = type(extension).__name__
     if isinstance(extension, type) and issubclass(extension, Extension):
         kind = extension.__name__

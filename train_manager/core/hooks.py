@@ -75,20 +75,12 @@ class Hook:
 
 
 def read_hooks(holder: object, owner: str, default_priority: int = 0) -> list[Hook]:
-    """Return the hooks of an object, in the order in which they are written.
-
-    Raises:
-        HookError: one of them could never be called.
-    """
+    """Return the hooks of an object, in the order in which they are written."""
     return [_read_hook(holder, name, owner, default_priority) for name in _hook_names(holder)]
 
 
 def refuse_foreign_names(holder: object, opener: type) -> None:
-    """Refuse a method that looks like another tool's hook for a stage of ``opener``: it would never run.
-
-    Raises:
-        HookError: naming the method and its name here.
-    """
+    """Refuse a method that looks like another tool's hook for a stage of ``opener``: it would never run."""
     for name in method_names(holder):
         prefix = next((prefix for prefix in FOREIGN_PREFIXES if name.startswith(prefix)), None)
         stage = name.removeprefix(prefix or "")
@@ -114,43 +106,30 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> 
     kind, _, stage = name.partition("_")
     declarations = declarations_of(unbound(holder, name))
     refuse_uncallable(holder, name)
-    _refuse_generator(holder, name, kind, stage)
-    _refuse_declarations(holder, name, kind, stage, declarations)
+    _refuse_mistakes(holder, name, kind, stage, declarations)
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
     failure = [parameter for parameter in call.required if parameter in FAILURE]
     if failure and not declarations.always:
         refuse(holder, name, f"wants {failure[0]!r}, which only an @always hook gets", "decorate it with @always")
-    return Hook(
-        kind,
-        stage,
-        owner,
-        call,
-        declarations.always,
-        default_priority if declarations.priority is None else declarations.priority,
-        declarations.writes,
-        everywhere=stage == EVERY_STAGE,
-        schedules=tuple(
-            (schedule, NamedCall(schedule.should_run, f"the schedule of {call.label}"))
-            for schedule in schedules_of(holder, name)
-        ),
-    )
+    rank = default_priority if declarations.priority is None else declarations.priority
+    rules = schedules_of(holder, name)
+    schedules = tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules)
+    always, writes = declarations.always, declarations.writes
+    return Hook(kind, stage, owner, call, always, rank, writes, stage == EVERY_STAGE, schedules)
 
 
-def _refuse_generator(holder: object, name: str, kind: str, stage: str) -> None:
-    generator = is_generator(holder, name)
+def _refuse_mistakes(holder: object, name: str, kind: str, stage: str, declarations: Declarations) -> None:
+    generator, writes = is_generator(holder, name), declarations.writes
     if kind == "around" and not generator:
         refuse(holder, name, "is not a generator", AROUND_CURE)
     if kind != "around" and generator:
         cure = f"remove the `yield`, or call it 'around_{stage}'"
         refuse(holder, name, "is a generator, so its body would never run", cure)
-
-
-def _refuse_declarations(holder: object, name: str, kind: str, stage: str, declarations: Declarations) -> None:
-    if declarations.always and kind != "post":
+    if kind != "post" and declarations.always:
         refuse(holder, name, "has @always, which is only for post hooks", "remove @always")
-    if declarations.writes and kind == "around":
+    if kind == "around" and writes:
         refuse(holder, name, "declares writes, but an around-hook returns nothing", "write in a pre or post hook")
-    if stage == EVERY_STAGE and any(write.defines for write in declarations.writes):
+    if stage == EVERY_STAGE and any(write.defines for write in writes):
         refuse(holder, name, "provides a fixture in every stage", "provide it in the one stage where it belongs")
     if declarations.fixture_of is not None:
         refuse(holder, name, "is a @fixture, but has the name of a hook", "give the fixture another name")

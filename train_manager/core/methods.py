@@ -35,11 +35,7 @@ def is_generator(holder: object, name: str) -> bool:
 
 
 def refuse_uncallable(holder: object, name: str) -> None:
-    """Refuse a method that cannot be called with fixtures: async, or without ``self``.
-
-    Raises:
-        HookError: saying what to write instead.
-    """
+    """Refuse a method that cannot be called with fixtures: async, or without ``self``."""
     function = unbound(holder, name)
     plain = inspect.unwrap(function)
     if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):

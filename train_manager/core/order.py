@@ -36,9 +36,6 @@ def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[
     Args:
         hooks: the hooks of one point, in the order of registration.
         providers: those of the lazy fixtures, by name; to read a lazy fixture is to read all that its provider names.
-
-    Raises:
-        OrderError: nothing orders two modifiers of one fixture, or hooks wait for each other in a cycle.
     """
     reasons = reasons_for(hooks, providers)
     waits_for: dict[int, set[int]] = {id(hook): set() for hook in hooks}
@@ -121,11 +118,7 @@ def _leads(first: Hook, last: Hook, reasons: Sequence[Reason]) -> bool:
 
 
 def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[str, Provider]]) -> None:
-    """Refuse a fixture that two hooks, or a hook and a provider, define in one stage.
-
-    Raises:
-        OrderError: naming both.
-    """
+    """Refuse a fixture that two hooks, or a hook and a provider, define in one stage."""
     first: dict[tuple[str, str], Hook | Provider] = {
         (stage, name): provider for stage, in_stage in providers.items() for name, provider in in_stage.items()
     }

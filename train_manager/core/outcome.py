@@ -65,9 +65,6 @@ class Failures:
         self._body = body
         self._errors = [] if body is None else [body]
 
-    def __bool__(self) -> bool:
-        return bool(self._errors)
-
     def add(self, error: BaseException) -> None:
         """Add the error of a hook; an error that is here already was only raised again, and counts once."""
         if not any(error is known for known in self._errors):

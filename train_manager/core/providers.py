@@ -14,8 +14,6 @@ from train_manager.core.signature import NamedCall
 from train_manager.core.state import ALWAYS_THERE
 from train_manager.core.store import Store
 
-RESERVED = frozenset({*ALWAYS_THERE, "extensible"})
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -55,23 +53,15 @@ class Provider:
 
 
 def read_providers(holder: object, owner: str) -> list[Provider]:
-    """Return the providers of an object, in the order in which they are written.
-
-    Raises:
-        HookError: one of them could never be called.
-    """
+    """Return the providers of an object, in the order in which they are written."""
     names = [name for name in method_names(holder) if declarations_of(unbound(holder, name)).fixture_of is not None]
     return [_read_provider(holder, name, owner) for name in names]
 
 
 def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
-    """Return the provider of each name, by stage; of several, the one that overrides the others.
-
-    Raises:
-        OrderError: several provide one name in one stage, and none of them overrides.
-    """
+    """Return the provider of each name, by stage; of several, the one that overrides the others."""
     found: dict[str, dict[str, Provider]] = {}
-    for provider in sorted(providers, key=lambda provider: provider.overrides):
+    for provider in sorted(providers, key=lambda provider: provider.overrides):  # last, those that replace others
         in_stage = found.setdefault(provider.stage, {})
         other = in_stage.get(provider.name)
         if other is not None and (other.overrides or not provider.overrides):
@@ -99,18 +89,13 @@ class LazyFixture:
         self.scope = scope
 
     def __call__(self) -> Any:
-        """Compute the value from the live fixtures, and make it a fixture of the stage.
-
-        Raises:
-            OrderError: it is being computed already: its parameters lead back to itself.
-            FixtureNotFound: it asks for a fixture that is not alive, or that dies before it.
-        """
+        """Compute the value from the live fixtures, and make it a fixture of the stage."""
         provider, store = self.provider, self._store
         request = f"{provider.label} ({provider.call.defined_at})"
         if request in store.requests:
             raise self._cycle(request)
         with store.resolving(request, provider):
-            for name in provider.call.parameters:
+            for name in provider.call.parameters:  # before the call, which would compute some of them
                 store.require_life(name, self.scope, provider)
             value = provider.call(store)
             if provider.cleans_up:
@@ -139,11 +124,7 @@ class LazyFixture:
 
 
 def clean_up(provider: Provider, generator: Generator[Any, None, None]) -> None:
-    """Run the part of a provider after its ``yield``.
-
-    Raises:
-        HookError: it yields again.
-    """
+    """Run the part of a provider after its ``yield``."""
     for _ in generator:
         generator.close()
         raise _misused(provider, "yields more than once")
@@ -153,7 +134,7 @@ def _read_provider(holder: object, name: str, owner: str) -> Provider:
     declarations = declarations_of(unbound(holder, name))
     assert declarations.fixture_of is not None, "read_providers has looked"
     refuse_uncallable(holder, name)
-    if name in RESERVED:
+    if name in (*ALWAYS_THERE, "extensible"):
         refuse(holder, name, f"provides {name!r}, which is always there", "take another name")
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
     return Provider(name, declarations.fixture_of, owner, call, is_generator(holder, name), declarations.overrides)

@@ -61,12 +61,7 @@ class Registry:
         return [provider for _, providers in (self._own, *self._added.values()) for provider in providers]
 
     def add(self, extensions: Mapping[str, Extension]) -> None:
-        """Add all of them or, on an error, none: the order of two may come from a third.
-
-        Raises:
-            HookError: a hook could never be called, or one extension would be there twice.
-            OrderError: hooks cannot be ordered.
-        """
+        """Add all of them or, on an error, none: the order of two may come from a third."""
         found: dict[str, Found] = {}
         together = {**self.extensions, **extensions}
         for name, extension in extensions.items():
@@ -81,22 +76,14 @@ class Registry:
             _serve(extension, self._store)
 
     def remove(self, name: str) -> Extension:
-        """Remove an extension, and return it.
-
-        Raises:
-            ExtensionNotFound: none has this name.
-        """
+        """Remove an extension, and return it."""
         extension = self.named(name)
         self._use({other: found for other, found in self._added.items() if other != name})
         _release(self.extensions.pop(name), self._store)
         return extension
 
     def named(self, name: str) -> Extension:
-        """Return the extension of this name.
-
-        Raises:
-            ExtensionNotFound: none has this name.
-        """
+        """Return the extension of this name."""
         if name in self.extensions:
             return self.extensions[name]
         raise _not_found(f"{self._opener.__name__} has no extension {name!r}", name, self.extensions, "its extensions")
@@ -163,11 +150,7 @@ def is_serving(extension: Extension) -> bool:
 
 
 def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
-    """Refuse that one object serves two Extensibles at the same time.
-
-    Raises:
-        StageError: another Extensible that has one of them has a stage open.
-    """
+    """Refuse that one object serves two Extensibles at the same time."""
     for extension in extensions:
         others = [other for other in _served.get(id(extension), ()) if other is not store]
         busy = next((other for other in others if other.innermost is not None), None)
@@ -226,10 +209,6 @@ def load(name: str) -> Extension:
 
         [project.entry-points."train_manager.extensions"]
         grad_noise = "grad_noise:GradNoise"
-
-    Raises:
-        ExtensionNotFound: no installed package offers it.
-        HookError: the package offers something that is not an extension.
     """
     from importlib.metadata import entry_points  # takes 20 ms, and is rarely needed
 

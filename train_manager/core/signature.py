@@ -36,9 +36,6 @@ class NamedCall:
         optional: names with a default, which is used if they are absent.
         by_position: all its parameters are required and can be given in their order.
         takes_rest: it has ``**kwargs`` and gets every live fixture.
-
-    Raises:
-        HookError: a parameter cannot be given by name (``*args``, positional-only).
     """
 
     __slots__ = ("by_position", "defined_at", "function", "label", "optional", "required", "takes_rest")
@@ -61,9 +58,6 @@ class NamedCall:
         """Call the function with the fixtures that its parameters name.
 
         ``**kwargs`` gets every live fixture but the always-there ones, and computes nothing.
-
-        Raises:
-            FixtureNotFound: a required name is not alive; then no lazy fixture has been computed.
         """
         if self.by_position:
             cells = store.cells
@@ -76,16 +70,13 @@ class NamedCall:
         return self.function(**self._by_name(store))
 
     def _by_name(self, store: Store) -> dict[str, Any]:
-        found = self._found(store)
+        for name in self.missing(store):  # before a lazy fixture is computed
+            raise self.not_found(store, name)
+        found = {name: store.value(name) for name in self.required}
         found.update((name, store.value(name)) for name in self.optional if store.has(name))
         if self.takes_rest:
             found.update(store.computed)
         return found
-
-    def _found(self, store: Store) -> dict[str, Any]:
-        for name in self.missing(store):
-            raise self.not_found(store, name)
-        return {name: store.value(name) for name in self.required}
 
     def not_found(self, store: Store, name: str) -> FixtureNotFound:
         """Make the error for a required name that is not alive."""
