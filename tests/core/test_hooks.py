@@ -94,7 +94,7 @@ def test_static_methods_class_methods_and_partials_are_hooks() -> None:
     assert results == [1, ("Watcher", 1), 10, 101]
 
 
-def test_a_wrapped_method_is_a_hook_with_the_wishes_of_what_it_wraps() -> None:
+def test_a_wrapped_method_is_a_hook_with_the_parameters_of_what_it_wraps() -> None:
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -155,8 +155,8 @@ def test_a_class_with_slots_can_hold_hooks() -> None:
     assert [hook.stage for hook in read_hooks(Slotted(), "s")] == ["step"]
 
 
-@pytest.mark.parametrize("order", ["marked inside", "marked outside"])
-def test_always_marks_a_static_method_on_either_side_of_the_decorator(order: str) -> None:
+@pytest.mark.parametrize("order", ["declared inside", "declared outside"])
+def test_always_applies_to_a_static_method_above_and_below_its_decorator(order: str) -> None:
     class Inside(Extension):
         @staticmethod
         @always
@@ -167,11 +167,11 @@ def test_always_marks_a_static_method_on_either_side_of_the_decorator(order: str
         @staticmethod
         def post_step() -> None: ...
 
-    (hook,) = read_hooks(Inside() if order == "marked inside" else Outside(), "w")
+    (hook,) = read_hooks(Inside() if order == "declared inside" else Outside(), "w")
     assert hook.always
 
 
-def test_priority_marks_a_class_method_on_either_side_of_the_decorator() -> None:
+def test_priority_applies_to_a_class_method_above_and_below_its_decorator() -> None:
     class Watcher(Extension):
         @classmethod
         @hook_priority(3)

@@ -82,7 +82,7 @@ def test_an_error_that_is_raised_again_counts_once() -> None:
     assert failures.outcome() is error
 
 
-def test_a_wish_to_skip_is_no_member_of_a_group_and_no_note() -> None:
+def test_a_request_to_skip_is_not_in_a_group_and_not_a_note() -> None:
     failures = Failures("step", Skip())
     failures.add(ValueError("first"))
     failures.add(KeyError("second"))

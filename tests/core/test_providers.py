@@ -408,7 +408,7 @@ def test_what_asks_for_something_shorter_lived_is_refused_with_the_chain_of_requ
     assert error.value.__notes__[-1] == "in hook Long.post_step of extension 'long', at stage run > step"
 
 
-def test_what_asks_for_itself_in_a_circle_is_refused_with_the_chain_of_requests(at: At) -> None:
+def test_what_asks_for_itself_in_a_cycle_is_refused_with_the_chain_of_requests(at: At) -> None:
     class Circle(Extension):
         @fixture("step")  # hen
         def hen(self, egg: int) -> int:
