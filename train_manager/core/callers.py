@@ -58,14 +58,7 @@ def _misused(hook: Hook, wrong: str) -> HookError:
 
 
 def write(store: Store, hook: Hook, scope: Scope, returned: Any) -> None:
-    """Write the return value of a hook to the fixtures that it declares.
-
-    Args:
-        store: holds the fixtures.
-        hook: the hook that has returned.
-        scope: the stage of the hook.
-        returned: one value, or a tuple if several names are declared.
-    """
+    """Write the return value of a hook, a tuple for several names, to the fixtures that it declares."""
     values = (returned,) if len(hook.writes) == 1 else returned
     if not isinstance(values, tuple) or len(values) != len(hook.writes):
         names = ", ".join(hook.written)

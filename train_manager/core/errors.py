@@ -4,7 +4,7 @@ TrainManagerError
 ├── FixtureNotFound    (KeyError)          a name that is read or modified is not alive
 ├── FixtureExists      (ValueError)        a name that is defined is alive, or is always there
 ├── NoStageOpen        (RuntimeError)      a fixture is written while no stage is open
-├── StageError         (RuntimeError)      a stage is opened, left or touched where that is impossible
+├── StageError         (RuntimeError)      a stage is opened, left or used in a way that is impossible
 ├── HookError          (TypeError)         a hook or an extension cannot be used as it is written
 ├── OrderError         (ValueError)        nothing orders two hooks, or fixtures wait for each other in a cycle
 ├── CheckError         (ValueError)        mistakes found before the first stage, all at once
@@ -12,8 +12,8 @@ TrainManagerError
 ├── InputError         (ValueError)        an argument, the data, or the result of the model or the loss is invalid
 └── NonFiniteLoss      (ArithmeticError)   the loss is nan or infinite
 
-Every error holds its data as attributes and renders them as lines: what happened and to whom, where it was
-asked (file:line), which stages are open, what is alive, and the cure.
+Every error holds its data as attributes and renders them as lines: what happened, which line asked
+(file:line), which stages are open, what is alive, and the cure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TrainManagerError(Exception):
     """Base of all errors of this library.
 
     Attributes:
-        what: the first line: what happened, and to whom.
+        what: the first line: what happened.
         name: the fixture, stage, hook or extension that it is about.
         asked_by: the hook, function or method that asked.
         asked_at: the line that asked, as ``file:line``.
@@ -91,7 +91,7 @@ class NoStageOpen(TrainManagerError, RuntimeError):
 
 
 class StageError(TrainManagerError, RuntimeError):
-    """A stage is opened, left or touched where that is impossible."""
+    """A stage is opened, left or used in a way that is impossible."""
 
 
 class HookError(TrainManagerError, TypeError):

@@ -1,4 +1,4 @@
-"""Extensible: a class whose methods mark stages, and whose extensions run around them."""
+"""Extensible: the base class of a loop, whose methods have stages and whose extensions run hooks around them."""
 
 from __future__ import annotations
 

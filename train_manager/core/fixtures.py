@@ -38,7 +38,7 @@ class Fixtures(Mapping[str, Any]):
         FixtureExists: a name that is defined is alive already, or is always there.
         NoStageOpen: a name is written while no stage is open.
         StageError: another thread or task than the one that opened the stages touches them.
-        HookError: a hook writes what it does not declare, where the Extensible is ``strict``.
+        HookError: a hook writes what it does not declare, although the Extensible is ``strict``.
     """
 
     __slots__ = ("__weakref__", "_store")

@@ -31,11 +31,9 @@ class Reason:
 
 
 def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[Hook, ...]:
-    """Return the hooks in the order in which they run.
+    """Return the hooks of one point, given in the order of registration, in the order in which they run.
 
-    Args:
-        hooks: the hooks of one point, in the order of registration.
-        providers: those of the lazy fixtures, by name; to read a lazy fixture is to read all that its provider names.
+    A hook that reads a lazy fixture reads all that its provider names.
     """
     reasons = reasons_for(hooks, providers)
     waits_for: dict[int, set[int]] = {id(hook): set() for hook in hooks}
@@ -48,7 +46,7 @@ def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[
         ready = [index for index, hook in enumerate(waiting) if waits_for[id(hook)] <= ran]
         if not ready:
             _refuse_cycle([reason for reason in reasons if not {id(reason.before), id(reason.after)} & ran])
-        ordered.append(waiting.pop(ready[0]))
+        ordered.append(waiting.pop(ready[0]))  # only one: it may free a hook that comes before the other ready ones
         ran.add(id(ordered[-1]))
     _refuse_unordered_modifiers(ordered, reasons)
     return tuple(ordered)

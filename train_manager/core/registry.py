@@ -68,7 +68,7 @@ class Registry:
             _refuse_twice(extension, name, together)
             found[name] = read_hooks(extension, name, extension.priority), read_providers(extension, name)
             refuse_foreign_names(extension, self._opener)
-        self._use({**self._added, **found})
+        self._use({**self._added, **found})  # all that can fail comes before the first change
         for name, extension in extensions.items():
             if name in self.extensions:
                 _release(self.extensions[name], self._store)
@@ -212,8 +212,8 @@ def load(name: str) -> Extension:
     """
     from importlib.metadata import entry_points  # takes 20 ms, and is rarely needed
 
-    offered = {point.name: point for point in sorted(entry_points(group=GROUP))}
+    offered = {point.name: point for point in entry_points(group=GROUP)}
     if name not in offered:
-        raise _not_found(f"no installed package offers an extension {name!r}", name, offered, "offered are")
+        raise _not_found(f"no installed package offers an extension {name!r}", name, sorted(offered), "offered are")
     found = offered[name].load()
     return checked(found() if callable(found) else found)
