@@ -144,7 +144,7 @@ def test_an_around_hook_that_never_yields_is_an_error(at: At) -> None:
     assert str(error.value) == (
         "Never.around_step did not yield, so the stage would never run\n"
         f"  asked at     {at('never yields')}\n"
-        "  an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
+        "  an around-hook must have one bare `yield`, where the stage runs, and no @contextmanager"
     )
 
 
@@ -161,7 +161,7 @@ def test_an_around_hook_that_yields_twice_is_an_error(at: At) -> None:
     assert str(error.value) == (
         "Twice.around_step yields more than once\n"
         f"  asked at     {at('yields twice')}\n"
-        "  an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
+        "  an around-hook must have one bare `yield`, where the stage runs, and no @contextmanager"
     )
 
 

@@ -9,11 +9,11 @@ from train_manager import Extensible, Extension, HookError, always, fixture, mod
 from train_manager.core.decorators import Declarations, Write, declarations_of
 
 
-def test_a_function_without_decorators_has_no_marks() -> None:
+def test_a_function_without_decorators_has_no_declarations() -> None:
     assert declarations_of(len) == Declarations()
 
 
-def test_a_marked_hook_is_still_a_plain_function() -> None:
+def test_a_decorated_hook_is_still_a_plain_function() -> None:
     class Doubled(Extension):
         @provides("double")
         @priority(3)
@@ -23,7 +23,7 @@ def test_a_marked_hook_is_still_a_plain_function() -> None:
     assert Doubled().post_step(loss=3) == 6
 
 
-def test_marks_add_up_and_the_tuple_is_read_from_above() -> None:
+def test_declarations_add_up_and_the_tuple_is_read_from_above() -> None:
     @always
     @priority(-2)
     @modifies("a", "b")
@@ -41,12 +41,26 @@ def test_a_fixture_says_its_stage_and_whether_it_overrides() -> None:
     assert declarations_of(total) == Declarations(fixture_of="run", overrides=True)
 
 
-@pytest.mark.parametrize("mark", [provides, modifies])
-def test_a_mark_without_the_name_of_a_fixture_is_refused(mark: Any) -> None:
-    with pytest.raises(TypeError, match=rf'@{mark.__name__} takes the names of fixtures: @{mark.__name__}\("loss"\)'):
-        mark()
+def test_declarations_above_and_below_a_static_method_add_up() -> None:
+    class Watcher(Extension):
+        @always
+        @provides("a")
+        @staticmethod
+        @priority(3)
+        def post_step() -> None: ...
+
+    declared = Declarations(always=True, priority=3, writes=(Write("a", defines=True),))
+    assert declarations_of(vars(Watcher)["post_step"]) == declared
+
+
+@pytest.mark.parametrize("decorator", [provides, modifies])
+def test_a_decorator_without_the_name_of_a_fixture_is_refused(decorator: Any) -> None:
+    with pytest.raises(
+        TypeError, match=rf'@{decorator.__name__} takes the names of fixtures: @{decorator.__name__}\("loss"\)'
+    ):
+        decorator()
     with pytest.raises(TypeError):
-        mark(len)  # the decorator without its call
+        decorator(len)  # the decorator without its call
 
 
 def test_writes_of_a_method_that_is_no_hook_are_refused() -> None:
@@ -55,7 +69,7 @@ def test_writes_of_a_method_that_is_no_hook_are_refused() -> None:
         def helper(self) -> int:
             return 1
 
-    with pytest.raises(HookError, match=r"Helper.helper is marked as a hook, but its name is not a hook's"):
+    with pytest.raises(HookError, match=r"Helper.helper is declared as a hook, but does not have the name of a hook"):
         Extensible([Helper()])
 
 
@@ -83,7 +97,7 @@ def unused() -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("mark", "message"),
+    ("decorator", "message"),
     [
         (lambda: fixture(unused), '@fixture takes the name of a stage: @fixture("train_step_batch")'),  # type: ignore[arg-type]
         (lambda: fixture(3), '@fixture takes the name of a stage: @fixture("train_step_batch")'),  # type: ignore[arg-type]
@@ -92,19 +106,20 @@ def unused() -> None: ...
         (lambda: provides(unused), '@provides takes the names of fixtures: @provides("loss")'),  # type: ignore[arg-type]
     ],
 )
-def test_a_decorator_without_its_argument_is_refused(mark: Callable[[], object], message: str) -> None:
+def test_a_decorator_without_its_argument_is_refused(decorator: Callable[[], object], message: str) -> None:
     with pytest.raises(HookError) as error:
-        mark()
+        decorator()
     assert str(error.value) == message
 
 
-def test_a_bound_method_cannot_be_marked() -> None:
+def test_a_bound_method_cannot_be_decorated() -> None:
     class Watcher(Extension):
         def post_step(self) -> None: ...
 
     with pytest.raises(HookError) as error:
         priority(1)(Watcher().post_step)
     assert str(error.value) == (
-        "test_a_bound_method_cannot_be_marked.<locals>.Watcher.post_step cannot be marked: it is no plain function\n"
+        "test_a_bound_method_cannot_be_decorated.<locals>.Watcher.post_step cannot be decorated: "
+        "it is not a plain function\n"
         "  write the decorator above the `def` of the hook"
     )

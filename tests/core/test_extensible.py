@@ -117,7 +117,7 @@ def test_one_extension_is_not_added_under_two_names() -> None:
     with pytest.raises(HookError) as error:
         worker.add_extension(watcher, "two")
     assert str(error.value) == (
-        "this Watcher is an extension here already, as 'one'\n  its hooks would run twice; add another Watcher()"
+        "this Watcher is already an extension here, named 'one'\n  its hooks would run twice; add another Watcher()"
     )
     assert names(worker) == ["one"]
 
@@ -294,7 +294,7 @@ def test_a_bare_staged_outside_of_an_extensible_is_a_type_error(at: At) -> None:
         staged("step")  # bare, in a function
     assert str(error.value) == (
         "test_a_bare_staged_outside_of_an_extensible_is_a_type_error calls staged(...), "
-        "but is no method of an Extensible\n"
+        "but is not a method of an Extensible\n"
         f"  asked at     {at('bare, in a function')}\n"
         "  write `extensible.staged(...)` with the object whose stage it is"
     )
@@ -306,7 +306,7 @@ def test_a_bare_staged_in_a_method_of_an_extension_is_a_type_error() -> None:
         def helper(self) -> None:
             staged("step")
 
-    with pytest.raises(TypeError, match=r"Opener.helper calls staged\(...\), but is no method of an Extensible"):
+    with pytest.raises(TypeError, match=r"Opener.helper calls staged\(...\), but is not a method of an Extensible"):
         Opener().helper()
 
 
@@ -519,7 +519,10 @@ def test_the_entry_of_a_check_is_a_method() -> None:
 def test_a_class_in_place_of_a_list_of_extensions_is_refused() -> None:
     with pytest.raises(HookError) as error:
         Worker(Watcher)  # type: ignore[arg-type]
-    assert str(error.value) == "extensions is the class Watcher\n  give a list: extensions=[Watcher()]"
+    assert (
+        str(error.value)
+        == "extensions must be a list or a dict, but is the class Watcher\n  give a list: extensions=[Watcher()]"
+    )
 
 
 class Selective(Working):

@@ -46,19 +46,19 @@ def test_a_class_instead_of_an_instance_is_refused_with_the_call_to_write() -> N
     wrong: Any = EMA
     with pytest.raises(HookError) as error:
         checked(wrong)
-    assert str(error.value) == "EMA is a class\n  add an instance: EMA()"
+    assert str(error.value) == "an extension must be an instance, but is the class EMA\n  add an instance: EMA()"
 
 
 def test_what_is_no_extension_is_refused() -> None:
     wrong: Any = "ema"
     with pytest.raises(HookError) as error:
         checked(wrong)
-    assert str(error.value) == "str 'ema' is no extension\n  derive its class from train_manager.Extension"
+    assert str(error.value) == "str 'ema' is not an extension\n  derive its class from train_manager.Extension"
 
 
 def test_a_dict_is_checked_as_a_list_is() -> None:
     wrong: Any = {"ema": EMA}
-    with pytest.raises(HookError, match="EMA is a class"):
+    with pytest.raises(HookError, match="an extension must be an instance, but is the class EMA"):
         named(wrong)
 
 
@@ -77,4 +77,7 @@ def test_an_extension_keeps_state_as_any_object_does() -> None:
 def test_one_extension_without_a_list_is_refused() -> None:
     with pytest.raises(HookError) as error:
         named(Extension())  # type: ignore[arg-type]
-    assert str(error.value) == "extensions is one Extension\n  give a list: extensions=[Extension()]"
+    assert (
+        str(error.value)
+        == "extensions must be a list or a dict, but is one Extension\n  give a list: extensions=[Extension()]"
+    )

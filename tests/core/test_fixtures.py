@@ -92,14 +92,14 @@ def test_a_near_name_that_lived_in_a_closed_stage_is_told_with_its_stage(at: At)
     )
 
 
-def test_a_dead_name_is_refused_with_the_stage_that_took_it_along(at: At) -> None:
+def test_a_dead_name_is_refused_with_the_stage_that_it_ended_with(at: At) -> None:
     extensible = Extensible()
     with extensible.staged("step", {"loss": 1}):
         pass
     with pytest.raises(FixtureNotFound) as error:
         extensible.fixtures["loss"]  # read a dead name
     assert str(error.value) == (
-        "test_a_dead_name_is_refused_with_the_stage_that_took_it_along reads 'loss', which ended with stage 'step'\n"
+        "test_a_dead_name_is_refused_with_the_stage_that_it_ended_with reads 'loss', which ended with stage 'step'\n"
         f"  asked at     {at('read a dead name')}\n"
         "  open stages  none\n"
         "  alive        nothing\n"
@@ -125,7 +125,7 @@ def test_a_name_that_a_recursion_hides_is_told_as_hidden(at: At) -> None:
         f"  asked at     {at('read a hidden name')}\n"
         "  open stages  visit > visit\n"
         "  alive        nothing\n"
-        "  it is back when the inner stage ends; hand it down with `staged(name, {...})`"
+        "  it comes back when the inner stage ends; pass it on with `staged(name, {...})`"
     )
 
 
@@ -367,7 +367,7 @@ def test_what_a_failed_recursion_hid_is_back() -> None:
         assert dict(extensible.fixtures) == {"node": 1}
 
 
-# ---- strands ---------------------------------------------------------------------------------------------------------
+# ---- thread affinity -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_static_methods_class_methods_and_partials_are_hooks() -> None:
     assert results == [1, ("Watcher", 1), 10, 101]
 
 
-def test_a_wrapped_method_is_a_hook_with_the_wishes_of_what_it_wraps() -> None:
+def test_a_wrapped_method_is_a_hook_with_the_parameters_of_what_it_wraps() -> None:
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -155,8 +155,8 @@ def test_a_class_with_slots_can_hold_hooks() -> None:
     assert [hook.stage for hook in read_hooks(Slotted(), "s")] == ["step"]
 
 
-@pytest.mark.parametrize("order", ["marked inside", "marked outside"])
-def test_always_marks_a_static_method_on_either_side_of_the_decorator(order: str) -> None:
+@pytest.mark.parametrize("order", ["declared inside", "declared outside"])
+def test_always_applies_to_a_static_method_above_and_below_its_decorator(order: str) -> None:
     class Inside(Extension):
         @staticmethod
         @always
@@ -167,11 +167,11 @@ def test_always_marks_a_static_method_on_either_side_of_the_decorator(order: str
         @staticmethod
         def post_step() -> None: ...
 
-    (hook,) = read_hooks(Inside() if order == "marked inside" else Outside(), "w")
+    (hook,) = read_hooks(Inside() if order == "declared inside" else Outside(), "w")
     assert hook.always
 
 
-def test_priority_marks_a_class_method_on_either_side_of_the_decorator() -> None:
+def test_priority_applies_to_a_class_method_above_and_below_its_decorator() -> None:
     class Watcher(Extension):
         @classmethod
         @hook_priority(3)
@@ -214,7 +214,7 @@ def test_an_async_hook_is_refused(at: At) -> None:
         async def post_step(self) -> None: ...  # async hook
 
     assert refusal(Watcher()) == (
-        "Watcher.post_step is async, and nobody would await it\n"
+        "Watcher.post_step is async, which nothing would await\n"
         f"  asked at     {at('async hook')}\n"
         "  make it a plain `def`"
     )
@@ -225,7 +225,7 @@ def test_an_async_generator_hook_is_refused() -> None:
         async def around_step(self) -> AsyncIterator[None]:
             yield
 
-    assert refusal(Watcher()).startswith("Watcher.around_step is async, and nobody would await it\n")
+    assert refusal(Watcher()).startswith("Watcher.around_step is async, which nothing would await\n")
 
 
 def test_a_hook_without_parameters_is_refused_for_its_missing_self(at: At) -> None:
@@ -233,7 +233,9 @@ def test_a_hook_without_parameters_is_refused_for_its_missing_self(at: At) -> No
         def post_step() -> None: ...  # type: ignore[misc] # no self at all
 
     assert refusal(Watcher()) == (
-        f"Watcher.post_step takes no `self`\n  asked at     {at('no self at all')}\n  write `def post_step(self, ...)`"
+        "Watcher.post_step must take `self` first, but takes nothing\n"
+        f"  asked at     {at('no self at all')}\n"
+        "  write `def post_step(self, ...)`"
     )
 
 
@@ -242,7 +244,7 @@ def test_a_hook_that_starts_with_a_fixture_is_refused_for_its_missing_self(at: A
         def post_step(loss) -> None: ...  # noqa: N805 # loss instead of self
 
     assert refusal(Watcher()) == (
-        "Watcher.post_step takes 'loss' where `self` belongs\n"
+        "Watcher.post_step must take `self` first, but takes 'loss'\n"
         f"  asked at     {at('loss instead of self')}\n"
         "  write `def post_step(self, ...)`"
     )
@@ -254,9 +256,9 @@ def test_a_pre_hook_that_is_a_generator_is_refused(at: At) -> None:
             yield
 
     assert refusal(Watcher()) == (
-        "Watcher.pre_step is a generator, and its body would never run\n"
+        "Watcher.pre_step is a generator, so its body would never run\n"
         f"  asked at     {at('generator pre hook')}\n"
-        "  take the `yield` out, or call it 'around_step'"
+        "  remove the `yield`, or call it 'around_step'"
     )
 
 
@@ -267,7 +269,7 @@ def test_an_around_hook_that_is_no_generator_is_refused(at: At) -> None:
     assert refusal(Watcher()) == (
         "Watcher.around_step is not a generator\n"
         f"  asked at     {at('plain around hook')}\n"
-        "  an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
+        "  an around-hook must have one bare `yield`, where the stage runs, and no @contextmanager"
     )
 
 
@@ -276,7 +278,7 @@ def test_always_on_a_pre_hook_is_refused() -> None:
         @always
         def pre_step(self) -> None: ...
 
-    assert refusal(Watcher()).startswith("Watcher.pre_step is marked @always, which only a post hook can be\n")
+    assert refusal(Watcher()).startswith("Watcher.pre_step has @always, which is only for post hooks\n")
 
 
 def test_a_plain_hook_that_asks_for_the_failure_is_refused() -> None:
@@ -285,7 +287,7 @@ def test_a_plain_hook_that_asks_for_the_failure_is_refused() -> None:
 
     text = refusal(Watcher())
     assert text.startswith("Watcher.post_step wants 'exc_value', which only an @always hook gets\n")
-    assert text.endswith("\n  mark it @always")
+    assert text.endswith("\n  decorate it with @always")
 
 
 def test_a_hook_of_the_extensible_itself_is_refused_when_it_is_made() -> None:
@@ -368,9 +370,9 @@ def test_a_context_manager_around_a_stage_is_refused_at_the_latest_when_it_runs(
     with pytest.raises(HookError) as error, Extensible([Watcher()]).staged("step"):
         pass
     assert str(error.value) == (
-        "Watcher.around_step made a _GeneratorContextManager, which is no generator\n"
+        "Watcher.around_step returned a _GeneratorContextManager, which is not a generator\n"
         f"  asked at     {at('wrapped around hook')}\n"
-        "  an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
+        "  an around-hook must have one bare `yield`, where the stage runs, and no @contextmanager"
     )
 
 
@@ -380,7 +382,7 @@ def test_a_priority_on_what_is_no_hook_is_refused(at: At) -> None:
         def helper(self) -> None: ...
 
     assert refusal(Helper()) == (
-        "Helper.helper is marked as a hook, but its name is not a hook's\n"
+        "Helper.helper is declared as a hook, but does not have the name of a hook\n"
         f"  asked at     {at('priority of a helper')}\n"
         "  hooks are called pre_<stage>, post_<stage> or around_<stage>"
     )
@@ -390,4 +392,6 @@ def test_an_extension_whose_priority_is_no_number_is_refused() -> None:
     class Late(Extension):
         priority = "high"  # type: ignore[assignment]
 
-    assert refusal(Late()) == "Late.priority is 'high'\n  give a whole number: priority = -1"
+    assert refusal(Late()) == (
+        "Late.priority must be a whole number, but is 'high'\n  give a whole number: priority = -1"
+    )

@@ -1,17 +1,13 @@
 from __future__ import annotations
 
 import functools
-import gc
 import sys
-import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from train_manager import Extensible, Extension, staged
-from train_manager.core.locations import line_of, line_of_function, shown_path, site_of, stages_opened_by
+from train_manager.core.locations import line_of, line_of_function, shown_path, site_of
 
 At = Callable[[str], str]
 
@@ -56,47 +52,3 @@ def test_a_path_outside_the_working_folder_is_shown_whole(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("path", ["<stdin>", "<ipython-input-1>"])
 def test_what_is_no_file_is_shown_as_it_is(path: str) -> None:
     assert shown_path(path) == path
-
-
-class Base(Extensible):
-    def base(self) -> None:
-        with self.staged("in_base"):
-            pass
-
-
-class Worker(Base):
-    def work(self, name: str) -> None:
-        with self.staged("literal", {"x": 1}), staged("bare"), self.staged(name):
-            pass
-
-
-def test_stages_are_found_where_they_stand_literally_inherited_ones_included() -> None:
-    assert stages_opened_by(Worker) == {"in_base", "literal", "bare"}
-
-
-def test_a_class_without_source_opens_no_stages_that_could_be_known() -> None:
-    namespace: dict[str, Any] = {"Extensible": Extensible}
-    exec("class Made(Extensible):\n    def work(self):\n        with self.staged('work'): pass\n", namespace)
-    assert stages_opened_by(namespace["Made"]) == frozenset()
-
-
-class Foreign(Extension):
-    def on_nothing(self) -> None: ...
-
-
-def test_reading_the_source_of_a_class_keeps_nothing_that_its_methods_close_over() -> None:
-    class Value: ...
-
-    def closed_over() -> weakref.ref[Value]:
-        value = Value()
-
-        class Closing(Extensible):
-            def work(self) -> Value:
-                return value
-
-        Closing([Foreign()])
-        return weakref.ref(value)
-
-    watched = closed_over()
-    gc.collect()
-    assert watched() is None

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
-from train_manager import HookError
-from train_manager.core.methods import is_generator, method_names, refuse_uncallable
+from train_manager import Extensible, Extension, HookError, staged
+from train_manager.core.methods import is_generator, method_names, refuse_uncallable, stages_opened_by
 
 
 class Base:
@@ -44,15 +46,59 @@ def test_functions_of_the_object_itself_come_last() -> None:
 
 
 def test_async_methods_cannot_be_called() -> None:
-    with pytest.raises(HookError, match=r"Derived.waits is async, and nobody would await it"):
+    with pytest.raises(HookError, match=r"Derived.waits is async, which nothing would await"):
         refuse_uncallable(Derived(), "waits")
 
 
 def test_methods_without_self_cannot_be_called() -> None:
-    with pytest.raises(HookError, match=r"Derived.selfless takes 'x' where `self` belongs"):
+    with pytest.raises(HookError, match=r"Derived.selfless must take `self` first, but takes 'x'"):
         refuse_uncallable(Derived(), "selfless")
 
 
 def test_a_method_with_a_yield_is_a_generator() -> None:
     assert is_generator(Derived(), "generates")
     assert not is_generator(Derived(), "first")
+
+
+class Loop(Extensible):
+    def loop(self) -> None:
+        with self.staged("in_loop"):
+            pass
+
+
+class Worker(Loop):
+    def work(self, name: str) -> None:
+        with self.staged("literal", {"x": 1}), staged("bare"), self.staged(name):
+            pass
+
+
+def test_stages_are_found_where_they_stand_literally_inherited_ones_included() -> None:
+    assert stages_opened_by(Worker) == {"in_loop", "literal", "bare"}
+
+
+def test_a_class_without_source_opens_no_stages_that_could_be_known() -> None:
+    namespace: dict[str, Any] = {"Extensible": Extensible}
+    exec("class Made(Extensible):\n    def work(self):\n        with self.staged('work'): pass\n", namespace)
+    assert stages_opened_by(namespace["Made"]) == frozenset()
+
+
+class Foreign(Extension):
+    def on_nothing(self) -> None: ...
+
+
+def test_reading_the_source_of_a_class_keeps_nothing_that_its_methods_close_over() -> None:
+    class Value: ...
+
+    def closed_over() -> weakref.ref[Value]:
+        value = Value()
+
+        class Closing(Extensible):
+            def work(self) -> Value:
+                return value
+
+        Closing([Foreign()])
+        return weakref.ref(value)
+
+    watched = closed_over()
+    gc.collect()
+    assert watched() is None

@@ -87,7 +87,7 @@ def test_kwargs_read_all_that_is_written() -> None:
     assert seen == [{"x": 4.0, "norm": 5.0}]
 
 
-def test_a_wish_with_a_default_is_a_wish() -> None:
+def test_a_parameter_with_a_default_is_read() -> None:
     loop = Loop([Extension.of(post_step=lambda norm=0: None), Grads()])
     assert order_of(loop) == ["grads", "hooks"]
 
@@ -154,7 +154,7 @@ def test_the_extensibles_own_modifier_comes_before_that_of_an_extension() -> Non
 
 
 def test_two_modifiers_that_a_chain_of_reads_orders_are_no_conflict() -> None:
-    class Marks(Extension):
+    class Flags(Extension):
         @modifies("x")
         @provides("marked")
         def post_step(self, x: float) -> tuple[float, bool]:
@@ -165,8 +165,8 @@ def test_two_modifiers_that_a_chain_of_reads_orders_are_no_conflict() -> None:
         def post_step(self, x: float, marked: bool) -> float:
             return 10 * x
 
-    for extensions in ([Marks(), After()], [After(), Marks()]):
-        assert order_of(Loop(extensions)) == ["marks", "after"]
+    for extensions in ([Flags(), After()], [After(), Flags()]):
+        assert order_of(Loop(extensions)) == ["flags", "after"]
 
 
 # ---- refused -------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class B(Extension):
         return a
 
 
-def test_a_circle_is_refused() -> None:
+def test_a_cycle_is_refused() -> None:
     loop = Loop([A()])
     with pytest.raises(OrderError) as error:
         loop.add_extension(B())
@@ -262,7 +262,7 @@ def test_a_circle_is_refused() -> None:
     assert lines[-1] == "  let one of them run at another stage, or take the value from another fixture"
 
 
-def test_a_circle_is_told_though_its_hooks_also_wait_for_others() -> None:
+def test_a_cycle_is_told_though_its_hooks_also_wait_for_others() -> None:
     class WaitsToo(Extension):
         @provides("a")
         def post_step(self, norm: int, b: int) -> int:
@@ -424,10 +424,10 @@ def test_any_hooks_are_ordered_as_the_obvious_reference_says(hooks: list[Spec], 
         return
     order = [int(owner) for owner in order_of(Loop(extensions))]
     assert sorted(order) == list(range(len(hooks)))
-    place = {index: position for position, index in enumerate(order)}
-    assert all(place[before] < place[after] for before, after in wanted)
-    registered = {index: position for position, (index, _) in enumerate(shuffled)}
+    position = {index: count for count, index in enumerate(order)}
+    assert all(position[before] < position[after] for before, after in wanted)
+    registered = {index: count for count, (index, _) in enumerate(shuffled)}
     for i, j in itertools.permutations(range(len(hooks)), 2):
-        adjacent = place[j] == place[i] + 1
+        adjacent = position[j] == position[i] + 1
         if adjacent and (i, j) not in wanted:
             assert (hooks[i].priority, registered[i]) < (hooks[j].priority, registered[j])

@@ -28,7 +28,6 @@ def notes(error: BaseException) -> list[str]:
 
 def test_nothing_failed_is_none() -> None:
     failures = Failures("step")
-    assert not failures
     assert failures.first() is None
     assert failures.outcome() is None
 
@@ -83,7 +82,7 @@ def test_an_error_that_is_raised_again_counts_once() -> None:
     assert failures.outcome() is error
 
 
-def test_a_wish_to_skip_is_no_member_of_a_group_and_no_note() -> None:
+def test_a_request_to_skip_is_not_in_a_group_and_not_a_note() -> None:
     failures = Failures("step", Skip())
     failures.add(ValueError("first"))
     failures.add(KeyError("second"))
@@ -124,7 +123,7 @@ def test_always_hooks_are_told_what_failed_first() -> None:
 def test_an_exception_that_was_told_is_forgotten() -> None:
     failures = Failures("step", ValueError("body"))
     assert failures.outcome() is not None
-    assert not failures
+    assert failures.first() is None
     assert failures.outcome() is None
 
 

@@ -72,7 +72,7 @@ def test_an_error_of_an_always_hook_is_not_hidden_by_the_skip() -> None:
         pass
 
 
-def test_the_body_fails_with_an_error_though_a_hook_wishes_to_skip() -> None:
+def test_the_body_fails_with_an_error_though_a_hook_requests_to_skip() -> None:
     class Wish(Extension):
         @always
         def post_step(self) -> None:
@@ -83,5 +83,5 @@ def test_the_body_fails_with_an_error_though_a_hook_wishes_to_skip() -> None:
     assert not hasattr(error.value, "__notes__")
 
 
-def test_a_wish_to_skip_is_no_error_of_the_library() -> None:
+def test_a_request_to_skip_is_not_an_error_of_the_library() -> None:
     assert Skip.__mro__ == (Skip, Exception, BaseException, object)

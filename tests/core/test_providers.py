@@ -397,7 +397,7 @@ def test_what_asks_for_something_shorter_lived_is_refused_with_the_chain_of_requ
     with pytest.raises(FixtureNotFound) as error, worker.staged("run"), worker.staged("step", {"loss": 0.5}):
         pass
     assert str(error.value) == (
-        "Long.total lives as long as stage 'run' and wants 'loss', which lives shorter, in stage 'step'\n"
+        "Long.total lives as long as stage 'run', but wants 'loss', which ends earlier, with stage 'step'\n"
         f"  asked at     {at('long')}\n"
         f"  requested by Long.post_step ({at('the asker')})\n"
         f"  requested by Long.share ({at('short')})\n"
@@ -408,7 +408,7 @@ def test_what_asks_for_something_shorter_lived_is_refused_with_the_chain_of_requ
     assert error.value.__notes__[-1] == "in hook Long.post_step of extension 'long', at stage run > step"
 
 
-def test_what_asks_for_itself_in_a_circle_is_refused_with_the_chain_of_requests(at: At) -> None:
+def test_what_asks_for_itself_in_a_cycle_is_refused_with_the_chain_of_requests(at: At) -> None:
     class Circle(Extension):
         @fixture("step")  # hen
         def hen(self, egg: int) -> int:
@@ -512,7 +512,7 @@ def test_one_that_does_not_yield_once_is_refused(times: int, at: At) -> None:
     assert str(error.value) == (
         f"Wrong.wrong {'yields more than once' if times else 'did not yield a value'}\n"
         f"  asked at     {at('not once')}\n"
-        "  a fixture with clean-up has one `yield value`; the rest runs when the stage ends"
+        "  a fixture with clean-up must have one `yield value`; the rest runs when the stage ends"
     )
 
 
@@ -532,7 +532,7 @@ def test_it_cannot_have_the_name_of_a_hook() -> None:
         def pre_step(self) -> int:
             return 1
 
-    with pytest.raises(HookError, match=r"Wrong.pre_step is marked @fixture, but has a hook's name"):
+    with pytest.raises(HookError, match=r"Wrong.pre_step is a @fixture, but has the name of a hook"):
         Worker([Wrong()])
 
 
@@ -549,5 +549,5 @@ def test_it_cannot_be_async_or_without_self() -> None:
 
     with pytest.raises(HookError, match=r"Waits.waits is async"):
         Worker([Waits()])
-    with pytest.raises(HookError, match=r"Selfless.selfless takes 'x' where `self` belongs"):
+    with pytest.raises(HookError, match=r"Selfless.selfless must take `self` first, but takes 'x'"):
         Worker([Selfless()])

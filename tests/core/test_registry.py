@@ -98,7 +98,7 @@ def test_functions_can_be_added_by_the_names_of_hooks() -> None:
 
 @pytest.mark.parametrize("name", ["step", "on_step", "prestep"])
 def test_a_function_whose_name_is_no_hooks_is_refused(name: str) -> None:
-    with pytest.raises(HookError, match=rf"Extension.of was given {name}=.*, which is no hook"):
+    with pytest.raises(HookError, match=rf"Extension.of was given {name}=.*, which is not a hook"):
         Extension.of(**{name: lambda: None})
 
 

@@ -37,7 +37,7 @@ def test_one_extension_in_two_extensibles_with_stages_open_is_refused() -> None:
             pass
     assert str(error.value) == (
         "this Counter serves another extensible, which has stage run > step open\n"
-        "  give each one a Counter of its own, or say `shared = True` in its class if it keeps no state"
+        "  give each one a Counter of its own, or set `shared = True` in its class if it keeps no state"
     )
     assert counter.count == 1
     with second.staged("step"):

@@ -1,4 +1,4 @@
-"""The place of one fixture: a value while it is alive, and an error where there is none."""
+"""The cell of one fixture: a value while it is alive, and an error if there is none."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_positional_only_parameters_are_refused(at: At) -> None:
     )
 
 
-def test_a_wrapped_function_is_asked_for_the_wishes_of_what_it_wraps() -> None:
+def test_a_wrapped_function_has_the_parameters_of_what_it_wraps() -> None:
     def parameter(x: int) -> int:
         return x
 

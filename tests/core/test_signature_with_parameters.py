@@ -19,7 +19,7 @@ def test_a_hook_gets_what_it_asks_for_and_nothing_else() -> None:
     assert seen == [{"size": 2}]
 
 
-def test_a_wish_with_a_default_need_not_be_alive() -> None:
+def test_a_parameter_with_a_default_need_not_be_alive() -> None:
     seen: list[object] = []
     parameter = Parameter("height", Parameter.KEYWORD_ONLY, default=1)
     Worker([Extension.of(post_work=with_parameters([parameter], lambda values: seen.append(dict(values))))]).work()
@@ -27,7 +27,7 @@ def test_a_wish_with_a_default_need_not_be_alive() -> None:
     assert seen == [{}]
 
 
-def test_of_two_wishes_of_one_name_the_one_without_a_default_counts() -> None:
+def test_of_two_parameters_of_one_name_the_one_without_a_default_counts() -> None:
     parameter = Parameter("size", Parameter.KEYWORD_ONLY, default=1)
     both: tuple[str | Parameter, ...] = ("size", parameter)
 
@@ -35,7 +35,7 @@ def test_of_two_wishes_of_one_name_the_one_without_a_default_counts() -> None:
         assert str(signature(with_parameters(parameters, dict))) == "(size)"
 
 
-def test_wishes_with_and_without_a_default_do_not_get_mixed_up() -> None:
+def test_parameters_with_and_without_a_default_do_not_get_mixed_up() -> None:
     seen: list[object] = []
     parameter = Parameter("colour", Parameter.KEYWORD_ONLY, default="grey")
     Worker(

@@ -14,7 +14,7 @@ At = Callable[[str], str]
 
 
 class Full(Extension):
-    """A hook at each place of a stage."""
+    """A hook at each point of a stage."""
 
     def __init__(self, log: list[str]) -> None:
         self.log = log

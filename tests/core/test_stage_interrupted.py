@@ -15,8 +15,8 @@ At = Callable[[str], str]
 class Interrupter:
     """Raises KeyboardInterrupt where a signal can arrive: at a call inside the library, and as a loop goes round."""
 
-    def __init__(self, at_place: int) -> None:
-        self.left = at_place
+    def __init__(self, at_point: int) -> None:
+        self.left = at_point
         self.lines: dict[FrameType, int] = {}  # where each frame was last
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Interrupter | None:
@@ -43,13 +43,13 @@ class Watching(Extension):
 
 
 def interruptions() -> Iterator[tuple[Extensible, BaseException]]:
-    """Interrupt a recursion inside an outer stage at every place inside the library, one after the other."""
-    at_place = 1
+    """Interrupt a recursion inside an outer stage at every point inside the library, one after the other."""
+    at_point = 1
     while True:
         extensible = Extensible([Watching()])
         previous = sys.gettrace()
         with extensible.staged("run", {"kept": 0}):
-            interrupter = Interrupter(at_place)
+            interrupter = Interrupter(at_point)
             try:
                 with extensible.staged("around"):
                     sys.settrace(interrupter)
@@ -64,7 +64,7 @@ def interruptions() -> Iterator[tuple[Extensible, BaseException]]:
                 sys.settrace(previous)
             if interrupter.left > 0:
                 return
-        at_place += 1
+        at_point += 1
 
 
 def test_ctrl_c_anywhere_in_the_library_leaves_the_fixtures_as_they_were() -> None:

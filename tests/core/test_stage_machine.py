@@ -125,7 +125,7 @@ class Value:
 
 
 class Faulty(Extension):
-    """Hooks on every side of every stage; each fails where the program says so."""
+    """Hooks before, after and around every stage; each fails where the program says so."""
 
     def __init__(self, number: int, faults: Mapping[tuple[int, str, str], Fault], log: Log) -> None:
         self.number = number
@@ -356,7 +356,7 @@ class Model:
 
     def _visible(self) -> list[Frame]:
         """A stage that is open again inside itself is hidden."""
-        inner = [[later.name for later in self.open[place + 1 :]] for place in range(len(self.open))]
+        inner = [[later.name for later in self.open[index + 1 :]] for index in range(len(self.open))]
         return [frame for frame, inside in zip(self.open, inner, strict=True) if frame.name not in inside]
 
     def _alive(self) -> dict[str, int]:

@@ -16,25 +16,25 @@ def test_no_path_while_no_stage_is_open() -> None:
 
 class OnDemand(Extension):
     @fixture("outer")
-    def promised(self) -> int:
+    def lazy(self) -> int:
         return 1
 
 
-def test_the_owner_of_a_name_is_the_scope_that_defined_or_promised_it() -> None:
+def test_the_owner_of_a_name_is_the_scope_that_defined_it_or_will_compute_it() -> None:
     extensible = Extensible([OnDemand()])
     state = extensible._store
     with extensible.staged("outer", {"x": 1}) as outer, extensible.staged("inner", {"y": 1}) as inner:
-        owners = [state.owner_of(name) for name in ("x", "promised", "y", "nobody")]
+        owners = [state.owner_of(name) for name in ("x", "lazy", "y", "nobody")]
         assert owners == [outer, outer, inner, None]
 
 
-def test_a_recursion_hides_what_its_outer_stage_owns_and_has_promised() -> None:
+def test_a_recursion_hides_the_fixtures_of_its_outer_stage_lazy_ones_too() -> None:
     extensible = Extensible([OnDemand()])
     state = extensible._store
     with extensible.staged("outer", {"x": 1}) as outer:
         assert state.hidden("x") is None
         with extensible.staged("middle") as middle, extensible.staged("outer"):
-            assert [state.hidden(name) is not None for name in ("x", "promised", "y")] == [True, True, False]
+            assert [state.hidden(name) is not None for name in ("x", "lazy", "y")] == [True, True, False]
             assert state.hidden("x", owner=outer) is not None
             assert state.hidden("x", owner=middle) is not None
         assert state.hidden("x") is None

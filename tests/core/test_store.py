@@ -143,11 +143,11 @@ class Frame:
     def __init__(self, stage: str) -> None:
         self.stage = stage
         self.values: dict[str, int] = {}
-        self.promised: set[str] = set()
+        self.lazy: set[str] = set()
         self.cleanups: list[str] = []
 
     def owns(self, name: str) -> bool:
-        return name in self.values or name in self.promised
+        return name in self.values or name in self.lazy
 
 
 class Model:
@@ -186,7 +186,7 @@ class Model:
                 raise ValueError(name)
             if maker.cleans:
                 owner.cleanups.append(name)
-            owner.promised.discard(name)
+            owner.lazy.discard(name)
             owner.values[name] = sum(values.values()) + 1
             return owner.values[name]
         finally:
@@ -201,16 +201,16 @@ class Model:
         owner = self.owner(name)
         if owner is None:
             raise FixtureNotFound("")
-        owner.promised.discard(name)
+        owner.lazy.discard(name)
         owner.values[name] = value
 
     def enter(self, frame: Frame, given: frozenset[str]) -> None:
         for name in given:
             self.define(name, 10)
-        promised = {name for name, maker in self.makers.items() if maker.stage == frame.stage}
-        if any(map(self.owner, promised)):
+        lazy = {name for name, maker in self.makers.items() if maker.stage == frame.stage}
+        if any(map(self.owner, lazy)):
             raise FixtureExists("")
-        frame.promised = promised
+        frame.lazy = lazy
 
     def run(self, block: Block) -> Log:
         frame = Frame(block.stage)
@@ -224,7 +224,7 @@ class Model:
             failed = [(type(error),)]
         self.log += [("cleaned", name) for name in reversed(frame.cleanups)] + failed
         self.frames.remove(frame)
-        alive = {name for seen in self.seen() for name in (*seen.values, *seen.promised)}
+        alive = {name for seen in self.seen() for name in (*seen.values, *seen.lazy)}
         self.log.append(("alive", frozenset(alive)))
         return self.log
 

@@ -750,8 +750,8 @@ def test_a_schedule_on_a_fixture_is_refused() -> None:
             return number**2
 
     text = refused(lambda: Stepper([Areas()]))
-    assert text.startswith("Areas.area is a @fixture with a schedule, and no hook\n")
-    assert text.endswith("\n  take the schedule off: a fixture is made when somebody asks for it")
+    assert text.startswith("Areas.area has a schedule, but is a @fixture, not a hook\n")
+    assert text.endswith("\n  remove the schedule: a fixture is computed when it is first asked for")
 
 
 def test_a_schedule_on_a_method_that_is_not_a_hook_is_refused() -> None:
@@ -760,7 +760,7 @@ def test_a_schedule_on_a_method_that_is_not_a_hook_is_refused() -> None:
         def helper(self) -> None: ...
 
     text = refused(lambda: Stepper([Helping()]))
-    assert text.startswith("Helping.helper is marked as a hook, but its name is not a hook's\n")
+    assert text.startswith("Helping.helper is declared as a hook, but does not have the name of a hook\n")
     assert text.endswith("\n  hooks are called pre_<stage>, post_<stage> or around_<stage>")
 
 

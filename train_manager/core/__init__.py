@@ -2,27 +2,27 @@
 
 Its files in the order a value travels; each imports only those above it:
 
-    errors        what can go wrong, and how it is told
-    locations     where something stands in the source
-    outcome       which exception comes out of a stage
-    scope         one open stage as the owner of fixtures
+    errors        the errors, and how they are told
+    locations     a line of the source as file:line
+    outcome       the exception that comes out of a stage when several meet
+    scope         an open stage as the owner of fixtures
     affinity      the thread and the task that stages belong to
-    state         which scopes are open, what is alive, who is being called
-    messages      the words for what is refused
+    state         the open scopes, the live fixtures, the hook that is being called
+    messages      the errors about fixtures and stages
     store         all changes of the state
     fixtures      the mapping that users and hooks see
-    signature     what a function asks for by name
-    decorators    what stands above a hook
+    signature     the parameters of a function, and the call that gives it fixtures by name
+    decorators    the declarations above a hook or a fixture
     methods       the methods of an object, by name
-    schedule      what lets a hook run only now and then
+    schedule      the decision when a hook runs
     hooks         pre_, post_ and around_ methods
-    providers     fixtures that are computed when they are asked for
+    providers     the methods that compute lazy fixtures
     extension     the object that holds hooks
-    order         which hook runs before which
+    order         the order of the hooks at one point
     dispatch      the pre or the post hooks of a stage as one function
-    plan          what runs at one stage, decided once
-    callers       what runs around a hook, and what becomes of its return value
+    plan          all that runs at one stage, decided once
+    callers       around-hooks, and the writing of return values
     registry      the extensions of one Extensible, by name
-    stage         the `with` block that does it all
+    stage         the `with` block that opens a scope and runs hooks
     extensible    the class whose methods have stages
 """

@@ -1,6 +1,6 @@
-"""What stands above a hook: decorators that say when it runs, what it writes, or that it makes a fixture.
+"""The decorators of hooks and fixtures: when a hook runs, what it writes, which stage owns a fixture.
 
-They only leave a note on the function; ``hooks.py`` and ``providers.py`` read it.
+They only note declarations on the function; ``hooks.py`` and ``providers.py`` read them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ R = TypeVar("R")
 @final
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One fixture that a hook's return value goes to.
+    """A fixture that a hook writes with its return value.
 
     Attributes:
         name: the fixture.
-        defines: it is defined (``@provides``); else a live one is replaced (``@modifies``).
-        stage: the enclosing stage that will own it; None for the hooked one.
+        defines: the fixture is defined (``@provides``); else a live one is modified (``@modifies``).
+        stage: the enclosing stage that will own it; None stands for the stage of the hook.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Write:
 @final
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """All that the decorators say of one function."""
+    """All that the decorators of one function declare."""
 
     always: bool = False
     priority: int | None = None
@@ -45,16 +45,17 @@ class Declarations:
 
 
 def declarations_of(function: object) -> Declarations:
-    """What its decorators say; nothing where it has none."""
-    found = getattr(function, "__train_manager_declarations__", None)
+    """Return what the decorators of a function declare."""
+    plain = getattr(function, "__func__", function)  # a static method has them on the function inside
+    found = getattr(plain, "__train_manager_declarations__", None)
     return found if isinstance(found, Declarations) else Declarations()
 
 
 def always(hook: Function) -> Function:
-    """Mark a post hook that also runs when its stage fails.
+    """Run a post hook also if its stage fails.
 
-    It may ask for ``exc_type``, ``exc_value`` and ``traceback`` (None where nothing failed). It cannot swallow
-    the error. Give a default to what may not be there yet when the stage fails:
+    It may name ``exc_type``, ``exc_value`` and ``traceback``, which are None if nothing has failed. It cannot
+    swallow the error. Give a default to a fixture that may not be alive yet when the stage fails:
 
     >>> from train_manager import Extension, always
     >>> class Notes(Extension):
@@ -62,13 +63,13 @@ def always(hook: Function) -> Function:
     ...     def post_train_step_batch(self, exc_value, loss=None):
     ...         print("ended with", exc_value, "at loss", loss)
     """
-    return _declaring(hook, replace(declarations_of(hook), always=True))
+    return _declare(hook, always=True)
 
 
 def priority(value: int) -> Callable[[Function], Function]:
-    """Place a hook among the others of its stage that what they read and write does not order already.
+    """Order a hook among those of its stage that are not ordered by what they read and write.
 
-    Lowest first, 0 where nothing is said, then as registered.
+    The lowest comes first; 0 is the default. Equals run as registered.
 
     >>> from train_manager import Extension, priority
     >>> class Last(Extension):
@@ -78,11 +79,11 @@ def priority(value: int) -> Callable[[Function], Function]:
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise HookError("@priority takes a whole number: @priority(-1)", name="priority")
-    return lambda hook: _declaring(hook, replace(declarations_of(hook), priority=value))
+    return lambda hook: _declare(hook, priority=value)
 
 
 def provides(*names: str, stage: str | None = None) -> Callable[[Function], Function]:
-    """Define what a hook returns as a fixture; several names take a tuple.
+    """Define the return value of a hook as a fixture; several names take a tuple.
 
     Hooks of the same stage that read it run after this one, whatever the order of registration:
 
@@ -96,14 +97,14 @@ def provides(*names: str, stage: str | None = None) -> Callable[[Function], Func
 
     Args:
         names: the fixtures.
-        stage: an enclosing stage that is to own them; this hook may then renew them while that stage is open.
-            Left out, the hooked stage owns them.
+        stage: an enclosing stage that will own them; this hook may then renew them while that stage is open.
+            None stands for the stage of the hook.
     """
     return _writing(names, defines=True, stage=stage)
 
 
 def modifies(*names: str) -> Callable[[Function], Function]:
-    """Replace live fixtures by what a hook returns; several names take a tuple. Returning None is an error.
+    """Replace live fixtures by the return value of a hook; several names take a tuple. None is an error.
 
     >>> from train_manager import Extension, modifies
     >>> class Halve(Extension):
@@ -115,9 +116,9 @@ def modifies(*names: str) -> Callable[[Function], Function]:
 
 
 def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Function]:
-    """Make a fixture of the method's name in a stage, computed when it is first asked for, once per stage.
+    """Make a method a lazy fixture of a stage: computed when it is first asked for, once each time the stage opens.
 
-    It may ask for other fixtures, and with ``yield`` the rest runs when the stage ends, also after an error:
+    The method may name other fixtures. After a ``yield``, the rest runs when the stage ends, also after an error:
 
     >>> from train_manager import Extensible, fixture
     >>> class Worker(Extensible):
@@ -134,37 +135,37 @@ def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Funct
 
     Args:
         stage: the stage that owns it.
-        override: it takes the place of another one of this name and stage, which is refused otherwise.
+        override: it replaces another fixture of this name and stage; else two of them are refused.
     """
     if not isinstance(stage, str):
         raise HookError('@fixture takes the name of a stage: @fixture("train_step_batch")', name="fixture")
-    return lambda method: _declaring(method, replace(declarations_of(method), fixture_of=stage, overrides=override))
+    return lambda method: _declare(method, fixture_of=stage, overrides=override)
 
 
 def overridable(method: Callable[..., R]) -> Callable[..., R]:
-    """Say to type checkers that an override may have other parameters: it names the fixtures that it wants."""
+    """Tell type checkers that an override may have other parameters: it names the fixtures that it needs."""
     return method
 
 
 def with_schedule(hook: Function, schedule: Any) -> Function:
-    """Note that a hook runs only when a schedule lets it."""
-    return _declaring(hook, replace(declarations_of(hook), schedules=(schedule, *declarations_of(hook).schedules)))
+    """Run a hook only if a schedule lets it."""
+    return _declare(hook, schedules=(schedule, *declarations_of(hook).schedules))
 
 
 def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Callable[[Function], Function]:
     if not names or not all(isinstance(name, str) for name in names):
-        what = "provides" if defines else "modifies"
-        raise HookError(f'@{what} takes the names of fixtures: @{what}("loss")', name=what)
+        decorator = "provides" if defines else "modifies"
+        raise HookError(f'@{decorator} takes the names of fixtures: @{decorator}("loss")', name=decorator)
     writes = tuple(Write(name, defines, stage) for name in names)
     # decorators apply from below, and the returned tuple is read from above
-    return lambda hook: _declaring(hook, replace(declarations_of(hook), writes=writes + declarations_of(hook).writes))
+    return lambda hook: _declare(hook, writes=writes + declarations_of(hook).writes)
 
 
-def _declaring(function: Function, declarations: Declarations) -> Function:
+def _declare(function: Function, **declared: Any) -> Function:
     plain: Any = function.__func__ if isinstance(function, staticmethod | classmethod) else function
     try:
-        plain.__train_manager_declarations__ = declarations
+        plain.__train_manager_declarations__ = replace(declarations_of(plain), **declared)
     except AttributeError:
-        what = f"{getattr(function, '__qualname__', repr(function))} cannot be marked: it is no plain function"
+        what = f"{getattr(function, '__qualname__', repr(function))} cannot be decorated: it is not a plain function"
         raise HookError(what, cure="write the decorator above the `def` of the hook") from None
     return function

@@ -1,19 +1,19 @@
-"""What can go wrong, and how it is told. Nothing here decides; the other files raise.
+"""The errors of the library, and how they are told. Nothing here decides: the other files raise.
 
 TrainManagerError
-├── FixtureNotFound    (KeyError)       a name was asked for that is not alive
-├── FixtureExists      (ValueError)     a name was defined that is alive, or is always there
-├── NoStageOpen        (RuntimeError)   a fixture was written while no stage was open
-├── StageError         (RuntimeError)   a stage was opened, left or touched where it cannot be
-├── HookError          (TypeError)      a hook, or an extension, that can never be called
-├── OrderError         (ValueError)     nothing orders two hooks, or fixtures wait for each other in a cycle
-├── CheckError         (ValueError)     mistakes found before the first stage, all at once
-├── ExtensionNotFound  (KeyError)       no extension has this name
-├── InputError         (ValueError)     an argument, the data, or what the model or the loss returned cannot be used
-└── NonFiniteLoss      (ArithmeticError)   the loss was nan or infinite
+├── FixtureNotFound    (KeyError)          a name that is read or modified is not alive
+├── FixtureExists      (ValueError)        a name that is defined is alive, or is always there
+├── NoStageOpen        (RuntimeError)      a fixture is written while no stage is open
+├── StageError         (RuntimeError)      a stage is opened, left or used in a way that is impossible
+├── HookError          (TypeError)         a hook or an extension cannot be used as it is written
+├── OrderError         (ValueError)        nothing orders two hooks, or fixtures wait for each other in a cycle
+├── CheckError         (ValueError)        mistakes found before the first stage, all at once
+├── ExtensionNotFound  (KeyError)          no extension has this name
+├── InputError         (ValueError)        an argument, the data, or the result of the model or the loss is invalid
+└── NonFiniteLoss      (ArithmeticError)   the loss is nan or infinite
 
-Every error holds its data as attributes and renders them as lines: what happened and to whom, where it was
-asked (file:line), which stages are open, what is alive, and the cure.
+Every error holds its data as attributes and renders them as lines: what happened, which line asked
+(file:line), which stages are open, what is alive, and the cure.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ class TrainManagerError(Exception):
     """Base of all errors of this library.
 
     Attributes:
-        what: the first line: what happened, and who asked.
+        what: the first line: what happened.
         name: the fixture, stage, hook or extension that it is about.
         asked_by: the hook, function or method that asked.
-        asked_at: where in the source, as ``file:line``.
-        requests: who asked whom, outermost first, where fixtures asked for fixtures.
-        stages: names of the open stages, outermost first; None where stages play no part.
-        alive: names of the live fixtures; None where they play no part.
+        asked_at: the line that asked, as ``file:line``.
+        defined_at: the line that has defined the same name before.
+        requests: the fixtures that were being computed, outermost first, if fixtures asked for fixtures.
+        stages: names of the open stages, outermost first; None if stages play no part.
+        alive: names of the live fixtures; None if they play no part.
         nearest: names that are written nearly like ``name``, best first.
         cure: what to do about it.
     """
@@ -66,44 +67,39 @@ class TrainManagerError(Exception):
         self.cure = cure
 
     def __str__(self) -> str:  # KeyError's own would be the repr of the message
-        lines = [self.what]
-        if self.defined_at:
-            lines.append(f"  defined at   {self.defined_at}")
-        if self.asked_at:
-            lines.append(f"  asked at     {self.asked_at}")
-        for request in self.requests:
-            lines.append(f"  requested by {request}")
-        if self.stages is not None:
-            lines.append(f"  open stages  {' > '.join(self.stages) or 'none'}")
-        if self.alive is not None:
-            lines.append(f"  alive        {_shortened(self.alive)}")
-        if self.cure:
-            lines.append(f"  {self.cure}")
-        return "\n".join(lines)
+        rows = [
+            ("defined at", self.defined_at),
+            ("asked at", self.asked_at),
+            *(("requested by", request) for request in self.requests),
+            ("open stages", "" if self.stages is None else " > ".join(self.stages) or "none"),
+            ("alive", "" if self.alive is None else _shortened(self.alive)),
+        ]
+        lines = [f"  {label:<12} {text}" for label, text in rows if text]
+        return "\n".join([self.what, *lines, *([f"  {self.cure}"] if self.cure else [])])
 
 
 class FixtureNotFound(TrainManagerError, KeyError):
-    """A name was asked for that is not alive: it never was, or its stage took it along."""
+    """A name that is read or modified is not alive: it never was, or its stage has ended."""
 
 
 class FixtureExists(TrainManagerError, ValueError):
-    """A name was defined that is alive already, or is always there."""
+    """A name that is defined is alive already, or is always there."""
 
 
 class NoStageOpen(TrainManagerError, RuntimeError):
-    """A fixture was written while no stage was open that could own it."""
+    """A fixture is written while no stage is open that could own it."""
 
 
 class StageError(TrainManagerError, RuntimeError):
-    """A stage was opened, left or touched where that cannot be."""
+    """A stage is opened, left or used in a way that is impossible."""
 
 
 class HookError(TrainManagerError, TypeError):
-    """A hook that can never be called as it is written, or an extension that is none."""
+    """A hook can never be called as it is written, or an extension is not an extension."""
 
 
 class OrderError(TrainManagerError, ValueError):
-    """Nothing says in which order two hooks run, or parameters lead back to where they came from."""
+    """Nothing says in which order two hooks run, or fixtures wait for each other in a cycle."""
 
 
 class CheckError(TrainManagerError, ValueError):
@@ -126,33 +122,16 @@ class ExtensionNotFound(TrainManagerError, KeyError):
     """No extension has this name."""
 
 
-def near(name: str, candidates: Iterable[str]) -> tuple[str, ...]:
-    """The names most like ``name``, best first; for "did you mean"."""
-    return tuple(difflib.get_close_matches(name, sorted(set(candidates) - {name}), n=3, cutoff=0.7))
-
-
-def did_you_mean(names: Sequence[str]) -> str:
-    """``did you mean 'a'?``, or nothing where there is nothing near."""
-    return f"did you mean {names[0]!r}?" if names else ""
-
-
-def _shortened(names: Sequence[str]) -> str:
-    if not names:
-        return "nothing"
-    more = len(names) - SHOWN_NAMES
-    return ", ".join(names[:SHOWN_NAMES]) + (f", ... ({more} more)" if more > 0 else "")
-
-
 class InputError(TrainManagerError, ValueError):
-    """An argument, the data, or what the model or the loss returned, cannot be trained with."""
+    """An argument, the data, or the result of the model or the loss cannot be used for training."""
 
 
 class NonFiniteLoss(TrainManagerError, ArithmeticError):
-    """The training loss was nan or infinite.
+    """The training loss is nan or infinite.
 
     Attributes:
-        epoch: epoch in which it was first so, counted from 1.
-        step: step in which it was first so, counted from 1 over the whole training.
+        epoch: the epoch in which that happened first, counted from 1.
+        step: the step in which that happened first, counted from 1 over the whole training.
     """
 
     def __init__(self, what: str, *, epoch: int = 0, step: int = 0, cure: str = "") -> None:
@@ -161,17 +140,20 @@ class NonFiniteLoss(TrainManagerError, ArithmeticError):
         self.step = step
 
 
-for _error in (
-    TrainManagerError,
-    FixtureNotFound,
-    FixtureExists,
-    NoStageOpen,
-    StageError,
-    HookError,
-    OrderError,
-    CheckError,
-    ExtensionNotFound,
-    InputError,
-    NonFiniteLoss,
-):
-    _error.__module__ = "train_manager"  # the door that users import from, and read in a traceback
+for _error in (TrainManagerError, *TrainManagerError.__subclasses__()):
+    _error.__module__ = "train_manager"  # users import it from there, and read so in a traceback
+
+
+def near(name: str, candidates: Iterable[str]) -> tuple[str, ...]:
+    """Return the names most like ``name``, best first."""
+    return tuple(difflib.get_close_matches(name, sorted(set(candidates) - {name}), n=3, cutoff=0.7))
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return ``did you mean 'a'?`` with the first name, or nothing if there is none."""
+    return f"did you mean {names[0]!r}?" if names else ""
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(names[:SHOWN_NAMES]) + (f", ... ({more} more)" if more > 0 else "") or "nothing"

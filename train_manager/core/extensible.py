@@ -1,4 +1,4 @@
-"""Extensible: a class whose methods mark stages, and whose extensions run around them."""
+"""Extensible: the base class of a loop, whose methods have stages and whose extensions run hooks around them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ R = TypeVar("R")
 
 
 class Extensible:
-    """Base class of what can be extended without touching its code.
+    """Base class of the classes that can be extended without a change of their code.
 
-    Its methods mark their parts as stages and give out values as fixtures; hooks of the extensions run before and
-    after each stage and get the fixtures that they name:
+    Its methods mark their parts as stages and define fixtures; the hooks of extensions run before and after each
+    stage and get the fixtures that they name:
 
     >>> from train_manager import Extensible, Extension
     >>> class Printer(Extension):
@@ -46,22 +46,22 @@ class Extensible:
     before: 2
     after: 2 4
 
-    Its own methods named ``pre_<stage>``, ``post_<stage>`` and ``around_<stage>`` are hooks too, and run before
-    those of the extensions.
+    Its own methods named ``pre_<stage>``, ``post_<stage>`` and ``around_<stage>`` are hooks too, and run before the
+    hooks of the extensions.
 
     Attributes:
         extensions: on the class, a list or dict to start with; on an object, a view of them by name.
         strict: on the class or the object: hooks may write only what they declare with ``@provides`` or ``@modifies``.
-        fixtures: what is alive now.
+        fixtures: the live fixtures.
 
     Args:
-        extensions: added to those of the class; one of the same name replaces the class's.
+        extensions: added to those of the class; an extension of the same name replaces that of the class.
 
     Raises:
-        HookError: a hook could never be called as it is written, or something is no extension.
+        HookError: a hook could never be called as it is written, or something is not an extension.
     """
 
-    # Slots for what every stage reads: they stay fast whatever becomes of the object's __dict__.
+    # Slots for all that a stage reads: they stay fast whatever becomes of the object's __dict__.
     __slots__ = (
         "__dict__",
         "__weakref__",
@@ -78,13 +78,13 @@ class Extensible:
     fixtures: Fixtures
 
     _options = Options()
-    """What a class with a loop of its own may ask for; an attribute of the class, so that it holds for copies too."""
+    """Set by a class with a loop of its own; an attribute of the class, so that it holds for copies too."""
 
     _store: Store
     _registry: Registry
     _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
-    _unopened: list[Hook]  # for stages that stand nowhere in the source, as far as the last check could read it
-    _named_calls: dict[Any, NamedCall]  # function of a method -> its parameters, read once
+    _unopened: list[Hook]  # hooks for stages that the last check did not find in the source
+    _named_calls: dict[Any, NamedCall]  # by the function of a method, whose signature is read once
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -93,13 +93,13 @@ class Extensible:
             cls.extensions = Declared(declared)
         if isinstance(cls.__dict__.get("strict"), bool):
             cls.strict = Switch(cls.__dict__["strict"])
-        for name in ("__getstate__", "__setstate__"):  # a foreign base may have one, and come first
+        for name in ("__getstate__", "__setstate__"):  # another base may have one, and come before Extensible
             first = next(base for base in cls.__mro__ if name in vars(base))
             if not issubclass(first, Extensible):
                 setattr(cls, name, getattr(Extensible, name))
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # Here rather than in __init__, so that a subclass need not remember to call it.
+        # Not in __init__, so that a subclass need not remember to call it.
         self = super().__new__(cls)
         self._store = Store({"extensible": self, cls._options.own_name: self}, cls._options)
         self._store.strict = cls.strict
@@ -115,14 +115,14 @@ class Extensible:
         self._registry.add(named(extensions))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled: all but the state of open stages; hooks are found anew."""
+        """Return what is copied or pickled: all but the state of open stages; hooks are found anew."""
         others = _of_other_bases(type(self), "__getstate__")
         state = self.__dict__ if others is None else others(self)
         return {**state, _KEPT: dict(self._registry.extensions), _STRICT: self.strict}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        extensions = state.pop(_KEPT, self._registry.extensions)  # a class of its own way keeps what it declares
+        extensions = state.pop(_KEPT, self._registry.extensions)  # absent if a subclass has its own __getstate__
         self.strict = state.pop(_STRICT, self.strict)
         restore = _of_other_bases(type(self), "__setstate__")
         if restore is None:
@@ -140,12 +140,12 @@ class Extensible:
 
         Args:
             name: an identifier; hooks are named after it.
-            fixtures: defined as the stage opens, gone when it ends.
-            defaults: the same, but only where the name is not alive yet.
+            fixtures: defined as the stage opens; they die with it.
+            defaults: the same, but a name that is alive already is left out.
 
         Raises:
             FixtureExists: one of ``fixtures`` is alive already.
-            StageError: the name cannot be a stage's, or a hook of this object is running.
+            StageError: a stage cannot have this name, or a hook of this object is running.
         """
         given = fixtures if defaults is None else {**self._store.absent(defaults, name), **(fixtures or {})}
         return Stage(name, self._store, given, _getframe(1))
@@ -156,7 +156,7 @@ class Extensible:
         The signature of a method of this object is read once.
 
         Raises:
-            FixtureNotFound: it names something that is not alive.
+            FixtureNotFound: it names a fixture that is not alive.
         """
         store = self._store
         if store.thread != get_ident():
@@ -226,29 +226,31 @@ class Extensible:
     def add_extension(
         self, extension: Extension | str | None = None, name: str | None = None, **hooks: Callable[..., Any]
     ) -> Extension:
-        """Add an extension, from the next stage that opens.
+        """Add an extension, from the next stage that opens; on an error, nothing is changed.
 
         Args:
             extension: the object that holds the hooks; or the name under which an installed package offers one.
-            name: what ``self[name]`` finds; an extension of this name is replaced. Left out, it is made from
-                the class.
-            hooks: functions in place of an object: ``add_extension(post_train_step_batch=lambda loss: ...)``.
+            name: ``self[name]`` returns it, and an extension of this name is replaced; None makes one from the class.
+            hooks: functions instead of an object: ``add_extension(post_train_step_batch=lambda loss: ...)``.
 
         Returns:
             The extension, so that it can be made and kept in one line.
 
         Raises:
-            HookError: one of its hooks could never be called; nothing has changed then.
-            OrderError: nothing says in which order two hooks run; nothing has changed then either.
+            HookError: one of its hooks could never be called.
+            OrderError: nothing says in which order two hooks run.
             ExtensionNotFound: no installed package offers one of that name.
         """
-        added, name = _made(extension, name, hooks)
-        name = free_name(checked(added), self.extensions) if name is None else name
-        self._registry.add({name: added})
+        if (extension is None) == (not hooks):
+            raise HookError("add_extension takes an extension, or hooks by name", cure="pass one of the two")
+        if isinstance(extension, str):
+            name, extension = name or extension, load(extension)
+        added = Extension.of(**hooks) if extension is None else checked(extension)
+        self._registry.add({free_name(added, self.extensions) if name is None else name: added})
         return added
 
     def remove_extension(self, name: str) -> Extension:
-        """Take an extension out, from the next stage that opens, and return it.
+        """Remove an extension, from the next stage that opens, and return it.
 
         Raises:
             ExtensionNotFound: none has this name.
@@ -262,7 +264,7 @@ class Extensible:
         return name in self._registry.extensions
 
     def _overrides(self, name: str, base: type) -> bool:
-        """Return whether a method is another one than the base's: overridden in a class, or replaced on the object."""
+        """Return whether a method of the base is overridden in a class, or replaced on the object."""
         return getattr(getattr(self, name), "__func__", None) is not vars(base)[name]
 
     def _ready(self, name: str) -> Callable[[], Any]:
@@ -270,7 +272,7 @@ class Extensible:
         return partial(self._named_call(getattr(self, name)), self._store)
 
     def _approve_extensions(self) -> None:
-        """Called after extensions have come or gone; raising takes the change back."""
+        """Forget the checks; override to refuse a change of the extensions: an error takes it back."""
         self._checked = {}
 
     def _never_reached(self) -> list[Hook]:
@@ -284,24 +286,13 @@ _KEPT, _STRICT = "_kept_extensions", "_kept_strict"
 
 
 def _of_other_bases(cls: type, name: str) -> Any:
-    """The method of this name of the first base that is no Extensible; None where none has one."""
+    """Return the method of this name of the first base that is not an Extensible, or None."""
     others = (vars(base) for base in cls.__mro__ if not issubclass(base, Extensible) and base is not object)
     return next((names[name] for names in others if name in names), None)
 
 
-def _made(
-    extension: Extension | str | None, name: str | None, hooks: Mapping[str, Callable[..., Any]]
-) -> tuple[Extension, str | None]:
-    """The extension that ``add_extension`` was asked for, and its name where one is said."""
-    if isinstance(extension, str):
-        return load(extension), name or extension
-    if (extension is None) == (not hooks):
-        raise HookError("add_extension takes an extension, or hooks by name", cure="give one of the two")
-    return Extension.of(**hooks) if extension is None else extension, name
-
-
 def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> Stage:
-    """``self.staged(...)``, written bare inside a method of an Extensible.
+    """Mark a part of a method as a stage, as ``self.staged(...)`` does.
 
     >>> from train_manager import Extensible, staged
     >>> class Worker(Extensible):
@@ -312,27 +303,26 @@ def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mappi
     ('work',)
 
     Raises:
-        TypeError: it stands anywhere else.
+        HookError: it is not called in a method of an Extensible.
     """
-    frame = sys._getframe(1)
-    extensible = _calling_extensible(frame)
-    stage = extensible.staged(name, fixtures, defaults)
+    frame = _getframe(1)
+    stage = _calling_extensible(frame).staged(name, fixtures, defaults)
     stage.code, stage.instruction = site_of(frame)
     return stage
 
 
 def _calling_extensible(frame: FrameType) -> Extensible:
-    """The ``self`` of the method that this frame runs, or of the method that it is nested in."""
+    """Return the ``self`` of the method that this frame runs, or that its function is nested in."""
     code = frame.f_code
     variables = frame.f_locals
     first = variables.get(code.co_varnames[0]) if code.co_argcount else None
     found = first if isinstance(first, Extensible) else variables.get("self")
     if sys.version_info < (3, 13) and code.co_flags & inspect.CO_OPTIMIZED:
-        variables.clear()  # a copy that Python would keep with the frame, and with it every local value
+        variables.clear()  # a copy, which Python would keep with the frame, and with it every local value
     if isinstance(found, Extensible):
         return found
     raise HookError(
-        f"{code.co_qualname} calls staged(...), but is no method of an Extensible",
+        f"{code.co_qualname} calls staged(...), but is not a method of an Extensible",
         name="staged",
         asked_by=code.co_qualname,
         asked_at=line_of(site_of(frame)),

@@ -1,17 +1,19 @@
-"""An extension: an object whose hooks run around the stages of an Extensible; and the names they go by."""
+"""Extension: an object whose hooks run around the stages of an Extensible; and the names of several extensions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Any
 
 from train_manager.core.errors import HookError
+from train_manager.core.hooks import KINDS
 from train_manager.core.schedule import load_states, states_of
 
 
 class Extension:
-    """Base class of everything that is not the algorithm: plots, logs, checks, training practices.
+    """Base class of all that is not the algorithm: plots, logs, checks, training practices.
 
     Write methods named ``pre_<stage>``, ``post_<stage>`` or ``around_<stage>``; each gets the live fixtures that
     its parameters name. It is a plain object: its methods can be called by hand, and that is its unit test.
@@ -27,7 +29,7 @@ class Extension:
     0.3
 
     Attributes:
-        priority: on the class or the object: place of its hooks among those of other extensions that nothing else
+        priority: on the class or the object: orders its hooks among those of other extensions that nothing else
             orders; lowest first, then as registered.
         shared: on the class: one object may serve two Extensibles that have stages open at the same time.
     """
@@ -36,20 +38,20 @@ class Extension:
     shared: bool = False
 
     def state_dict(self) -> dict[str, Any]:
-        """What must survive in a checkpoint: dicts, lists, tensors, numbers, strings. Here: that of its schedules.
+        """Return what must survive in a checkpoint: dicts, lists, tensors, numbers, strings.
 
-        Write ``{**super().state_dict(), "value": self.value}`` where there is more.
+        Here this is the state of its schedules; add to it: ``{**super().state_dict(), "value": self.value}``.
         """
         states = states_of(self)
         return {"schedules": states} if states else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take that back."""
+        """Go on from what ``state_dict`` returned."""
         load_states(self, state.get("schedules", {}))
 
     @staticmethod
     def of(**hooks: Callable[..., Any]) -> Extension:
-        """An extension made of functions, for what is written on the spot.
+        """Return an extension made of functions.
 
         >>> from train_manager import Extension, Extensible
         >>> class Worker(Extensible):
@@ -60,15 +62,15 @@ class Extension:
         size 2
 
         Args:
-            hooks: functions by the names of hooks; they take fixtures, and no ``self``.
+            hooks: functions by the names of hooks; their parameters are fixtures, without ``self``.
 
         Raises:
-            HookError: a name is not a hook's.
+            HookError: a name is not the name of a hook.
         """
         for name, function in hooks.items():
-            if name.partition("_")[0] not in ("pre", "post", "around") or not callable(function):
+            if name.partition("_")[0] not in KINDS or not callable(function):
                 raise HookError(
-                    f"Extension.of was given {name}={function!r:.60}, which is no hook",
+                    f"Extension.of was given {name}={function!r:.60}, which is not a hook",
                     name=name,
                     cure="give functions by the names of hooks: Extension.of(post_train_step_batch=lambda loss: ...)",
                 )
@@ -78,53 +80,41 @@ class Extension:
 
 
 Extensions = Mapping[str, Extension] | Iterable[Extension]
-"""How a set of extensions is given: a list (names are made from the classes), or a dict of names."""
+"""Extensions as an argument: a list (names are made from the classes), or a dict of names."""
 
 
 def named(extensions: Extensions | None) -> dict[str, Extension]:
-    """The extensions by name. In a list the name is the class's in snake_case, a second of a class gets ``_2``.
-
-    Raises:
-        HookError: something in it is no extension.
-    """
+    """Return the extensions by name; in a list, by that of the class in snake_case, the second one with ``_2``."""
     if isinstance(extensions, Mapping):
         return {name: checked(extension) for name, extension in extensions.items()}
     if isinstance(extensions, type) or not (extensions is None or hasattr(extensions, "__iter__")):
-        what, cls = ("the class", extensions) if isinstance(extensions, type) else ("one", type(extensions))
-        cure = f"give a list: extensions=[{cls.__name__}()]"
-        raise HookError(f"extensions is {what} {cls.__name__}", name="extensions", cure=cure)
-    found: dict[str, Extension] = {}
+        found, cls = ("the class", extensions) if isinstance(extensions, type) else ("one", type(extensions))
+        what = f"extensions must be a list or a dict, but is {found} {cls.__name__}"
+        raise HookError(what, name="extensions", cure=f"give a list: extensions=[{cls.__name__}()]")
+    by_name: dict[str, Extension] = {}
     for extension in extensions or ():
-        found[free_name(checked(extension), found)] = extension
-    return found
+        by_name[free_name(checked(extension), by_name)] = extension
+    return by_name
 
 
 def checked(extension: Extension) -> Extension:
-    """The extension itself, if it is one.
-
-    Raises:
-        HookError: it is a class, or no Extension, or its priority is no number.
-    """
-    if isinstance(extension, Extension):
-        if not isinstance(extension.priority, int):
-            name = type(extension).__name__
-            what = f"{name}.priority is {extension.priority!r:.60}"
-            raise HookError(what, name=name, cure="give a whole number: priority = -1")
-        return extension
+    """Return the extension, if it is one."""
+    kind = type(extension).__name__
     if isinstance(extension, type) and issubclass(extension, Extension):
-        what, cure = f"{extension.__name__} is a class", f"add an instance: {extension.__name__}()"
+        kind = extension.__name__
+        what, cure = f"an extension must be an instance, but is the class {kind}", f"add an instance: {kind}()"
+    elif not isinstance(extension, Extension):
+        what, cure = f"{kind} {extension!r:.60} is not an extension", "derive its class from train_manager.Extension"
+    elif not isinstance(extension.priority, int):
+        what = f"{kind}.priority must be a whole number, but is {extension.priority!r:.60}"
+        cure = "give a whole number: priority = -1"
     else:
-        what = f"{type(extension).__name__} {extension!r:.60} is no extension"
-        cure = "derive its class from train_manager.Extension"
-    raise HookError(what, name=getattr(extension, "__name__", type(extension).__name__), cure=cure)
+        return extension
+    raise HookError(what, name=getattr(extension, "__name__", kind), cure=cure)
 
 
 def free_name(extension: Extension, taken: Mapping[str, Extension]) -> str:
-    """``LossCurves`` -> ``loss_curves``; where that is taken ``loss_curves_2``, and so on."""
+    """Return ``loss_curves`` for ``LossCurves``; if that is taken ``loss_curves_2``, and so on."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(extension).__name__).lower()
-    number = 2
-    free = name
-    while free in taken:
-        free = f"{name}_{number}"
-        number += 1
-    return free
+    names = (name if number == 1 else f"{name}_{number}" for number in count(1))
+    return next(free for free in names if free not in taken)

@@ -37,7 +37,7 @@ class Fixtures(Mapping[str, Any]):
         FixtureExists: a name that is defined is alive already, or is always there.
         NoStageOpen: a name is written while no stage is open.
         StageError: another thread or task than the one that opened the stages touches them.
-        HookError: a hook writes what it does not declare, where the Extensible is ``strict``.
+        HookError: a hook writes what it does not declare, although the Extensible is ``strict``.
     """
 
     __slots__ = ("__weakref__", "_store")
@@ -96,11 +96,7 @@ class Fixtures(Mapping[str, Any]):
         site = frame.f_code, frame.f_lasti
         if store.strict:
             store.require_declared(name, site)
-        scope = store.innermost
-        if stage is not None:
-            scope = store.scope_of(stage)
-            if scope is None:
-                raise messages.not_open(store, stage, site)
+        scope = store.innermost if stage is None else store.require_open(stage, site)
         store.define(name, value, scope, site)
 
     __setitem__ = define

@@ -7,34 +7,35 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from train_manager.core.decorators import Declarations, Write, declarations_of
-from train_manager.core.locations import stages_opened_by
-from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, unbound
+from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, stages_opened_by, unbound
 from train_manager.core.schedule import Schedule, schedules_of
 from train_manager.core.signature import NamedCall
 from train_manager.core.state import FAILURE
 
 EVERY_STAGE: Final = "stage"
-"""`pre_stage` and its kin belong to no stage: they run at every one where what they ask for is alive."""
+"""Hooks named ``pre_stage``, ``post_stage`` or ``around_stage`` run at each stage at which their fixtures are alive."""
 
 KINDS: Final = ("pre", "post", "around")
-FOREIGN_PREFIXES: Final = ("on_", "before_", "after_", "begin_", "end_")  # what hooks are called in other tools
+FOREIGN_PREFIXES: Final = ("on_", "before_", "after_", "begin_", "end_")  # the names of hooks in other tools
+
+AROUND_CURE: Final = "an around-hook must have one bare `yield`, where the stage runs, and no @contextmanager"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One hook, read and found callable.
+    """A hook whose signature and declarations have been read.
 
     Attributes:
         kind: ``pre``, ``post`` or ``around``.
         stage: the stage's name, or ``stage`` for every stage.
         owner: the extension's name; empty for a method of the Extensible itself.
-        call: the method, its parameters read.
+        call: calls the method with fixtures.
         always: it runs after a failure too.
-        priority: its place among those that nothing else orders, lowest first.
-        writes: the fixtures that its return value goes to.
+        priority: orders it among hooks that nothing else orders, lowest first.
+        writes: the fixtures that it writes with its return value.
         everywhere: it belongs to every stage.
-        schedules: all of them must let it run, each with what it asks for.
+        schedules: all of them must let it run; each comes with the call that asks it.
     """
 
     kind: str
@@ -49,12 +50,12 @@ class Hook:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """All fixtures that it or its schedules name."""
+        """The names of all fixtures that it or its schedules read."""
         return (*self.call.parameters, *(name for _, call in self.schedules for name in call.parameters))
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call with fixtures by position is all that it takes."""
+        """Whether it can simply be called with fixtures by position."""
         return self.call.by_position and not (self.writes or self.everywhere or self.schedules)
 
     @property
@@ -64,7 +65,7 @@ class Hook:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """Names of the fixtures that it declares to write."""
+        """The names of the fixtures that it declares to write."""
         return tuple(write.name for write in self.writes)
 
     @property
@@ -74,26 +75,17 @@ class Hook:
 
 
 def read_hooks(holder: object, owner: str, default_priority: int = 0) -> list[Hook]:
-    """The hooks of an object, in the order they are written in its class.
-
-    Raises:
-        HookError: one of them could never be called.
-    """
+    """Return the hooks of an object, in the order in which they are written."""
     return [_read_hook(holder, name, owner, default_priority) for name in _hook_names(holder)]
 
 
 def refuse_foreign_names(holder: object, opener: type) -> None:
-    """Refuse a method that looks like another tool's hook for a stage of ``opener``: it would never run.
-
-    Raises:
-        HookError: naming the method and what it is called here.
-    """
+    """Refuse a method that looks like another tool's hook for a stage of ``opener``: it would never run."""
     for name in method_names(holder):
         prefix = next((prefix for prefix in FOREIGN_PREFIXES if name.startswith(prefix)), None)
         stage = name.removeprefix(prefix or "")
         if prefix and stage in stages_opened_by(opener):
-            cure = f"call it 'pre_{stage}' or 'post_{stage}'"
-            refuse(holder, name, "looks like a hook, but would never run", cure)
+            refuse(holder, name, "looks like a hook, but would never run", f"call it 'pre_{stage}' or 'post_{stage}'")
 
 
 def _hook_names(holder: object) -> Iterator[str]:
@@ -103,54 +95,41 @@ def _hook_names(holder: object) -> Iterator[str]:
         if kind in KINDS and stage:
             yield name
         elif declarations.fixture_of is not None and declarations.schedules:
-            cure = "take the schedule off: a fixture is made when somebody asks for it"
-            refuse(holder, name, "is a @fixture with a schedule, and no hook", cure)
+            cure = "remove the schedule: a fixture is computed when it is first asked for"
+            refuse(holder, name, "has a schedule, but is a @fixture, not a hook", cure)
         elif declarations.writes or declarations.always or declarations.schedules or declarations.priority is not None:
             cure = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
-            refuse(holder, name, "is marked as a hook, but its name is not a hook's", cure)
+            refuse(holder, name, "is declared as a hook, but does not have the name of a hook", cure)
 
 
 def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> Hook:
     kind, _, stage = name.partition("_")
     declarations = declarations_of(unbound(holder, name))
     refuse_uncallable(holder, name)
-    _refuse_generator(holder, name, kind, stage)
-    _refuse_declarations(holder, name, kind, stage, declarations)
+    _refuse_mistakes(holder, name, kind, stage, declarations)
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
-    unknowable = [parameter for parameter in call.required if parameter in FAILURE]
-    if unknowable and not declarations.always:
-        refuse(holder, name, f"wants {unknowable[0]!r}, which only an @always hook gets", "mark it @always")
+    failure = [parameter for parameter in call.required if parameter in FAILURE]
+    if failure and not declarations.always:
+        refuse(holder, name, f"wants {failure[0]!r}, which only an @always hook gets", "decorate it with @always")
     rank = default_priority if declarations.priority is None else declarations.priority
-    schedules = _schedules(holder, name, call.label)
-    return Hook(
-        kind, stage, owner, call, declarations.always, rank, declarations.writes, stage == EVERY_STAGE, schedules
-    )
+    rules = schedules_of(holder, name)
+    schedules = tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules)
+    always, writes = declarations.always, declarations.writes
+    return Hook(kind, stage, owner, call, always, rank, writes, stage == EVERY_STAGE, schedules)
 
 
-def _schedules(holder: object, name: str, label: str) -> tuple[tuple[Schedule, NamedCall], ...]:
-    """This object's own schedules of a hook, each with what it asks for."""
-    return tuple(
-        (schedule, NamedCall(schedule.should_run, f"the schedule of {label}"))
-        for schedule in schedules_of(holder, name)
-    )
-
-
-def _refuse_generator(holder: object, name: str, kind: str, stage: str) -> None:
-    generator = is_generator(holder, name)
+def _refuse_mistakes(holder: object, name: str, kind: str, stage: str, declarations: Declarations) -> None:
+    generator, writes = is_generator(holder, name), declarations.writes
     if kind == "around" and not generator:
-        cure = "an around-hook has one bare `yield`, where the stage runs, and no @contextmanager"
-        refuse(holder, name, "is not a generator", cure)
+        refuse(holder, name, "is not a generator", AROUND_CURE)
     if kind != "around" and generator:
-        cure = f"take the `yield` out, or call it 'around_{stage}'"
-        refuse(holder, name, "is a generator, and its body would never run", cure)
-
-
-def _refuse_declarations(holder: object, name: str, kind: str, stage: str, declarations: Declarations) -> None:
-    if declarations.always and kind != "post":
-        refuse(holder, name, "is marked @always, which only a post hook can be", "take @always off")
-    if declarations.writes and kind == "around":
+        cure = f"remove the `yield`, or call it 'around_{stage}'"
+        refuse(holder, name, "is a generator, so its body would never run", cure)
+    if kind != "post" and declarations.always:
+        refuse(holder, name, "has @always, which is only for post hooks", "remove @always")
+    if kind == "around" and writes:
         refuse(holder, name, "declares writes, but an around-hook returns nothing", "write in a pre or post hook")
-    if stage == EVERY_STAGE and any(write.defines for write in declarations.writes):
+    if stage == EVERY_STAGE and any(write.defines for write in writes):
         refuse(holder, name, "provides a fixture in every stage", "provide it in the one stage where it belongs")
     if declarations.fixture_of is not None:
-        refuse(holder, name, "is marked @fixture, but has a hook's name", "give the fixture another name")
+        refuse(holder, name, "is a @fixture, but has the name of a hook", "give the fixture another name")

@@ -1,14 +1,14 @@
 """The order of the hooks at one point of one stage, derived from what they read and write.
 
-Who provides x runs before who modifies x, and both before who reads x, whatever the order of registration. What
-this leaves open is ordered by: the Extensible's own hooks first, then priority, then registration.
+A hook that provides x runs before a hook that modifies x, and both run before a hook that only reads x, whatever the
+order of registration. What this leaves open is ordered by: the Extensible's own hooks first, then priority, then
+registration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import NoReturn, final
 
 from train_manager.core.errors import OrderError
@@ -31,73 +31,69 @@ class Reason:
 
 
 def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[Hook, ...]:
-    """The hooks as they will run.
+    """Return the hooks of one point, given in the order of registration, in the order in which they run.
 
-    Args:
-        hooks: those of one point, in the order of registration.
-        providers: fixtures that are computed on demand; asking for one reads all that it asks for.
-
-    Raises:
-        OrderError: nothing orders two modifiers of one fixture, two hooks provide one, or they wait in a cycle.
+    A hook that reads a lazy fixture reads all that its provider names.
     """
     reasons = reasons_for(hooks, providers)
-    later: list[list[int]] = [[] for _ in hooks]
-    waits_for = [0] * len(hooks)
-    place = {id(hook): index for index, hook in enumerate(hooks)}
+    waits_for: dict[int, set[int]] = {id(hook): set() for hook in hooks}
     for reason in reasons:
-        later[place[id(reason.before)]].append(place[id(reason.after)])
-        waits_for[place[id(reason.after)]] += 1
-    ready = [_rank(hook, index) for index, hook in enumerate(hooks) if not waits_for[index]]
-    ready.sort()
+        waits_for[id(reason.after)].add(id(reason.before))
+    waiting = sorted(hooks, key=_rank)  # stable: equals stay as registered
     ordered: list[Hook] = []
-    while ready:
-        index = heappop(ready)[-1]
-        ordered.append(hooks[index])
-        for follower in later[index]:
-            waits_for[follower] -= 1
-            if not waits_for[follower]:
-                heappush(ready, _rank(hooks[follower], follower))
-    if len(ordered) < len(hooks):
-        waiting = [hook for hook in hooks if hook not in ordered]
-        _refuse_cycle([reason for reason in reasons if reason.after in waiting and reason.before in waiting])
+    ran: set[int] = set()
+    while waiting:
+        ready = [index for index, hook in enumerate(waiting) if waits_for[id(hook)] <= ran]
+        if not ready:
+            _refuse_cycle([reason for reason in reasons if not {id(reason.before), id(reason.after)} & ran])
+        ordered.append(waiting.pop(ready[0]))  # only one: it may free a hook that comes before the other ready ones
+        ran.add(id(ordered[-1]))
     _refuse_unordered_modifiers(ordered, reasons)
     return tuple(ordered)
 
 
 def reasons_for(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> list[Reason]:
-    """Every pair of hooks of which one must run before the other."""
+    """Return why hooks run after others: one reason for each pair and fixture."""
     written = {name for hook in hooks for name in hook.written}
-    reads = {id(hook): reads_of(hook, providers, written) for hook in hooks}
+    reads = {id(hook): _reads(hook, providers, written) for hook in hooks}
     reasons = []
     for before in hooks:
         for write in before.writes:
             for after in hooks:
-                modifies_too = any(w.name == write.name and not w.defines for w in after.writes)
-                follows = modifies_too if write.defines else False
                 only_reads = write.name in reads[id(after)] and write.name not in after.written
-                if after is not before and (follows or only_reads):
+                modifies_too = write.defines and write.name in _modified(after)
+                if after is not before and (only_reads or modifies_too):
                     reasons.append(Reason(before, after, write.name))
     return reasons + _by_priority(hooks, reasons)
 
 
 def _by_priority(hooks: Sequence[Hook], reasons: Sequence[Reason]) -> list[Reason]:
-    """Two modifiers of one fixture that nothing else orders: the lower priority first."""
+    """Return a reason for two modifiers of one fixture that nothing else orders: the lower priority runs first."""
     return [
         Reason(first, second, name)
         for first in hooks
         for second in hooks
-        if _place(first) < _place(second)
+        if _rank(first) < _rank(second)
         for name in _both_modify(first, second)[:1]
         if not _leads(first, second, reasons) and not _leads(second, first, reasons)
     ]
 
 
+def _rank(hook: Hook) -> tuple[bool, int]:
+    """Rank the Extensible's own hooks before others, then by priority."""
+    return hook.owner != "", hook.priority
+
+
+def _modified(hook: Hook) -> list[str]:
+    return [write.name for write in hook.writes if not write.defines]
+
+
 def _both_modify(first: Hook, second: Hook) -> list[str]:
-    return [w.name for w in first.writes if not w.defines and (w.name, False) in _kinds(second)]
+    return [name for name in _modified(first) if name in _modified(second)]
 
 
-def reads_of(hook: Hook, providers: Mapping[str, Provider], written: set[str]) -> set[str]:
-    """The fixtures a hook reads, also through the provided ones it asks for; ``**kwargs`` reads all."""
+def _reads(hook: Hook, providers: Mapping[str, Provider], written: set[str]) -> set[str]:
+    """Return the fixtures that a hook reads, also through providers; ``**kwargs`` reads all that is written."""
     found: set[str] = set()
     ahead = [*hook.parameters, *(written if hook.call.takes_rest else ())]
     while ahead:
@@ -109,21 +105,18 @@ def reads_of(hook: Hook, providers: Mapping[str, Provider], written: set[str]) -
     return found
 
 
-def _place(hook: Hook) -> tuple[bool, int]:
-    """The Extensible's own hooks first, then by priority."""
-    return hook.owner != "", hook.priority
-
-
-def _rank(hook: Hook, index: int) -> tuple[tuple[bool, int], int]:
-    return _place(hook), index
+def _leads(first: Hook, last: Hook, reasons: Sequence[Reason]) -> bool:
+    """Return whether a chain of reasons goes from one hook to another."""
+    reached: set[int] = set()
+    ahead = {id(first)}
+    while ahead:
+        reached |= ahead
+        ahead = {id(reason.after) for reason in reasons if id(reason.before) in ahead} - reached
+    return id(last) in reached
 
 
 def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[str, Provider]]) -> None:
-    """Refuse a fixture that two hooks, or a hook and a provider, define in one stage.
-
-    Raises:
-        OrderError: naming both.
-    """
+    """Refuse a fixture that two hooks, or a hook and a provider, define in one stage."""
     first: dict[tuple[str, str], Hook | Provider] = {
         (stage, name): provider for stage, in_stage in providers.items() for name, provider in in_stage.items()
     }
@@ -137,7 +130,7 @@ def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[
 
 
 def _refuse_unordered_modifiers(ordered: Sequence[Hook], reasons: Sequence[Reason]) -> None:
-    """Two modifiers of one fixture need a reason or a priority between them: the result depends on their order."""
+    """Refuse two modifiers of one fixture that nothing orders: the result would depend on their order."""
     for index, second in enumerate(ordered):
         for first in ordered[:index]:
             shared = _both_modify(first, second)
@@ -145,21 +138,6 @@ def _refuse_unordered_modifiers(ordered: Sequence[Hook], reasons: Sequence[Reaso
                 cure = "say which is first: @priority(-1) on it, or `priority` on its extension"
                 both = f"both modify {shared[0]!r} at {second.kind}_{second.stage}, and nothing says which is first"
                 _refuse_pair(first, second, both, shared[0], cure)
-
-
-def _kinds(hook: Hook) -> set[tuple[str, bool]]:
-    return {(write.name, write.defines) for write in hook.writes}
-
-
-def _leads(first: Hook, last: Hook, reasons: Sequence[Reason]) -> bool:
-    """Whether a chain of reasons goes from one hook to another."""
-    reached = {id(first)}
-    grown = True
-    while grown:
-        more = {id(reason.after) for reason in reasons if id(reason.before) in reached} - reached
-        reached |= more
-        grown = bool(more)
-    return id(last) in reached
 
 
 def _refuse_pair(first: Hook | Provider, second: Hook, do: str, name: str, cure: str) -> NoReturn:
@@ -174,7 +152,7 @@ def _refuse_pair(first: Hook | Provider, second: Hook, do: str, name: str, cure:
 
 
 def _refuse_cycle(reasons: Sequence[Reason]) -> NoReturn:
-    """Walk back along the reasons among the hooks that wait until one comes a second time."""
+    """Walk back along the reasons between the waiting hooks until a hook comes a second time, and tell that cycle."""
     walked = [reasons[0].after]
     links: list[Reason] = []
     while walked.count(walked[-1]) < 2:

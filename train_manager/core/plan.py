@@ -62,9 +62,6 @@ def compile_plan(
         cell_of: finds the cells of fixtures.
         alive_and_lazy: lazy fixtures of open stages, whose providers may have been removed since.
         is_timed: the time of the hooks is added up.
-
-    Raises:
-        OrderError: nothing orders two hooks that must be ordered.
     """
     lazy = _of_all_stages(providers)
     pre, post, around = in_their_order(stage, hooks, lazy)
@@ -79,11 +76,7 @@ def compile_plan(
 
 
 def in_their_order(stage: str, hooks: Iterable[Hook], lazy: Mapping[str, Provider]) -> list[tuple[Hook, ...]]:
-    """Return the pre, post and around-hooks of a stage, in the order they run.
-
-    Raises:
-        OrderError: nothing orders two hooks that must be ordered.
-    """
+    """Return the pre, post and around-hooks of a stage, in the order they run."""
     here = [hook for hook in hooks if hook.stage in (stage, EVERY_STAGE)]
     return [in_order([hook for hook in here if hook.kind == kind], lazy) for kind in KINDS]
 
@@ -102,11 +95,7 @@ class Plans:
         self._providers: Mapping[str, Mapping[str, Provider]] = {}
 
     def use(self, hooks: Iterable[Hook], providers: Iterable[Provider]) -> None:
-        """Take these hooks from the next stage on; an open stage keeps its plan to its end.
-
-        Raises:
-            OrderError: they cannot be ordered, or provide a fixture twice; then nothing has changed.
-        """
+        """Use these hooks from the next stage on; an open stage keeps its plan. On an error, nothing is changed."""
         hooks = tuple(hooks)
         by_stage = chosen(list(providers))
         refuse_two_providers(hooks, by_stage)

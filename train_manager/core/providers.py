@@ -1,8 +1,8 @@
-"""A provided fixture: a method marked ``@fixture``, computed when somebody first asks for its name."""
+"""Providers: the ``@fixture`` methods, whose values are computed when they are first asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -14,21 +14,19 @@ from train_manager.core.signature import NamedCall
 from train_manager.core.state import ALWAYS_THERE
 from train_manager.core.store import Store
 
-RESERVED = frozenset({*ALWAYS_THERE, "extensible"})
-
 
 @final
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One ``@fixture`` method, read and found callable.
+    """A ``@fixture`` method whose signature and declarations have been read.
 
     Attributes:
         name: the fixture.
         stage: the stage that owns it.
         owner: the extension's name; empty for a method of the Extensible itself.
-        call: the method, its parameters read.
+        call: calls the method with fixtures.
         cleans_up: it yields the value, and the rest runs when the stage ends.
-        overrides: it takes the place of another provider of this name and stage.
+        overrides: it replaces another provider of this name and stage.
     """
 
     name: str
@@ -45,7 +43,7 @@ class Provider:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """A provider writes nothing but its own value."""
+        """Nothing: a provider must not write other fixtures."""
         return ()
 
     @property
@@ -55,23 +53,15 @@ class Provider:
 
 
 def read_providers(holder: object, owner: str) -> list[Provider]:
-    """The ``@fixture`` methods of an object.
-
-    Raises:
-        HookError: one of them could never be called.
-    """
+    """Return the providers of an object, in the order in which they are written."""
     names = [name for name in method_names(holder) if declarations_of(unbound(holder, name)).fixture_of is not None]
     return [_read_provider(holder, name, owner) for name in names]
 
 
 def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
-    """The provider of each name, by stage: the one that overrides the others, where there are several.
-
-    Raises:
-        OrderError: several provide one name in one stage, and none says that it overrides.
-    """
+    """Return the provider of each name, by stage; of several, the one that overrides the others."""
     found: dict[str, dict[str, Provider]] = {}
-    for provider in sorted(providers, key=lambda provider: provider.overrides):
+    for provider in sorted(providers, key=lambda provider: provider.overrides):  # last, those that replace others
         in_stage = found.setdefault(provider.stage, {})
         other = in_stage.get(provider.name)
         if other is not None and (other.overrides or not provider.overrides):
@@ -89,7 +79,7 @@ def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
 
 @final
 class LazyFixture:
-    """A provided fixture of one open stage, to be computed when it is first asked for."""
+    """A fixture of one open stage, computed by its provider when it is first asked for."""
 
     __slots__ = ("_store", "provider", "scope")
 
@@ -99,26 +89,22 @@ class LazyFixture:
         self.scope = scope
 
     def __call__(self) -> Any:
-        """Compute the value from what is alive now, and make it the stage's own fixture.
-
-        Raises:
-            OrderError: it is being computed already: its parameters lead back to itself.
-            FixtureNotFound: it asks for what is not alive, or for what lives shorter than itself.
-        """
+        """Compute the value from the live fixtures, and make it a fixture of the stage."""
         provider, store = self.provider, self._store
         request = f"{provider.label} ({provider.call.defined_at})"
         if request in store.requests:
             raise self._cycle(request)
         with store.resolving(request, provider):
-            for name in provider.call.parameters:
+            for name in provider.call.parameters:  # before the call, which would compute some of them
                 store.require_life(name, self.scope, provider)
             value = provider.call(store)
             if provider.cleans_up:
-                value = self._entered(value)
+                value = self._first(value)
         store.set_computed(provider.name, value, self.scope, provider)
         return value
 
-    def _entered(self, generator: Generator[Any, None, None]) -> Any:
+    def _first(self, generator: Generator[Any, None, None]) -> Any:
+        """Return the value that the provider yields; the rest of it runs when the stage ends."""
         for value in generator:
             self.scope.add_extras().suspended.append((self.provider, generator))
             return value
@@ -138,36 +124,22 @@ class LazyFixture:
 
 
 def clean_up(provider: Provider, generator: Generator[Any, None, None]) -> None:
-    """Run the part of a provider after its ``yield``.
-
-    Raises:
-        HookError: it yields again.
-    """
+    """Run the part of a provider after its ``yield``."""
     for _ in generator:
         generator.close()
         raise _misused(provider, "yields more than once")
-
-
-def lazy_fixtures(providers: Mapping[str, Provider], scope: Scope, store: Store) -> dict[str, LazyFixture]:
-    """Return the lazy fixtures of a stage that opens, by name."""
-    return {name: LazyFixture(provider, scope, store) for name, provider in providers.items()}
 
 
 def _read_provider(holder: object, name: str, owner: str) -> Provider:
     declarations = declarations_of(unbound(holder, name))
     assert declarations.fixture_of is not None, "read_providers has looked"
     refuse_uncallable(holder, name)
-    if name in RESERVED:
+    if name in (*ALWAYS_THERE, "extensible"):
         refuse(holder, name, f"provides {name!r}, which is always there", "take another name")
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
     return Provider(name, declarations.fixture_of, owner, call, is_generator(holder, name), declarations.overrides)
 
 
 def _misused(provider: Provider, wrong: str) -> HookError:
-    return HookError(
-        f"{provider.label} {wrong}",
-        name=provider.name,
-        asked_by=provider.label,
-        asked_at=provider.call.defined_at,
-        cure="a fixture with clean-up has one `yield value`; the rest runs when the stage ends",
-    )
+    cure = "a fixture with clean-up must have one `yield value`; the rest runs when the stage ends"
+    return provider.call.error(wrong, provider.name, cure)

@@ -49,7 +49,7 @@ class Content(NamedTuple):
 
 @final
 class Cell:
-    """The place where one fixture is kept.
+    """One fixture: its value, and the scope that owns it.
 
     Attributes:
         name: the fixture's name.

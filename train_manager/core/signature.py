@@ -36,9 +36,6 @@ class NamedCall:
         optional: names with a default, which is used if they are absent.
         by_position: all its parameters are required and can be given in their order.
         takes_rest: it has ``**kwargs`` and gets every live fixture.
-
-    Raises:
-        HookError: a parameter cannot be given by name (``*args``, positional-only).
     """
 
     __slots__ = ("by_position", "defined_at", "function", "label", "optional", "required", "takes_rest")
@@ -61,9 +58,6 @@ class NamedCall:
         """Call the function with the fixtures that its parameters name.
 
         ``**kwargs`` gets every live fixture but the always-there ones, and computes nothing.
-
-        Raises:
-            FixtureNotFound: a required name is not alive; then no lazy fixture has been computed.
         """
         if self.by_position:
             names, cells = self.required, store.cells
@@ -76,20 +70,21 @@ class NamedCall:
         return self.function(**self._by_name(store))
 
     def _by_name(self, store: Store) -> dict[str, Any]:
-        found = self._found(store)
+        for name in self.missing(store):  # before a lazy fixture is computed
+            raise self.not_found(store, name)
+        found = {name: store.value(name) for name in self.required}
         found.update((name, store.value(name)) for name in self.optional if store.has(name))
         if self.takes_rest:
             found.update(store.computed)
         return found
 
-    def _found(self, store: Store) -> dict[str, Any]:
-        for name in self.missing(store):
-            raise self.not_found(store, name)
-        return {name: store.value(name) for name in self.required}
-
     def not_found(self, store: Store, name: str) -> FixtureNotFound:
         """Make the error for a required name that is not alive."""
         return messages.not_found(store, name, f"{self.label} wants", self.defined_at)
+
+    def error(self, wrong: str, name: str, cure: str) -> HookError:
+        """Make the error for a function that cannot be used as it is written."""
+        return HookError(f"{self.label} {wrong}", name=name, asked_by=self.label, asked_at=self.defined_at, cure=cure)
 
     def missing(self, store: Store) -> list[str]:
         """Return the required names that are not alive."""
@@ -107,13 +102,7 @@ class NamedCall:
             wrong, cure = f"{parameter.name}, /", "take the `/` out of its signature"
         else:
             return
-        raise HookError(
-            f"{self.label} has the parameter `{wrong}`, but fixtures are given by name",
-            name=parameter.name,
-            asked_by=self.label,
-            asked_at=self.defined_at,
-            cure=cure,
-        )
+        raise self.error(f"has the parameter `{wrong}`, but fixtures are given by name", parameter.name, cure)
 
 
 def with_parameters(

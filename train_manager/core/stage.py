@@ -18,7 +18,7 @@ from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.hooks import Hook
 from train_manager.core.locations import line_of
 from train_manager.core.outcome import Failures, Skip, SkipStage
-from train_manager.core.providers import Provider, clean_up, lazy_fixtures
+from train_manager.core.providers import LazyFixture, Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
 from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope
 from train_manager.core.store import Store
@@ -159,9 +159,10 @@ class Stage(Scope):
             refuse_if_busy(store.extensions.values(), store)
 
     def _define_lazy(self) -> None:
-        """Define the fixtures that are provided in this stage, to be computed when they are asked for."""
+        """Define the lazy fixtures of this stage."""
         self.add_extras()
-        self._store.define_lazy(self, lazy_fixtures(self._plan.providers, self, self._store))
+        lazy = {name: LazyFixture(provider, self, self._store) for name, provider in self._plan.providers.items()}
+        self._store.define_lazy(self, lazy)
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""

@@ -40,7 +40,10 @@ class Store(State):
                 except AttributeError:  # it was not computed, or is gone already
                     pass
         if scope.extras is not None and scope.extras.hidden is not None:
-            self._unhide(scope.extras.hidden)
+            hidden = scope.extras.hidden
+            for cell, content in hidden.contents:
+                cell.restore(content)
+            hidden.outer.first = hidden.first
             scope.extras.hidden = None
         self.innermost = scope.parent
         scope.phase = CLOSED
@@ -53,20 +56,10 @@ class Store(State):
         for cell, _ in hidden.contents:
             cell.empty()
 
-    def _unhide(self, hidden: Hidden) -> None:
-        for cell, content in hidden.contents:
-            cell.restore(content)
-        hidden.outer.first = hidden.first
-
     # ---- values ------------------------------------------------------------------------------------------------
 
     def define(self, name: str, value: Any, scope: Scope | None, definer: Definer) -> None:
-        """Give a scope a fixture of its own.
-
-        Raises:
-            FixtureExists: the name is alive, or always there.
-            NoStageOpen: there is no scope.
-        """
+        """Give a scope a fixture of its own."""
         if self.thread != get_ident():
             self.require_own_thread()
         if scope is None:
@@ -78,13 +71,7 @@ class Store(State):
         cell.value = value
 
     def modify(self, name: str, value: Any, definer: Definer) -> None:
-        """Change a live fixture; its owner stays.
-
-        Raises:
-            FixtureNotFound: it is not alive.
-            FixtureExists: it is always there.
-            NoStageOpen: no stage is open.
-        """
+        """Change a live fixture; its owner stays."""
         if self.thread != get_ident():
             self.require_own_thread()
         if self.innermost is None:
@@ -115,11 +102,7 @@ class Store(State):
     # ---- lazy fixtures -------------------------------------------------------------------------------------------
 
     def define_lazy(self, scope: Scope, fixtures: Mapping[str, LazyFixture]) -> None:
-        """Give a scope fixtures that are computed when they are first asked for.
-
-        Raises:
-            FixtureExists: a name is alive already.
-        """
+        """Give a scope fixtures that are computed when they are first asked for."""
         for name, fixture in fixtures.items():
             if self.has(name):
                 raise messages.exists(self, name, fixture.provider)
@@ -154,11 +137,7 @@ class Store(State):
             self.running = before
 
     def require_life(self, name: str, scope: Scope, caller: Caller) -> None:
-        """Refuse that a fixture of ``scope`` is made of a fixture that dies before it.
-
-        Raises:
-            FixtureNotFound: the name belongs to a stage inside ``scope``.
-        """
+        """Refuse that a fixture of ``scope`` is made of a fixture that dies before it."""
         owner = self.owner_of(name)
         if owner is not None and owner.depth > scope.depth:
             raise messages.shorter_lived(self, name, owner, scope, caller)
@@ -166,11 +145,7 @@ class Store(State):
     # ---- thread affinity -----------------------------------------------------------------------------------------
 
     def require_own_thread(self) -> None:
-        """Refuse another thread or task than the one that opened the stages.
-
-        Raises:
-            StageError: it is another one.
-        """
+        """Refuse another thread or task than the one that opened the stages."""
         if self.thread == get_ident() or self.innermost is None:
             return  # as nearly always
         owner = None if self.task is None else self.task()
@@ -182,26 +157,24 @@ class Store(State):
 
         Args:
             awaits: whether a coroutine opens the stage.
-
-        Raises:
-            StageError: another thread or task has opened the outermost stage.
         """
         task = current_task()
         if self.innermost is not None:
             self.require_own_thread()
-            if (
-                awaits and task is not None and self.task is None
-            ):  # inside a plain function's stage other tasks may be too
+            if awaits and task is not None and self.task is None:  # other tasks may be inside a plain function's stage
                 raise messages.other_thread(self)
             return
         self.thread = get_ident() if task is None else NO_THREAD
         self.task = None if task is None else ref(task)
 
-    def require_declared(self, name: str, site: Definer) -> None:
-        """Refuse, with ``strict``, that a hook writes what it does not declare.
+    def require_open(self, stage: str, definer: Definer) -> Scope:
+        """Return the innermost open scope of this name."""
+        scope = self.scope_of(stage)
+        if scope is None:
+            raise messages.not_open(self, stage, definer)
+        return scope
 
-        Raises:
-            HookError: naming the hook and the decorator it lacks.
-        """
+    def require_declared(self, name: str, site: Definer) -> None:
+        """Refuse, with ``strict``, that a hook writes what it does not declare."""
         if self.strict and self.running is not None and name not in self.running.written:
             raise messages.undeclared(self, name, self.running, site)
