@@ -1,6 +1,6 @@
 """TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
 
-The methods that a subclass overrides are in ``loop/algorithm.py``; what one run asks and counts is in
+The methods that a subclass overrides are in ``loop/overridable.py``; what one run asks and counts is in
 ``loop/run_state.py``, where its batches come from in ``loop/feed.py``. Everything else is an extension.
 """
 
@@ -23,7 +23,6 @@ from train_manager.core.errors import InputError, StageError
 from train_manager.core.extension import Extensions, named
 from train_manager.data.batch import to_device
 from train_manager.data.iteration import no_batch, reset
-from train_manager.loop.algorithm import Algorithm
 from train_manager.loop.arguments import (
     TrainsItself,
     bind_loss,
@@ -55,6 +54,7 @@ from train_manager.loop.outputs import (
     require_tensor,
     require_training_loss,
 )
+from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.randomness import preserved_random_state, seed_all
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import RunState
@@ -64,7 +64,7 @@ from train_manager.schedules.rules import Progress
 from train_manager.validation import require_count, require_one_of
 
 
-class TrainManager(Algorithm):
+class TrainManager(OverridableMethods):
     """Train and evaluate a model; use it as it is, or subclass it and override what differs.
 
     >>> import torch

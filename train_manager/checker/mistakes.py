@@ -19,8 +19,8 @@ from train_manager.core.errors import (
     near,
 )
 from train_manager.core.hooks import Hook
-from train_manager.core.locations import line_of_function
 from train_manager.core.providers import Provider
+from train_manager.core.source_locations import line_of_function
 
 Found = Iterator[TrainManagerError]
 

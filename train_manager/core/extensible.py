@@ -15,9 +15,9 @@ from train_manager.core.errors import HookError
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
-from train_manager.core.locations import line_of, site_of
 from train_manager.core.registry import Declared, Registry, Switch, load
 from train_manager.core.signature import NamedCall
+from train_manager.core.source_locations import line_of, site_of
 from train_manager.core.stage import Stage
 from train_manager.core.state import Options
 from train_manager.core.store import Store

@@ -13,8 +13,8 @@ from train_manager.core.errors import (
     did_you_mean,
     near,
 )
-from train_manager.core.locations import line_of
 from train_manager.core.scope import Caller, Definer, Scope
+from train_manager.core.source_locations import line_of
 from train_manager.core.state import State
 
 

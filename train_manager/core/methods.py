@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any, NoReturn
 
 from train_manager.core.errors import HookError
-from train_manager.core.locations import line_of_function
+from train_manager.core.source_locations import line_of_function
 
 
 def method_names(holder: object) -> Iterator[str]:

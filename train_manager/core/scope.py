@@ -16,7 +16,7 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, final
 
-from train_manager.core.locations import Site
+from train_manager.core.source_locations import Site
 
 
 class Caller(Protocol):

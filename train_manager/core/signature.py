@@ -13,7 +13,7 @@ from typing import Any, final
 
 from train_manager.core import messages
 from train_manager.core.errors import FixtureNotFound, HookError
-from train_manager.core.locations import line_of_function
+from train_manager.core.source_locations import line_of_function
 from train_manager.core.store import Store
 
 

@@ -12,16 +12,16 @@ from threading import get_ident
 from types import FrameType, TracebackType
 from typing import Any, final
 
-from train_manager.core import callers, messages
-from train_manager.core.affinity import AWAITING, SUSPENDABLE
+from train_manager.core import hook_calls, messages
 from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.hooks import Hook
-from train_manager.core.locations import line_of
 from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.providers import LazyFixture, Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
 from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope
+from train_manager.core.source_locations import line_of
 from train_manager.core.store import Store
+from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
 
 
 @final
@@ -168,7 +168,7 @@ class Stage(Scope):
         """Run an around-hook to its yield."""
         generator = self._call(hook)
         if generator is not None:  # None: its schedule says no, or a hook of every stage names what is not alive here
-            callers.enter(hook, generator)
+            hook_calls.enter(hook, generator)
             self.add_extras().suspended.append((hook, generator))
 
     def _not_to_be_opened(self) -> StageError:
@@ -265,7 +265,7 @@ class Stage(Scope):
             if hook.schedules and hook.kind != "around":
                 _finished(hook)
         if hook.writes:
-            callers.write(store, hook, self, returned)
+            hook_calls.write(store, hook, self, returned)
         return returned
 
     def _is_alive(self, hook: Hook) -> bool:
@@ -278,7 +278,7 @@ class Stage(Scope):
         """Run the part of a hook or a provider after its yield."""
         if isinstance(suspended, Hook):
             try:
-                callers.leave(suspended, generator, error)
+                hook_calls.leave(suspended, generator, error)
             finally:
                 _finished(suspended)
         else:

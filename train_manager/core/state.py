@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
-from train_manager.core.affinity import NO_THREAD
 from train_manager.core.scope import Caller, Cell, Content, Scope
+from train_manager.core.thread_affinity import NO_THREAD
 
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None as long as nothing has failed."""

@@ -12,9 +12,9 @@ from typing import Any, final
 from weakref import ref
 
 from train_manager.core import messages
-from train_manager.core.affinity import NO_THREAD, current_task
 from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope
 from train_manager.core.state import ALWAYS, FAILURE, LazyFixture, State
+from train_manager.core.thread_affinity import NO_THREAD, current_task
 
 
 @final

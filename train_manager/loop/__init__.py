@@ -12,5 +12,5 @@ Its files in reading order; each imports only those above it:
     modes         set and restore train and eval mode
     run_state     what a run counts, and what hooks have requested in it
     feed          the batches that a run trains and evaluates on
-    algorithm     the methods that a subclass overrides
+    overridable   the methods that a subclass overrides
 """

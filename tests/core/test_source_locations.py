@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager.core.locations import line_of, line_of_function, shown_path, site_of
+from train_manager.core.source_locations import line_of, line_of_function, shown_path, site_of
 
 At = Callable[[str], str]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from train_manager import Extensible, StageError
-from train_manager.core.affinity import current_task
+from train_manager.core.thread_affinity import current_task
 
 
 def test_each_task_of_one_thread_is_another() -> None:

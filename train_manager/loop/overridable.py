@@ -28,7 +28,7 @@ class Chosen(NamedTuple):
     eval_loss_forward: Callable[[], Any]
 
 
-class Algorithm(Extensible):
+class OverridableMethods(Extensible):
     """From a batch to a loss. These methods open no stages, so hooks may call them again.
 
     >>> from train_manager import TrainManager
@@ -117,7 +117,7 @@ class Algorithm(Extensible):
     def _choose(self) -> Chosen:
         """Find the methods that the batches to come will call, past those that only hand on to the common one."""
         names = {name: name for name in Chosen._fields}
-        names |= {name: common for name, common in _COMMON.items() if not self._overrides(name, Algorithm)}
+        names |= {name: common for name, common in _COMMON.items() if not self._overrides(name, OverridableMethods)}
         return Chosen(**{field: self._ready(name) for field, name in names.items()})
 
     if not TYPE_CHECKING:  # which would let any attribute be set
