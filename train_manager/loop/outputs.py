@@ -20,6 +20,8 @@ _PARTS = {"inputs", "targets"}
 
 def require_parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Mapping[str, Any]:
     """Return ``inputs`` and ``targets`` by name, from the pair or the dict that ``unpack_batch`` returned."""
+    if type(value) is dict and value.keys() <= _PARTS:  # as nearly always
+        return value
     if isinstance(value, tuple) and len(value) == 2:
         return {"inputs": value[0], "targets": value[1]}
     if not isinstance(value, Mapping):
