@@ -11,6 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -21,7 +22,7 @@ from torch.optim import Optimizer
 
 from train_manager.core.errors import InputError, StageError
 from train_manager.core.extension import Extensions, named
-from train_manager.data.batch import to_device
+from train_manager.data.batch import FromSource, parts_of, to_device
 from train_manager.data.iteration import no_batch, reset
 from train_manager.loop.arguments import (
     TrainsItself,
@@ -47,6 +48,7 @@ from train_manager.loop.losses import Collector, Losses
 from train_manager.loop.modes import mode, preserved_modes
 from train_manager.loop.objectives import Objective
 from train_manager.loop.outputs import (
+    count_rows,
     require_batch_size,
     require_parts,
     require_prediction,
@@ -57,11 +59,16 @@ from train_manager.loop.outputs import (
 from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.randomness import preserved_random_state, seed_all
 from train_manager.loop.results import EvalResult, TrainResult
-from train_manager.loop.run_state import RunState
+from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.skip import SkipBatch, skippable
 from train_manager.metrics.averages import WeightedMean
 from train_manager.schedules.rules import Progress
 from train_manager.validation import require_count, require_one_of
+
+
+def _counted(name: str) -> Any:
+    """Make an attribute that is kept in ``_counts``."""
+    return property(attrgetter(f"_counts.{name}"), lambda manager, value: setattr(manager._counts, name, value))
 
 
 class TrainManager(OverridableMethods):
@@ -113,6 +120,11 @@ class TrainManager(OverridableMethods):
         NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
+    epoch_num: int = _counted("epoch_num")
+    step_num: int = _counted("step_num")
+    update_num: int = _counted("update_num")
+    samples_seen: Any = _counted("samples_seen")
+
     def __init__(
         self,
         *,
@@ -145,10 +157,9 @@ class TrainManager(OverridableMethods):
         )
         self.seed = None if seed is None else require_count(seed, "seed", at_least=0)
         self.train_dir = require_train_dir(train_dir)
-        self.epoch_num = self.step_num = self.update_num = 0
-        self.samples_seen: Any = 0  # a tensor if the true batch sizes are tensors
         self._has_run = False
         self._run = RunState(None, step_num=0, epoch_num=0, call=0)  # of the present or last run
+        self._counts = Counts()
         self._feed = Feed()
         self._collector = Collector()
         self._step_seconds: deque[float] = deque(maxlen=1001)
@@ -158,8 +169,9 @@ class TrainManager(OverridableMethods):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
-        own = {"_run": copy.copy(self._run), "_feed": copy.copy(self._feed), "_collector": Collector()}
-        return {**super().__getstate__(), **own, "_chosen": None}
+        state = super().__getstate__()
+        parts = {name: copy.copy(state[name]) for name in ("_run", "_counts", "_feed")}
+        return {**state, **parts, "_collector": Collector(), "_chosen": None}
 
     # ---- to be called --------------------------------------------------------------------------------------------
 
@@ -386,7 +398,7 @@ class TrainManager(OverridableMethods):
             if is_complete:
                 if self.lr_schedule is not None:
                     self.lr_schedule.step()
-                self.epoch_num += 1
+                self._counts.epoch_num += 1
                 self.fixtures.modify("epoch_num", self.epoch_num)  # before the post hooks of the epoch
                 if epochs_after is not None:
                     self._set_end_after(epochs_after, first_step)
@@ -405,7 +417,9 @@ class TrainManager(OverridableMethods):
                     return False
                 if last_batch and (is_last_epoch or run.stop_at == "epoch"):
                     self._set_end(self.step_num + 1)  # before the batch, whose hooks may ask whether it is the last
-                self._train_batch(self._on_device(feed.take(batch)), last_batch)
+                if type(batch) is FromSource:
+                    batch = feed.take(batch)
+                self._train_batch(batch if self.device is None else to_device(batch, self.device), last_batch)
                 if run.epoch_end_requested:
                     reset(self.train_data)
                     return True
@@ -490,8 +504,8 @@ class TrainManager(OverridableMethods):
             assert self.optimizer is not None, "train() has checked it"
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
-            self.update_num += 1
-            self.fixtures.modify("update_num", self.update_num)
+            self._counts.update_num += 1
+            self.fixtures.modify("update_num", self._counts.update_num)
 
     # ---- evaluation, from the outside in -------------------------------------------------------------------------
 
@@ -561,21 +575,24 @@ class TrainManager(OverridableMethods):
 
     def _unpack(self, data_name: str) -> None:
         """Define the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""
-        parts = require_parts(self._chosen.unpack_batch())
+        batch, as_usual = self.fixtures["batch"], self._chosen.unpacks_as_usual
+        parts = parts_of(batch) if as_usual else require_parts(self._chosen.unpack_batch())
         self._run.structures[data_name].check(parts, self.step_num + 1)
         if "inputs" in parts:
             self.fixtures["inputs"] = parts["inputs"]
         if "targets" in parts:
             self.fixtures["targets"] = parts["targets"]
-        self.fixtures["true_batch_size"] = require_batch_size(self._chosen.get_true_batch_size())
+        size = count_rows(batch) if as_usual else self._chosen.get_true_batch_size()  # which may name the parts
+        self.fixtures["true_batch_size"] = require_batch_size(size)
 
     def _count_step(self, loss: Tensor) -> None:
         """Move the counts, before the post hooks of the batch."""
-        self._run.count(loss, self.step_num + 1)
-        self.step_num += 1
-        self.samples_seen = self.samples_seen + self.fixtures["true_batch_size"]
-        self.fixtures.modify("step_num", self.step_num)
-        self.fixtures.modify("samples_seen", self.samples_seen)
+        counts = self._counts
+        self._run.count(loss, counts.step_num + 1)
+        counts.step_num += 1
+        counts.samples_seen = counts.samples_seen + self.fixtures["true_batch_size"]  # not in place: hooks may have it
+        self.fixtures.modify("step_num", counts.step_num)
+        self.fixtures.modify("samples_seen", counts.samples_seen)
 
     def _on_device(self, batch: Any) -> Any:
         return batch if self.device is None else to_device(batch, self.device)

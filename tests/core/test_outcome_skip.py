@@ -73,12 +73,12 @@ def test_an_error_of_an_always_hook_is_not_hidden_by_the_skip() -> None:
 
 
 def test_the_body_fails_with_an_error_though_a_hook_requests_to_skip() -> None:
-    class Wish(Extension):
+    class Skipping(Extension):
         @always
         def post_step(self) -> None:
             raise SkipStage
 
-    with pytest.raises(ValueError, match="body") as error, Extensible([Wish()]).staged("step"):
+    with pytest.raises(ValueError, match="body") as error, Extensible([Skipping()]).staged("step"):
         raise ValueError("body")
     assert not hasattr(error.value, "__notes__")
 

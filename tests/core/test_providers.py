@@ -1,4 +1,4 @@
-"""Provided fixtures: computed on demand, once for each stage, cleaned up at its end."""
+"""Provided fixtures: computed when they are first asked for, once for each stage, cleaned up at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random stages with fixtures on demand, run by the library and by a slow, obvious model."""
+"""Random stages with lazy fixtures, run by the library and by a slow, obvious model."""
 
 from __future__ import annotations
 

@@ -269,7 +269,8 @@ class Extensible:
 
     def _ready(self, name: str) -> Callable[[], Any]:
         """Return a call of a method by fixture names, for a loop that calls it often."""
-        return partial(self._named_call(getattr(self, name)), self._store)
+        call = self._named_call(getattr(self, name))
+        return partial(call, self._store) if call.parameters or call.takes_rest else call.function
 
     def _approve_extensions(self) -> None:
         """Forget the checks; override to refuse a change of the extensions: an error takes it back."""

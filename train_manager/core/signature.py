@@ -61,8 +61,11 @@ class NamedCall:
         """
         if self.by_position:
             names, cells = self.required, store.cells
-            try:  # a comprehension costs a call, and most functions name one fixture
-                values = [cells[names[0]].value] if len(names) == 1 else [cells[name].value for name in names]
+            try:
+                if len(names) > 1:
+                    values = [cells[name].value for name in names]
+                else:  # without a comprehension, which costs a call: most functions name one fixture
+                    values = [cells[names[0]].value] if names else []
             except (KeyError, AttributeError):  # not alive, or to be computed
                 pass
             else:

@@ -101,7 +101,7 @@ class SameStructure:
         Raises:
             InputError: the structure is a different one.
         """
-        types = types_of_parts(batch)
+        types = (*batch, *map(type, batch.values())) if type(batch) is dict else types_of_parts(batch)
         if types == self._flat:  # describing a batch takes longer, so that a flat one is described only once
             return
         structure = structure_of(batch)

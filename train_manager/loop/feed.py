@@ -50,10 +50,8 @@ class Feed:
         """Forget an unfinished epoch, which closes the data also while an error is kept."""
         self._unfinished = None
 
-    def take(self, batch: Any) -> Any:
+    def take(self, batch: FromSource) -> Any:
         """Return the batch itself, and note which set it is of."""
-        if type(batch) is not FromSource:
-            return batch
         self.datasource_name = batch.datasource_name
         self.data_name = f"train_data[{batch.datasource_name!r}]"
         return batch.batch

@@ -18,8 +18,14 @@ from train_manager.loop.outputs import count_rows, no_targets
 
 
 class Chosen(NamedTuple):
-    """The methods that every batch calls, each ready to be called with the live fixtures."""
+    """The methods that every batch calls, each ready to be called with the live fixtures.
 
+    Attributes:
+        unpacks_as_usual: neither ``unpack_batch`` nor ``get_true_batch_size`` is overridden, so that they need not be
+            called by name.
+    """
+
+    unpacks_as_usual: bool
     unpack_batch: Callable[[], Any]
     get_true_batch_size: Callable[[], Any]
     train_model_forward: Callable[[], Any]
@@ -116,9 +122,11 @@ class OverridableMethods(Extensible):
 
     def _choose(self) -> Chosen:
         """Find the methods that the batches to come will call, past those that only hand on to the common one."""
-        names = {name: name for name in Chosen._fields}
-        names |= {name: common for name, common in _COMMON.items() if not self._overrides(name, OverridableMethods)}
-        return Chosen(**{field: self._ready(name) for field, name in names.items()})
+        names = {name: name for name in Chosen._fields[1:]}
+        own = {name for name in names if self._overrides(name, OverridableMethods)}
+        names |= {name: common for name, common in _COMMON.items() if name not in own}
+        as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
+        return Chosen(as_usual, **{field: self._ready(name) for field, name in names.items()})
 
     if not TYPE_CHECKING:  # which would let any attribute be set
 
@@ -139,5 +147,5 @@ _COMMON = {
     "train_loss_forward": "loss_forward",
     "eval_loss_forward": "loss_forward",
 }
-_FOUND_ONCE = frozenset({*Chosen._fields, *_COMMON.values()})
+_FOUND_ONCE = frozenset({*Chosen._fields[1:], *_COMMON.values()})
 """Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""

@@ -5,7 +5,8 @@ Each run has an object of its own, so that nothing of a run that has failed is l
 
 from __future__ import annotations
 
-from typing import final
+from dataclasses import dataclass
+from typing import Any, final
 
 from torch import Tensor
 
@@ -13,6 +14,17 @@ from train_manager.data.batch import Structures
 from train_manager.loop.results import EvalResult
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.schedules.rules import Progress, new_call
+
+
+@final
+@dataclass
+class Counts:
+    """What a TrainManager has done in all its runs; apart from it, for its own attributes are looked at when set."""
+
+    epoch_num: int = 0
+    step_num: int = 0
+    update_num: int = 0
+    samples_seen: Any = 0  # a tensor if the true batch sizes are tensors
 
 
 @final
