@@ -53,7 +53,7 @@ def main() -> None:
     """Train, and print the accuracy and where the files are."""
     started = time.perf_counter()
     images, held_out_images, labels, held_out_labels = digits()
-    torch.set_num_threads(1)  # more are no faster for a small network, and far slower on a busy machine
+    torch.set_num_threads(1)  # more threads do not help a small network, and are far slower on a busy machine
     torch.manual_seed(0)  # for the initial weights, the dropout and the order of the digits
     layers = [convolution(1, 32), convolution(32, 64), convolution(64, 128)]
     tm = TrainManager(

@@ -443,7 +443,7 @@ class TrainManager(OverridableMethods):
 
     def _train_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
         run = self._run
-        if run.has_gradients:  # of a batch that has failed, in a run that is held
+        if run.has_gradients:  # of a batch that has failed, in a run that is held open
             self._zero_grad()
         run.batch_is_alive, run.has_gradients = True, False
         try:
@@ -478,7 +478,7 @@ class TrainManager(OverridableMethods):
     @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
         with self.staged("train_model_forward"):
-            self._collector.losses = self.fixtures["losses"]
+            self._collector.losses = self.fixtures["losses"]  # what the model adds; _train_batch ends it on an error
             prediction = require_prediction(self._chosen.train_model_forward(), self.model)
             self._collector.losses = None
             self.fixtures.define("prediction", prediction, stage="train_step_batch")
@@ -503,7 +503,7 @@ class TrainManager(OverridableMethods):
         with self.staged("train_optimizer_step"):
             assert self.optimizer is not None, "train() has checked it"
             self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)  # after the step: the next forward pass has their memory
             self._counts.update_num += 1
             self.fixtures.modify("update_num", self._counts.update_num)
 
@@ -571,7 +571,7 @@ class TrainManager(OverridableMethods):
                 self._collector.losses = None
             self.fixtures.define("loss", require_scalar_loss(losses.total(loss)), stage="eval_step_batch")
 
-    # ---- parts of a step that are no stages ----------------------------------------------------------------------
+    # ---- parts of a step without a stage -------------------------------------------------------------------------
 
     def _unpack(self, data_name: str) -> None:
         """Define the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""

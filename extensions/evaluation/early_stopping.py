@@ -24,7 +24,7 @@ class EarlyStopping(Extension):
 
     Every evaluation counts, also the evaluation before the first epoch, except an evaluation that is a run of its own
     and an evaluation from which a hook has left out the set. nan is never better. A stopped training can go on; it
-    stops again at the next evaluation that is no better.
+    stops again at the next evaluation that is not better.
 
     *Runs at:* the start of ``train`` and the end of ``eval``.
 

@@ -209,7 +209,7 @@ class MethodSource:
         return name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
 
     def is_only_assigned(self, name: str) -> bool:
-        """Whether plain assignments alone give a local variable its value: it is no parameter, loop variable, ..."""
+        """Whether plain assignments alone give a local variable its value: it is not a parameter, loop variable, ..."""
         stores = sum(is_name(part, name) and isinstance(part.ctx, ast.Store) for part in self.parts)
         is_parameter = any(isinstance(part, ast.arg) and part.arg == name for part in self.parts)
         return 0 < stores == len(self.values.get(name, ())) and not is_parameter
