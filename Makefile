@@ -15,8 +15,9 @@ OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 demo: $(OK)
 	@$(PY) -m train_manager.demo
 
+# Two processes of one thread each: the models are small, and half as fast with two threads in each.
 test: $(OK)
-	@$(PY) -m pytest $(ARGS)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(ARGS)
 
 check: $(OK)
 	$(PY) -m ruff check .
