@@ -15,7 +15,7 @@ OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 demo: $(OK)
 	@$(PY) -m train_manager.demo
 
-# Two processes of one thread each: the models are small, and half as fast with two threads in each.
+# Two processes of one thread each: with two threads in each they would wait for each other.
 test: $(OK)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 $(ARGS)
 
