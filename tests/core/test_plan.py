@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from train_manager import Extensible, Extension, StageError
@@ -81,8 +83,8 @@ def test_a_stage_cannot_have_the_name_of_the_hooks_of_every_stage() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["train step", "train-step", "1st", ""])
-def test_a_stage_name_must_be_an_identifier(name: str) -> None:
+@pytest.mark.parametrize("name", ["train step", "train-step", "1st", "", ["step"], 1])
+def test_a_stage_name_must_be_an_identifier(name: Any) -> None:
     with pytest.raises(StageError) as error, Extensible().staged(name):
         pass
     assert str(error.value) == (

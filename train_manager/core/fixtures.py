@@ -96,12 +96,9 @@ class Fixtures(Mapping[str, Any]):
         site = frame.f_code, frame.f_lasti
         if store.strict:
             store.require_declared(name, site)
-        scope = store.innermost
-        if stage is not None:
-            while scope is not None and scope.name != stage:  # as `scope_of` does; each step comes here twice
-                scope = scope.parent
-            if scope is None:
-                raise messages.not_open(store, stage, site)
+        scope = store.innermost if stage is None else store.open.get(stage)
+        if scope is None and stage is not None:
+            raise messages.not_open(store, stage, site)
         store.define(name, value, scope, site)
 
     __setitem__ = define

@@ -49,15 +49,17 @@ class Stage(Scope):
         store, name = self._store, self.name
         if self.phase is not NEW or store.running is not None:
             raise self._not_to_be_opened()
-        outer = store.innermost
-        while outer is not None and outer.name != name:
-            outer = outer.parent
-        plan = self._plan = store.plans.get(name) or store.plan_of(name)
+        try:
+            outer = store.open[name] if name in store.open else None  # noqa: SIM401  # a call less
+            plan = self._plan = store.plans.get(name) or store.plan_of(name)
+        except TypeError:
+            store.plan_of(name)  # refuses a name that cannot be hashed
+            raise
         if store.thread != get_ident() or store.shares or self.code.co_flags & SUSPENDABLE:
             self._claim()
         self.parent = store.innermost
         try:
-            store.innermost = self
+            store.innermost = store.open[name] = self
             self.phase = OPEN
             if outer is not None:
                 store.hide(outer, self)
@@ -120,6 +122,7 @@ class Stage(Scope):
         except AttributeError:  # Ctrl-C has come between two lines of a write
             store.close_scope(self)
             return
+        del store.open[self.name]
         store.innermost = self.parent
         self.phase = CLOSED
 

@@ -57,6 +57,7 @@ class State:
         most_cells: the number of cells at which those of dead fixtures are forgotten.
         always_there: names that need no stage and that cannot be written.
         innermost: the innermost open scope.
+        open: the innermost open scope of each stage name; looked up at each opening, however deep.
         plans: what runs at each stage that was asked for, by name; None if extensions have changed since.
         plan_of: decides what runs at a stage, and keeps it in ``plans``.
         extensions: the extensions that are served, by name.
@@ -78,6 +79,7 @@ class State:
         "hook_seconds",
         "innermost",
         "most_cells",
+        "open",
         "options",
         "plan_of",
         "plans",
@@ -102,6 +104,7 @@ class State:
         # Computed at each lookup, since to write it would cost more, at each opening and each end.
         self.cells["stage"].compute = lambda: self.innermost
         self.innermost: Scope | None = None
+        self.open: dict[str, Scope] = {}
         self.plans: dict[str, Any] = {}
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__
         self.extensions: Mapping[str, Any] = {}
@@ -203,10 +206,7 @@ class State:
 
     def scope_of(self, stage: str) -> Scope | None:
         """Return the innermost open scope of this name, or None."""
-        scope = self.innermost
-        while scope is not None and scope.name != stage:
-            scope = scope.parent
-        return scope
+        return self.open.get(stage)
 
     def owner_of(self, name: str) -> Scope | None:
         """Return the scope that owns a name, or None if it is not alive."""

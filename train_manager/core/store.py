@@ -45,8 +45,19 @@ class Store(State):
                 cell.restore(content)
             hidden.outer.first = hidden.first
             scope.extras.hidden = None
+        self._note_end(scope)
         self.innermost = scope.parent
         scope.phase = CLOSED
+
+    def _note_end(self, scope: Scope) -> None:
+        """Let an outer stage of the same name, if there is one, be the innermost of this name again."""
+        outer = scope.parent
+        while outer is not None and outer.name != scope.name:
+            outer = outer.parent
+        if outer is None:
+            self.open.pop(scope.name, None)
+        else:
+            self.open[scope.name] = outer
 
     def hide(self, outer: Scope, inner: Scope) -> None:
         """Put the fixtures of the outer stage of a recursion aside, until the inner one closes."""
