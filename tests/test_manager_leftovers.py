@@ -205,3 +205,14 @@ def test_a_forward_pass_that_is_left_half_way_collects_no_losses_afterwards() ->
     tm.add_extension(pre_train_step_batch=lambda train_manager: left.append(train_manager._collector.losses))
     tm.train()
     assert left == [None] * 3
+
+
+def test_a_shallow_copy_counts_its_steps_for_itself() -> None:
+    tm = tiny_manager()
+    tm.train_steps(2)
+    other = copy.copy(tm)
+
+    other.train_steps(1)
+
+    assert (tm.step_num, other.step_num) == (2, 3)
+    assert (tm.start_step, other.start_step) == (0, 2)

@@ -419,7 +419,7 @@ class TrainManager(OverridableMethods):
                     self._set_end(self.step_num + 1)  # before the batch, whose hooks may ask whether it is the last
                 if type(batch) is FromSource:
                     batch = feed.take(batch)
-                self._train_batch(batch if self.device is None else to_device(batch, self.device), last_batch)
+                self._train_batch(self._on_device(batch), last_batch)
                 if run.epoch_end_requested:
                     reset(self.train_data)
                     return True

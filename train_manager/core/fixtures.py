@@ -96,9 +96,7 @@ class Fixtures(Mapping[str, Any]):
         site = frame.f_code, frame.f_lasti
         if store.strict:
             store.require_declared(name, site)
-        scope = store.innermost if stage is None else store.open.get(stage)
-        if scope is None and stage is not None:
-            raise messages.not_open(store, stage, site)
+        scope = store.innermost if stage is None else store.open.get(stage) or store.require_open(stage, site)
         store.define(name, value, scope, site)
 
     __setitem__ = define
