@@ -10,8 +10,8 @@ import copy
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from operator import attrgetter
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -20,22 +20,23 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train_manager.core.decorators import fixture, overridable
 from train_manager.core.errors import InputError, StageError
 from train_manager.core.extension import Extensions, named
-from train_manager.data.batch import FromSource, parts_of, to_device
-from train_manager.data.iteration import no_batch, reset
+from train_manager.core.schedule import Schedule
+from train_manager.data.batch import parts_of, to_device
+from train_manager.data.iteration import no_batch
 from train_manager.loop.arguments import (
     TrainsItself,
     bind_loss,
     make_train_dir,
+    require_data,
     require_eval_data,
     require_eval_step,
+    require_example_index,
     require_finite_epochs,
     require_loss,
-    require_lr_schedule,
     require_model,
-    require_optimizer,
-    require_optimizer_of,
     require_ready_to_train,
     require_train_data,
     require_train_dir,
@@ -43,35 +44,41 @@ from train_manager.loop.arguments import (
     warn_of_hooks_that_never_ran,
     warn_of_idle_hooks,
 )
-from train_manager.loop.feed import Feed, epoch_length, eval_batches
+from train_manager.loop.control import LoopControl
+from train_manager.loop.eval_at import NEVER, EvalAtPoints, eval_at_schedule, require_eval_at
+from train_manager.loop.feed import END, Feed, epoch_length, eval_batches
 from train_manager.loop.losses import Collector, Losses
 from train_manager.loop.modes import mode, preserved_modes
 from train_manager.loop.objectives import Objective
+from train_manager.loop.optimizers import (
+    OptimizerArgument,
+    require_lr_schedule,
+    require_optimizer,
+    require_optimizer_of,
+    step_schedulers,
+)
 from train_manager.loop.outputs import (
     count_rows,
+    joined,
     require_batch_size,
+    require_no_value,
     require_parts,
     require_prediction,
     require_scalar_loss,
     require_tensor,
     require_training_loss,
 )
-from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.randomness import preserved_random_state, seed_all
+from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.skip import SkipBatch, skippable
+from train_manager.loop.windows import Windows, needs_closure, once_known, preserved_gradients
 from train_manager.metrics.averages import WeightedMean
-from train_manager.schedules.rules import Progress
-from train_manager.validation import require_count, require_one_of
+from train_manager.validation import require_count
 
 
-def _counted(name: str) -> Any:
-    """Make an attribute that is kept in ``_counts``."""
-    return property(attrgetter(f"_counts.{name}"), lambda manager, value: setattr(manager._counts, name, value))
-
-
-class TrainManager(OverridableMethods):
+class TrainManager(LoopControl):
     """Train and evaluate a model; use it as it is, or subclass it and override what differs.
 
     >>> import torch
@@ -120,22 +127,21 @@ class TrainManager(OverridableMethods):
         NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
-    epoch_num: int = _counted("epoch_num")
-    step_num: int = _counted("step_num")
-    update_num: int = _counted("update_num")
-    samples_seen: Any = _counted("samples_seen")
+    _called_model: Any = None
+    _held: ExitStack | None = None
 
     def __init__(
         self,
         *,
         model: nn.Module | TrainsItself,
         loss: Callable[..., Tensor] | Objective | None = None,
-        optimizer: Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+        optimizer: OptimizerArgument | Mapping[str, OptimizerArgument] | None = None,
         train_data: Iterable[Any] | None = None,
         eval_data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None,
+        eval_at: str | Schedule | Iterable[str | Schedule] = ("start", "epoch"),
         epochs: int = 1,
         steps_per_epoch: int | None = None,
-        lr_schedule: Callable[[Optimizer], Any] | None = None,
+        lr_schedule: Callable[[Optimizer], Any] | Mapping[str, Callable[[Optimizer], Any]] | None = None,
         device: torch.device | str | None = None,
         seed: int | None = None,
         train_dir: Path | str | None = None,
@@ -151,6 +157,7 @@ class TrainManager(OverridableMethods):
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)
         self.eval_data = require_eval_data(eval_data)
+        self.eval_at = require_eval_at(eval_at)
         self.epochs = require_count(epochs, "epochs", at_least=0)
         self.steps_per_epoch = (
             None if steps_per_epoch is None else require_count(steps_per_epoch, "steps_per_epoch", at_least=1)
@@ -158,35 +165,40 @@ class TrainManager(OverridableMethods):
         self.seed = None if seed is None else require_count(seed, "seed", at_least=0)
         self.train_dir = require_train_dir(train_dir)
         self._has_run = False
-        self._run = RunState(None, step_num=0, epoch_num=0, call=0)  # of the present or last run
+        self._run = RunState(None, step_num=0, epoch_num=0, call=0)
         self._counts = Counts()
         self._feed = Feed()
+        self._windows = Windows()
         self._collector = Collector()
-        self._step_seconds: deque[float] = deque(maxlen=1001)
+        self._step_seconds = deque(maxlen=1001)
         self._registry.add(named(extensions))
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
+        for schedule in self.eval_at.schedules:
+            self.add_extension(eval_at_schedule(schedule))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
         state = super().__getstate__()
-        parts = {name: copy.copy(state[name]) for name in ("_run", "_counts", "_feed")}
-        return {**state, **parts, "_collector": Collector(), "_chosen": None}
+        parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
+        own = {"_counts": copy.deepcopy(state["_counts"]), "_windows": Windows(), "_collector": Collector()}
+        return {**state, **parts, **own, "_chosen": None, "_held": None}
 
     # ---- to be called --------------------------------------------------------------------------------------------
 
     def train(self) -> TrainResult:
-        """Train until ``epochs`` epochs are done, evaluating before the first and after each.
+        """Train until ``epochs`` epochs are done, those of a loaded checkpoint included; evaluate as ``eval_at`` says.
 
         A second call trains nothing more, and warns; raise ``tm.epochs``, or call ``train_epochs``.
         """
-        if self.epoch_num >= self.epochs:
+        result = self._train_in_run("train", epochs=max(1, self.epochs - self.epoch_num))
+        if self._run.epochs_asked == 0:
             warnings.warn(
                 f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done "
                 "(raise `epochs`, or call train_epochs(n))",
                 stacklevel=2,
             )
-        return self._train_in_run("train", epochs=max(0, self.epochs - self.epoch_num))
+        return result
 
     def train_epochs(self, n: int) -> TrainResult:
         """Train ``n`` epochs more, whatever ``epochs`` says; an unfinished epoch is the first of them."""
@@ -230,13 +242,13 @@ class TrainManager(OverridableMethods):
             The loss, without its graph and still on its device; None if a hook has skipped the batch.
         """
         self._refuse_inside("train_on_batch", "train", "eval", "train_step_batch")
-        require_ready_to_train(self.model, self.optimizer, [batch], 1, {}, 0)
+        require_ready_to_train(self.model, bool(self.optimizers), [batch], 1, {}, 0)
         with self._methods_chosen():
             loss = self._train_on_batch_in_run(batch, last_batch)
         return None if loss is None else loss.detach()
 
-    def eval(self) -> dict[str, EvalResult]:
-        """Evaluate every set of ``eval_data``, now.
+    def eval(self, data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None) -> dict[str, EvalResult]:
+        """Evaluate every set of ``eval_data``, now; or other data, in place of it for this once.
 
         Returns:
             The results of each set, ``{"valid": {"loss": 0.31}}``; means are over examples, and nan if all batches
@@ -246,11 +258,12 @@ class TrainManager(OverridableMethods):
             StageError: a batch is alive; in a hook, call ``eval_soon``.
             InputError: there is no ``eval_data``, or a set is empty.
         """
-        self._refuse_inside("eval", "train_step_batch", "eval")
-        if not self.eval_data:
+        self._refuse_inside("eval", "train_step_batch", "eval", "predict")
+        sets = self.eval_data if data is None else require_eval_data(data)
+        if not sets:
             raise InputError("there is no eval_data to evaluate", cure='pass eval_data={"valid": batches}')
         with self._methods_chosen():
-            return self._eval_in_run("eval", self.eval_data) or {}
+            return self._eval_in_run("eval", sets) or {}
 
     def eval_on_batch(self, batch: Any) -> EvalResult:
         """Evaluate one batch, as an evaluation set called "batch".
@@ -264,69 +277,158 @@ class TrainManager(OverridableMethods):
         with self._methods_chosen():
             return (self._eval_in_run("eval_on_batch", {"batch": [batch]}) or {}).get("batch", {})
 
+    def predict(self, data: Iterable[Any]) -> Any:
+        """Return the predictions of the model, in eval mode and without gradients; random states stay as they are.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> tm.predict(torch.rand(5, 2)).shape
+        torch.Size([5, 2])
+
+        Args:
+            data: batches as ``eval_data`` has them, whose targets are ignored; or one tensor, which is one batch.
+
+        Returns:
+            One tensor with a row for each example; or a list of the batches' predictions, if they cannot be joined.
+        """
+        self._refuse_inside("predict", "train_step_batch", "eval", "predict")
+        with self._methods_chosen():
+            return self._predict_in_run([data] if isinstance(data, Tensor) else require_data(data, "data"))
+
     def run(self) -> AbstractContextManager[None]:
         """Hold one run open: ``train``, ``eval`` and the others join it inside the ``with``."""
         return self._in_run(entry=None)
 
-    # ---- to be called by hooks -----------------------------------------------------------------------------------
-
-    def stop(self, reason: str, at: str = "step") -> None:
-        """End the run after this step, or with ``at="epoch"`` after this epoch; all hooks run as in any other end.
+    def open(self) -> None:
+        """Hold a run open until ``close``, where a ``with tm.run():`` would be in the way, as in a notebook.
 
         Raises:
-            StageError: no run is open.
+            StageError: a run is open.
         """
-        require_one_of(at, "at", ("step", "epoch"))
-        path = self.fixtures.path
-        if "run" not in path:
-            raise StageError("stop() was called, but no run is open", stages=path)
-        asker = self._store.running
-        self._run.stop(reason, at, f"{asker.label} at {' > '.join(path)}" if asker is not None else None)
+        self._refuse_inside("open", "run")
+        self._held = ExitStack()
+        self._held.enter_context(self._new_run(None))
 
-    def end_epoch(self) -> None:
-        """End the epoch after this step, as if its data had ended; the next one begins."""
-        self._run.epoch_end_requested = True
+    def close(self) -> None:
+        """End the run that ``open`` has begun; if there is none, do nothing."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
-    def eval_soon(self) -> None:
-        """Ask for an evaluation between this step and the next; for hooks, which cannot evaluate themselves."""
-        self._run.eval_requested = True
+    @fixture("train_step_batch")
+    def last_batch(self) -> bool:
+        """Whether the epoch's data ends with this batch; if its length is unknown, this looks one batch ahead."""
+        return self._is_last_batch()
+
+    @fixture("train_step_batch")
+    def example_index(self) -> Any:
+        """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
+        return require_example_index(self.train_data, self._run.own_batches > 0)
+
+    # ---- what is done with a batch -------------------------------------------------------------------------------
+
+    @overridable
+    def train_batch(self) -> None:
+        """Train on a batch: to be overridden, called by fixture names, and free to update as often as it likes.
+
+        >>> from train_manager import TrainManager
+        >>> class Distill(TrainManager):
+        ...     def train_batch(self, model, inputs, targets):
+        ...         prediction = model(inputs)
+        ...         self.update(nn.functional.mse_loss(prediction, targets) + prediction.square().mean())
+        """
+        self.update(self.forward())
+
+    @overridable
+    def eval_batch(self) -> None:
+        """Evaluate a batch: to be overridden, called by fixture names. An own one may set ``fixtures["loss"]``."""
+        self.forward()
+
+    def forward(self) -> Tensor:
+        """Open the stages of the forward pass, those of eval in ``eval_batch``; return the loss as hooks left it."""
+        if "eval_step_batch" in self._store.open:
+            self._eval_model_forward()
+            self._eval_loss_forward()
+        else:
+            self._train_model_forward()
+            self._train_loss_forward()
+        loss: Tensor = self.fixtures["loss"]
+        self._run.hooked_loss = loss
+        return loss
+
+    def update(
+        self, loss: Tensor | Callable[[], Tensor], optimizer: str | None = None, *, retain_graph: bool = False
+    ) -> None:
+        """Run ``backward`` and ``step``, for one of the optimizers by its name.
+
+        Args:
+            loss: a scalar; or a function that computes it, which optimizers with a closure (LBFGS) and ``SAM`` call
+                again. The loss of ``forward()`` needs no function.
+            optimizer: its name; may be left out if there is only one.
+            retain_graph: keep the graph for another backward.
+
+        Raises:
+            InputError: the optimizer is not named, or the loss is not a scalar with a gradient.
+            StageError: no batch is being trained on.
+        """
+        self.backward(loss, optimizer, retain_graph=retain_graph)
+        self.step(optimizer)
+
+    def backward(
+        self, loss: Tensor | Callable[[], Tensor], optimizer: str | None = None, *, retain_graph: bool = False
+    ) -> None:
+        """Add the gradients of a loss to the window of an optimizer, which begins with gradients of zero."""
+        name = self._named_in_batch(optimizer, "backward")
+        self._windows.require_one_update(name)
+        run = self._run
+        again: Callable[[], Tensor] | None = None
+        if callable(loss) and not isinstance(loss, Tensor):
+            again, loss = loss, loss()
+        if loss is run.hooked_loss:
+            again = self._forward_again
+        else:
+            self.fixtures["losses"][name] = run.add_update(name, require_training_loss(loss))
+        self._train_backward(require_tensor(loss, "loss"), name, self.optimizers[name], again, retain_graph)
+
+    def step(self, optimizer: str | None = None) -> None:
+        """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
+        name = self._named_in_batch(optimizer, "step")
+        windows = self._windows
+        windows.asked_to_step.add(name)
+        if name in windows and self.fixtures["update_ends"]:
+            self._train_optimizer_step(name, windows[name].optimizer)
+            windows.close(name)  # also if a hook has skipped the stage
+
+    def closure(self, optimizer: str | None = None) -> Callable[[], Tensor]:
+        """Return a function that computes the loss of the last backward anew, with its gradients, as torch's closures.
+
+        It opens no stage, so hooks of ``train_optimizer_step`` may call it. Fixtures keep their values.
+
+        Raises:
+            InputError: the loss was given as a tensor, or the gradients are not those of one plain loss.
+        """
+        name = self._named_in_batch(optimizer, "closure")
+        return partial(self._loss_again, name, self._windows[name].require_loss_again(name))
 
     def mode(self, *, training: bool) -> AbstractContextManager[None]:
         """Set train or eval mode, with or without gradients, for a ``with`` block; restored per submodule."""
         return mode(*self._modules(), training=training)
 
-    # ---- to be read ----------------------------------------------------------------------------------------------
-
     @property
-    def start_step(self) -> int:
-        return self._run.start_step
+    def called_model(self) -> Any:
+        """What the loop calls, the fixture ``model``: the model itself, or its compiled or wrapped form once it is set.
 
-    @property
-    def end_step(self) -> int | None:
-        return self._run.end_step
-
-    @property
-    def stop_reason(self) -> str | None:
-        return self._run.stop_reason
-
-    @property
-    def datasource_name(self) -> str:
-        return self._feed.datasource_name
-
-    @property
-    def progress(self) -> Progress:
-        """How far the present or last training call has come."""
-        return self._run.progress(self.step_num)
-
-    @property
-    def median_step_seconds(self) -> float:
-        """How long a training step takes, without the time of hooks; nan before the first.
-
-        The median of the last thousand. On a GPU it is the time to hand the work over.
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> tm.called_model = nn.Sequential(tm.model)   # as torch.compile(tm.model) would
         """
-        import statistics  # here: with fractions and decimals it takes a while
+        return self.model if self._called_model is None else self._called_model
 
-        return statistics.median(self._step_seconds) if self._step_seconds else float("nan")
+    @called_model.setter
+    def called_model(self, value: Any) -> None:
+        self._called_model = None if value is self.model else value
+        if "model" in self.fixtures:
+            self.fixtures.modify("model", value)
 
     # ---- a run ---------------------------------------------------------------------------------------------------
 
@@ -338,6 +440,8 @@ class TrainManager(OverridableMethods):
     def _new_run(self, entry: str | None) -> Iterator[None]:
         self._prepare_run(entry)
         given: dict[str, Any] = {  # with its names, for `check` and `explain` read them here
+            "model": self.called_model,
+            "phase_name": None,
             "epoch_num": self.epoch_num,
             "step_num": self.step_num,
             "update_num": self.update_num,
@@ -348,7 +452,7 @@ class TrainManager(OverridableMethods):
         }
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir
-        with preserved_modes(*self._modules()), self.staged("run", given):
+        with preserved_modes(*self._modules()), self._windows, self.staged("run", given):
             if not self._has_run:
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
@@ -360,6 +464,7 @@ class TrainManager(OverridableMethods):
             self.fixtures.modify("samples_seen", self.samples_seen)
             yield
             self._run.losses.check()
+            self._windows.drop_all("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
 
     @skippable("load_checkpoint")
@@ -372,140 +477,177 @@ class TrainManager(OverridableMethods):
     @skippable("run")
     def _train_in_own_run(self, entry: str, epochs: int | None, steps: int | None, evaluates: bool) -> None:
         with self._in_run(entry):
-            self._train(epochs, steps, evaluates)
+            if entry == "train":  # counted here, since a checkpoint may have been loaded
+                epochs = max(0, self.epochs - self.epoch_num)
+            self._run.epochs_asked = epochs
+            self._train(epochs, steps, self.eval_at if evaluates else NEVER)
 
     @skippable("train")
-    def _train(self, epochs: int | None, steps: int | None, evaluates: bool) -> None:
-        self._zero_grad()  # an error in an earlier step may have left gradients
+    def _train(self, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
         with self.mode(training=True), self._collector, self.staged("train"):
             self._begin_call(epochs, steps)
-            if evaluates and self.epoch_num == 0 and not self._feed.is_unfinished:
-                self._eval(self.eval_data)
+            self._run.evaluates = eval_at is not NEVER
+            if eval_at.start and self.epoch_num == 0 and not self._feed.is_unfinished:
+                self._evaluate()
             for epochs_after in self._epochs_to_train(epochs):
                 done = self.epoch_num
                 self._train_step_epoch(epochs_after)
-                if evaluates and self.epoch_num > done:
-                    self._eval(self.eval_data)
+                if self._run.eval_requested or (eval_at.epoch and self.epoch_num > done):
+                    self._evaluate()
+            if eval_at.end:
+                self._evaluate()
             self._set_end(self.step_num)
 
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
+        self._run.epoch_end_requested = False
         with self.staged("train_step_epoch"):
-            self._run.begin_epoch(self.epoch_num + 1)
-            first_step = None if self._feed.is_unfinished else self.step_num
-            is_complete = self._train_all_batches(is_last_epoch=epochs_after == 0)
-            self._run.losses.check()  # before the epoch counts as completed
+            run, feed = self._run, self._feed
+            run.begin_epoch(self.epoch_num + 1, is_last=epochs_after == 0)
+            first_step = None if feed.is_unfinished else self.step_num
+            is_complete = self._train_all_batches()
+            run.losses.check()  # before the epoch counts as completed
             if is_complete:
-                if self.lr_schedule is not None:
-                    self.lr_schedule.step()
+                step_schedulers(self.lr_schedule)
                 self._counts.epoch_num += 1
                 self.fixtures.modify("epoch_num", self.epoch_num)  # before the post hooks of the epoch
                 if epochs_after is not None:
-                    self._set_end_after(epochs_after, first_step)
+                    self._expect_end(epochs_after, first_step)
 
-    def _train_all_batches(self, is_last_epoch: bool) -> bool:
+    def _train_all_batches(self) -> bool:
         """Train on one epoch's batches; return whether the epoch is complete."""
-        run, feed = self._run, self._feed
+        run, feed, pauses = self._run, self._feed, False
         assert self.train_data is not None, "train() has checked it"
-        pauses, is_empty = False, not feed.is_within(self.train_data)
+        feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num)
         try:
-            for batch, last_batch in feed.batches(self.train_data, self.steps_per_epoch, self.epoch_num):
-                is_empty = False
-                if run.eval_requested:  # between two batches: nothing of the last one is alive any more
-                    self._eval(self.eval_data)
-                if run.stop_at == "step":  # by a hook of that evaluation
-                    return False
-                if last_batch and (is_last_epoch or run.stop_at == "epoch"):
-                    self._set_end(self.step_num + 1)  # before the batch, whose hooks may ask whether it is the last
-                if type(batch) is FromSource:
-                    batch = feed.take(batch)
-                self._train_batch(self._on_device(batch), last_batch)
-                if run.epoch_end_requested:
-                    reset(self.train_data)
+            while True:
+                requests = self.decide(run.requests(feed.has_ended))  # the point of decision between two batches
+                if requests.data_ended and not feed.batch_num:
+                    raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
+                if requests.data_ended or requests.end_epoch:
+                    feed.end(data_ended=requests.data_ended)
                     return True
-                if not last_batch and (run.stop_at == "step" or self.step_num == run.step_limit):
-                    pauses = run.stop_at is None
+                if requests.stop or self.step_num == run.step_limit:
+                    pauses = not requests.stop
                     return False
+                if requests.evaluate:
+                    self._evaluate()
+                    continue  # its hooks may have requested something
+                batch = feed.pull()
+                if batch is END:
+                    self.decide(DATA_ENDED)  # in place of the decision whether to skip a batch
+                else:
+                    self._train_batch(self._on_device(batch))
         finally:
             if not pauses:
                 feed.leave()
-        if is_empty:
-            raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
-        return True
 
     @skippable("run")
     def _train_on_batch_in_run(self, batch: Any, last_batch: bool) -> Tensor | None:
         with self._in_run("train_on_batch"), torch.enable_grad(), self._collector:
             for module in self._modules():
-                if not module.training:
+                if not all(part.training for part in module.modules()):
                     module.train()  # until the run ends
-            return self._train_batch(self._on_device(batch), last_batch)
+            with self._run.own_batch(last_batch):
+                return self._train_batch(self._on_device(batch))
 
-    def _train_batch(self, batch: Any, last_batch: bool) -> Tensor | None:
-        run = self._run
-        if run.has_gradients:  # of a batch that has failed, in a run that is held open
-            self._zero_grad()
-        run.batch_is_alive, run.has_gradients = True, False
+    def _train_batch(self, batch: Any) -> Tensor | None:
+        run, windows = self._run, self._windows
+        run.batch_is_alive, run.skip_is_decided = True, False
         try:
-            return self._train_step_batch(batch, last_batch)
-        except SkipBatch:
-            if run.has_gradients:
-                self._zero_grad()
-                run.has_gradients = False
+            return self._train_step_batch(batch)
+        except BaseException as error:
+            if run.batch_is_alive or not isinstance(error, SkipBatch):  # not if a post hook skips the rest of the hooks
+                windows.drop_touched()
+            if not isinstance(error, SkipBatch):
+                raise
             return None
         finally:
-            run.batch_is_alive = False
+            if not run.skip_is_decided:
+                self.decide(SKIP_BATCH)
+            run.end_batch()
+            windows.end_batch()
             self._collector.losses = None  # the forward pass may have been left half-way
 
     @skippable("train_step_batch")
-    def _train_step_batch(self, batch: Any, last_batch: bool) -> Tensor:
-        with self.staged("train_step_batch", {"batch": batch, "last_batch": last_batch, "losses": Losses()}):
+    def _train_step_batch(self, batch: Any) -> Tensor | None:
+        run, feed = self._run, self._feed
+        given = {
+            "batch": batch,
+            "batch_num": run.own_batches or feed.batch_num,
+            "datasource_name": feed.datasource_name,
+            "update_begins": self._windows.begin,
+            "update_ends": True,
+            "losses": Losses(),
+        }
+        with self.staged("train_step_batch", given):
             began, in_hooks = perf_counter(), self._store.hook_seconds
-            self._unpack(self._feed.data_name)
+            self._decide_to_skip()
+            self._unpack(feed.data_name)
+            self.fixtures["global_batch_size"] = self.fixtures["true_batch_size"]
             if isinstance(self.model, nn.Module):
-                self._train_model_forward()
-                self._train_loss_forward()
-                self.fixtures["backward_loss"] = require_tensor(self.fixtures["loss"], "loss")  # as its hooks left it
-                self._train_backward()
-                self._train_optimizer_step()
+                require_no_value(self._chosen.train_batch(), "train_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
-            loss: Tensor = self.fixtures["loss"]  # as the last hook has left it
-            self._count_step(loss)
+            loss = self._count_step()
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
         return loss
+
+    def _decide_to_skip(self) -> None:
+        """Skip the batch if the point of decision says so; a hook of this process would have raised it before."""
+        self._run.skip_is_decided = True
+        requests = self.decide(NOTHING)
+        self._run.data_has_ended = requests.data_ended
+        if requests.skip_batch or requests.data_ended:
+            raise SkipBatch
 
     @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
         with self.staged("train_model_forward"):
-            self._collector.losses = self.fixtures["losses"]  # what the model adds; _train_batch ends it on an error
+            losses = self._collector.losses = self.fixtures["losses"]  # what the model adds; _train_batch ends it
+            is_first = self._run.forward_loss is None
+            if not is_first:
+                losses.forget_added()
             prediction = require_prediction(self._chosen.train_model_forward(), self.model)
             self._collector.losses = None
-            self.fixtures.define("prediction", prediction, stage="train_step_batch")
+            if is_first:
+                self.fixtures.define("prediction", prediction, stage="train_step_batch")
+            else:
+                self.fixtures.modify("prediction", prediction)
 
     @skippable("train_loss_forward")
     def _train_loss_forward(self) -> None:
         with self.staged("train_loss_forward"):
             losses = self._collector.losses = self.fixtures["losses"]
-            loss = self._chosen.train_loss_forward()
+            loss = require_training_loss(losses.total(self._chosen.train_loss_forward()))
             self._collector.losses = None
-            self.fixtures.define("loss", require_training_loss(losses.total(loss)), stage="train_step_batch")
+            if self._run.forward_loss is None:
+                self.fixtures.define("loss", loss, stage="train_step_batch")
+            else:
+                self.fixtures.modify("loss", loss)
+            self._run.forward_loss = loss
 
     @skippable("train_backward")
-    def _train_backward(self) -> None:
-        with self.staged("train_backward"):
+    def _train_backward(
+        self, loss: Tensor, name: str, optimizer: Optimizer, again: Callable[[], Tensor] | None, retain_graph: bool
+    ) -> None:
+        given = {"backward_loss": loss, "optimizer": optimizer, "optimizer_name": name}
+        with self.staged("train_backward", given):
             backward_loss = require_tensor(self.fixtures["backward_loss"], "backward_loss")
-            self._run.has_gradients = True
-            backward_loss.backward()
+            window = self._windows.opened(name, optimizer)
+            window.add(loss, again, is_modified=backward_loss is not loss)
+            self._windows.backward(name, backward_loss, retain_graph)
 
     @skippable("train_optimizer_step")
-    def _train_optimizer_step(self) -> None:
-        with self.staged("train_optimizer_step"):
-            assert self.optimizer is not None, "train() has checked it"
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)  # after the step: the next forward pass has their memory
-            self._counts.update_num += 1
-            self.fixtures.modify("update_num", self._counts.update_num)
+    def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
+        with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
+            if needs_closure(optimizer):
+                optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]  # the loss, a tensor
+            else:
+                optimizer.step()
+            self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
+            self._counts.count_update(name)
+            self.fixtures.modify("update_num", self.update_num)
 
     # ---- evaluation, from the outside in -------------------------------------------------------------------------
 
@@ -514,42 +656,53 @@ class TrainManager(OverridableMethods):
         with self._in_run(entry):
             return self._eval(eval_data)
 
+    def _evaluate(self) -> None:
+        """Evaluate for the loop, which does it at most once per step."""
+        run = self._run
+        run.eval_requested = False
+        if run.evaluated_at != self.step_num:
+            run.evaluated_at = self.step_num
+            self._eval(self.eval_data)
+
     @skippable("eval")
     def _eval(self, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult]:
-        self._run.eval_requested = False
         if not eval_data:
             return {}
         results: dict[str, EvalResult] = {}
-        with self.mode(training=False), preserved_random_state(), self._collector, self.staged("eval") as stage:
+        with self._evaluating(), self.staged("eval") as stage:
             for name, data in eval_data.items():
                 result = self._eval_step_epoch(name, data)
                 if result is not None:
                     results[name] = result
             self.fixtures["eval_results"] = results
             stage.keep("eval_results")
-        self._run.results = cast("dict[str, EvalResult]", stage.kept["eval_results"])
+        self._run.keep_results(stage.kept["eval_results"], self.step_num)
         return self._run.results
 
     @skippable("eval_step_epoch")
     def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
+            has_loss = True
             for batch in eval_batches(data, data_name, self.epoch_num):
-                self._eval_step_batch(self._on_device(batch), mean_loss, data_name)
-            self.fixtures["eval_result"] = {"loss": mean_loss.value()}
+                has_loss = self._eval_step_batch(self._on_device(batch), mean_loss, data_name) is not False
+            self.fixtures["eval_result"] = {"loss": mean_loss.value()} if has_loss else {}
             stage.keep("eval_result")  # as hooks will have left it
         return cast(EvalResult, stage.kept["eval_result"])
 
     @skippable("eval_step_batch")
-    def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean, data_name: str) -> None:
+    def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean, data_name: str) -> bool:
+        """Evaluate a batch; return whether it has a loss."""
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
             self._unpack(data_name)
             if isinstance(self.model, nn.Module):
-                self._eval_model_forward()
-                self._eval_loss_forward()
+                require_no_value(self._chosen.eval_batch(), "eval_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(require_eval_step(self.model)(self.fixtures["batch"]))
-            mean_loss.append(self.fixtures["loss"], weight=self.fixtures["true_batch_size"])
+            loss = self.fixtures.get("loss")
+            if loss is not None:
+                mean_loss.append(require_scalar_loss(loss), weight=self.fixtures["true_batch_size"])
+        return loss is not None
 
     @skippable("eval_model_forward")
     def _eval_model_forward(self) -> None:
@@ -571,58 +724,141 @@ class TrainManager(OverridableMethods):
                 self._collector.losses = None
             self.fixtures.define("loss", require_scalar_loss(losses.total(loss)), stage="eval_step_batch")
 
+    # ---- prediction ----------------------------------------------------------------------------------------------
+
+    @skippable("run")
+    def _predict_in_run(self, data: Iterable[Any]) -> Any:
+        with self._in_run("predict"):
+            return self._predict(data)
+
+    @skippable("predict")
+    def _predict(self, data: Iterable[Any]) -> Any:
+        with self._evaluating(), self.staged("predict") as stage:
+            batches = eval_batches(data, "data", self.epoch_num)
+            parts = [self._predict_step_batch(self._on_device(batch)) for batch in batches]
+            self.fixtures["predictions"] = joined([part for part in parts if part is not None])
+            stage.keep("predictions")
+        return stage.kept["predictions"]
+
+    @skippable("predict_step_batch")
+    def _predict_step_batch(self, batch: Any) -> Any:
+        with self.staged("predict_step_batch", {"batch": batch}) as stage:
+            self.fixtures["inputs"] = self._parts("data")["inputs"]
+            self.fixtures["prediction"] = require_prediction(self._chosen.eval_model_forward(), self.model)
+            stage.keep("prediction")  # as hooks will have left it
+        return stage.kept["prediction"]
+
     # ---- parts of a step without a stage -------------------------------------------------------------------------
 
-    def _unpack(self, data_name: str) -> None:
-        """Define the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""
-        batch, as_usual = self.fixtures["batch"], self._chosen.unpacks_as_usual
-        parts = parts_of(batch) if as_usual else require_parts(self._chosen.unpack_batch())
+    def _parts(self, data_name: str) -> Mapping[str, Any]:
+        """Return the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""
+        as_usual = self._chosen.unpacks_as_usual
+        parts = parts_of(self.fixtures["batch"]) if as_usual else require_parts(self._chosen.unpack_batch())
         self._run.structures[data_name].check(parts, self.step_num + 1)
+        return parts
+
+    def _unpack(self, data_name: str) -> None:
+        """Define the parts of the batch, and its size."""
+        parts = self._parts(data_name)
         if "inputs" in parts:
             self.fixtures["inputs"] = parts["inputs"]
         if "targets" in parts:
             self.fixtures["targets"] = parts["targets"]
-        size = count_rows(batch) if as_usual else self._chosen.get_true_batch_size()  # which may name the parts
+        as_usual = self._chosen.unpacks_as_usual
+        size = count_rows(self.fixtures["batch"]) if as_usual else self._chosen.get_true_batch_size()
         self.fixtures["true_batch_size"] = require_batch_size(size)
 
-    def _count_step(self, loss: Tensor) -> None:
-        """Move the counts, before the post hooks of the batch."""
-        counts = self._counts
-        self._run.count(loss, counts.step_num + 1)
+    def _count_step(self) -> Tensor | None:
+        """Move the counts, before the post hooks of the batch; return its loss."""
+        run, counts = self._run, self._counts
+        if run.forward_loss is None and run.update_losses and "loss" not in self.fixtures:
+            self.fixtures["loss"] = run.sum_of_updates()
+            run.count(None, counts.step_num + 1)  # the sum needs no look, if its parts get one
+        else:
+            run.count(self.fixtures.get("loss"), counts.step_num + 1)
+        self._windows.ended = self.fixtures["update_ends"]
         counts.step_num += 1
-        counts.samples_seen = counts.samples_seen + self.fixtures["true_batch_size"]  # not in place: hooks may have it
+        # Not in place, for hooks may have it.
+        counts.samples_seen = counts.samples_seen + self.fixtures["global_batch_size"]
         self.fixtures.modify("step_num", counts.step_num)
         self.fixtures.modify("samples_seen", counts.samples_seen)
+        loss: Tensor | None = self.fixtures.get("loss")  # as the last hook has left it
+        return loss
 
     def _on_device(self, batch: Any) -> Any:
         return batch if self.device is None else to_device(batch, self.device)
 
-    def _zero_grad(self) -> None:
-        if self.optimizer is not None:
-            self.optimizer.zero_grad(set_to_none=True)
-
     def _modules(self) -> list[nn.Module]:
-        """Return the model, and the loss if it is a module: it may have modes and parameters too."""
-        return [part for part in (self.model, self.loss) if isinstance(part, nn.Module)]
+        """Return the model, what is called in its place, and the loss: the modules that have modes and parameters."""
+        parts = dict.fromkeys((self.model, self.called_model, self.loss))
+        return [part for part in parts if isinstance(part, nn.Module)]
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        return (parameter for module in self._modules() for parameter in module.parameters())
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Leave modes, random states and gradients as they were."""
+        with self.mode(training=False), preserved_random_state(), preserved_gradients(self._parameters()):
+            with self._collector:
+                yield
+
+    def _named_in_batch(self, optimizer: str | None, method: str) -> str:
+        """Return the name of an optimizer, in a method that ``train_batch`` calls."""
+        if "train_step_batch" not in self._store.open:
+            cure = "call it in train_batch(self, ...), or train on a batch: tm.train_on_batch(batch)"
+            what = f"{method}() was called, but no batch is being trained on"
+            raise StageError(what, stages=self.fixtures.path, cure=cure)
+        return self._optimizer_name(optimizer, method)
+
+    def _closure_of_step(self, name: str) -> Callable[[], Tensor]:
+        """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
+        window, run = self._windows[name], self._run
+        if window.loss is run.hooked_loss and run.hooked_loss is not run.forward_loss:
+            window.is_modified = True
+        return once_known(window.loss, self.closure(name))
+
+    def _loss_again(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
+        """Compute a loss anew, under the precision of the batch, and its gradients."""
+        self._windows[name].optimizer.zero_grad(set_to_none=True)
+        autocast: Callable[[], AbstractContextManager[Any]] = self.fixtures.get("autocast", nullcontext)
+        with torch.enable_grad(), autocast():
+            loss = require_training_loss(compute())
+        self._windows.backward(name, loss, retain_graph=False)
+        return loss
+
+    def _forward_again(self) -> Tensor:
+        """Compute the loss of the forward pass anew, without its stages; the fixtures keep their values."""
+        cell = self._store.cells["prediction"]  # not by `modify`, which a hook would have to declare
+        before = cell.value
+        try:
+            with Losses() as losses:
+                cell.value = self._chosen.train_model_forward()
+                return losses.total(self._chosen.train_loss_forward())
+        finally:
+            cell.value = before
 
     # ---- how far a call goes -------------------------------------------------------------------------------------
 
     def _begin_call(self, epochs: int | None, steps: int | None) -> None:
         """Note that a training call begins, and where it will end, if that is known."""
-        self._run.begin_call(self.step_num, steps)
+        run = self._run
+        run.begin_call(self.step_num, steps)
+        self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
         self.fixtures.modify("start_step", self.step_num)
         length = epoch_length(self.train_data, self.steps_per_epoch)
-        if epochs is not None and length is not None and not self._feed.is_unfinished:
-            self._set_end(self.step_num + epochs * length)
+        if epochs is not None and length is not None:
+            self._set_end(self.step_num + epochs * length - self._feed.done_of(self.train_data, self.steps_per_epoch))
         else:
-            self._set_end(self._run.step_limit)
+            self._set_end(run.step_limit)
 
-    def _set_end_after(self, epochs_after: int, first_step: int | None) -> None:
+    def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
         """Note where the call will end, as an epoch ends; ``first_step`` is None if the epoch was left before."""
         length = epoch_length(self.train_data, self.steps_per_epoch)
-        if length is None and first_step is not None and not self._run.epoch_end_requested:
-            length = self.step_num - first_step  # the coming epochs will be as long
-        self._set_end(None if length is None else self.step_num + epochs_after * length)
+        if length is not None:
+            self._set_end(self.step_num + epochs_after * length)
+        elif first_step is not None and not self._run.epoch_end_requested:
+            self._run.expected_end = self.step_num + epochs_after * (self.step_num - first_step)
 
     def _set_end(self, end_step: int | None) -> None:
         self._run.end_step = end_step
@@ -638,9 +874,9 @@ class TrainManager(OverridableMethods):
             return
         assert run.step_limit is not None, "either epochs or steps are given"
         while run.stop_at is None and self.step_num < run.step_limit:
-            before = self.step_num
+            before, goes_on = self.step_num, self._feed.is_unfinished  # what goes on may have no batch left
             yield None
-            if self.step_num == before and run.stop_at is None:
+            if self.step_num == before and run.stop_at is None and not goes_on:
                 raise StageError(
                     "an epoch went by without a step, so the steps asked for would never be done",
                     name="train_steps",
@@ -655,13 +891,14 @@ class TrainManager(OverridableMethods):
         """Train epochs or steps, in the run that is open or in a run of its own, and return what was done."""
         self._require_ready(entry, epochs)
         began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
-        self._run.results = {}
+        self._run.keep_results({}, None)
         with self._methods_chosen():
             self._train_in_own_run(entry, epochs, steps, evaluates)
         return TrainResult(
             stopped=self._run.stop_reason,
             stopped_by=self._run.stopped_by,
             metrics=self._run.results,
+            evaluated_at=self._run.results_at,
             epochs=self.epoch_num - before[0],
             steps=self.step_num - before[1],
             updates=self.update_num - before[2],
@@ -669,14 +906,16 @@ class TrainManager(OverridableMethods):
         )
 
     def _require_ready(self, entry: str, epochs: int | None) -> None:
-        self._refuse_inside(entry, "train", "eval")
+        self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
         if self._run.stop_at is not None and "run" in self.fixtures.path:
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
-        require_optimizer_of(self._modules(), self.optimizer)
+        require_optimizer_of(self._modules(), self.optimizers.values())
         if epochs is not None:
             require_finite_epochs(self.train_data, self.steps_per_epoch)
         passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
-        require_ready_to_train(self.model, self.optimizer, self.train_data, passes, self.eval_data, (epochs or 0) + 1)
+        require_ready_to_train(
+            self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
+        )
 
     def _prepare_run(self, entry: str | None) -> None:
         if entry not in self._checked:
@@ -689,9 +928,8 @@ class TrainManager(OverridableMethods):
         if self.seed is not None and not self._has_run:
             seed_all(self.seed)
         self._run = RunState(entry, self.step_num, self.epoch_num, self._run.call)
-        if entry not in ("eval", "eval_on_batch"):  # which leave gradients, and what schedules count, as they are
+        if entry not in ("eval", "eval_on_batch", "predict"):  # which leave what schedules count as it is
             self._run.begin_call(self.step_num, steps=None)
-            self._zero_grad()
 
     @contextmanager
     def _methods_chosen(self) -> Iterator[None]:

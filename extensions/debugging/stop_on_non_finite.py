@@ -50,8 +50,7 @@ class StopOnNonFinite(Extension):
     @priority(1000)  # last: an error here must not keep other hooks from the step
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
         self._losses = self._losses or FiniteLosses(epoch_num + 1)
-        self._losses.last_step = step_num
-        self._losses.append(loss)
+        self._losses.append(loss, step_num)
         self._count += 1
         if self._count >= self.check_every:
             losses = self._losses

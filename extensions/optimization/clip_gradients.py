@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from train_manager.core.decorators import priority, provides
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.validation import require_number
-
-if TYPE_CHECKING:
-    from train_manager.manager import TrainManager
 
 
 class ClipGradients(Extension):
@@ -58,8 +55,8 @@ class ClipGradients(Extension):
 
     @priority(10)  # after Accumulate, MixedPrecision, SAM and your own hooks (0) that change gradients
     @provides("grad_norm", stage="train_step_batch")
-    def pre_train_optimizer_step(self, train_manager: TrainManager) -> Tensor:
-        return self.clip(list(parameters_with_gradients(train_manager.optimizer)))
+    def pre_train_optimizer_step(self, optimizer: Optimizer) -> Tensor:
+        return self.clip(list(parameters_with_gradients(optimizer)))
 
     def clip(self, parameters: list[Tensor]) -> Tensor:
         """Clip the gradients of these parameters in place, and return their norm from before."""

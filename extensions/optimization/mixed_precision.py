@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 from torch.amp import GradScaler
+from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.errors import InputError
@@ -86,11 +87,20 @@ class MixedPrecision(Extension):
         """Return a function that makes the ``with`` block in which the model runs."""
         return self._autocast
 
-    def around_train_model_forward(self) -> Iterator[None]:
+    def around_train_step_batch(self) -> Iterator[None]:
         with self._autocast():
             yield
 
-    around_train_loss_forward = around_eval_model_forward = around_eval_loss_forward = around_train_model_forward
+    around_eval_step_batch = around_predict_step_batch = around_train_step_batch
+
+    def around_train_backward(self) -> Iterator[None]:
+        with torch.autocast(self._device_type, enabled=False):
+            yield
+
+    def around_train_optimizer_step(self) -> Iterator[None]:
+        with torch.autocast(self._device_type, enabled=False):
+            yield
+        torch.clear_autocast_cache()  # it has the weights of before the step in 16 bits
 
     def _autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self._device_type, self.dtype)
@@ -101,9 +111,8 @@ class MixedPrecision(Extension):
     def pre_train_backward(self, backward_loss: Tensor) -> Tensor:
         return backward_loss if self.scaler is None else self.scaler.scale(backward_loss)
 
-    def pre_train_optimizer_step(self, train_manager: TrainManager) -> None:
-        optimizer = train_manager.optimizer
-        if self.scaler is None or optimizer is None or next(parameters_with_gradients(optimizer), None) is None:
+    def pre_train_optimizer_step(self, optimizer: Optimizer) -> None:
+        if self.scaler is None or next(parameters_with_gradients(optimizer), None) is None:
             return
         self.scaler.unscale_(optimizer)
         self.scaler.update()

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from train_manager.core.decorators import modifies
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
-from train_manager.core.fixtures import Fixtures
-from train_manager.loop.losses import Losses
 from train_manager.model.buffers import preserved_buffers
 from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.validation import require_number
@@ -88,37 +85,11 @@ class SAM(Extension):
     def __init__(self, rho: float = 0.05) -> None:
         self.rho = require_number(rho, "rho", above=0)
 
-    def post_train_backward(self, loss: Tensor, backward_loss: Tensor) -> None:
-        if backward_loss is not loss:
-            raise InputError(
-                "SAM needs the gradients of the loss itself, but a hook has modified backward_loss",
-                name="backward_loss",
-                asked_by="SAM.post_train_backward",
-                cure="leave out Accumulate, and use MixedPrecision with torch.bfloat16",
-            )
-
-    # The loss finds the prediction of the second pass by name, so the fixture has that value for the time of the call.
-    # The write is declared so that hooks that read `prediction` run after it; they find the value of the first pass.
-    @modifies("prediction")
-    def pre_train_optimizer_step(
-        self,
-        train_manager: TrainManager,
-        fixtures: Fixtures,
-        prediction: Any,
-        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> Any:
+    def pre_train_optimizer_step(self, train_manager: TrainManager, optimizer: Optimizer, optimizer_name: str) -> None:
+        loss_again = train_manager.closure(optimizer_name)
         modules = [part for part in (train_manager.model, train_manager.loss) if isinstance(part, nn.Module)]
-        assert train_manager.optimizer is not None, "it is about to step"
-        with climbed(parameters_with_gradients(train_manager.optimizer), self.rho), preserved_buffers(*modules):
-            train_manager.optimizer.zero_grad(set_to_none=True)
-            try:
-                with autocast(), Losses() as losses:
-                    fixtures.modify("prediction", train_manager.call_by_name(train_manager.train_model_forward))
-                    loss = losses.total(train_manager.call_by_name(train_manager.train_loss_forward))
-            finally:
-                fixtures.modify("prediction", prediction)
-            loss.backward()
-        return prediction
+        with climbed(parameters_with_gradients(optimizer), self.rho), preserved_buffers(*modules):
+            loss_again()
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:

@@ -21,12 +21,11 @@ from train_manager.loop.arguments import (
     require_eval_data,
     require_finite_epochs,
     require_loss,
-    require_lr_schedule,
     require_model,
-    require_optimizer,
     require_ready_to_train,
     require_train_dir,
 )
+from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
 from train_manager.model.optimizers import fused_argument
 
 
@@ -322,7 +321,7 @@ def test_a_number_as_train_dir_is_refused() -> None:
 
 
 def ready(train_data: Any = (), train_passes: int = 1, eval_data: Any = None, eval_passes: int = 2) -> None:
-    require_ready_to_train(nn.Linear(1, 1), sgd(), train_data, train_passes, eval_data or {}, eval_passes)
+    require_ready_to_train(nn.Linear(1, 1), True, train_data, train_passes, eval_data or {}, eval_passes)
 
 
 def test_training_data_that_is_read_once_is_refused_for_several_passes() -> None:

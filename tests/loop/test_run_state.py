@@ -422,10 +422,14 @@ def test_progress_is_the_same_in_the_pre_and_the_post_hooks_of_a_step() -> None:
 
     class Look(Extension):
         def pre_train_step_batch(self, train_manager: TrainManager) -> None:
-            seen.append(train_manager.progress[1:])
+            self.look(train_manager)
 
         def post_train_step_batch(self, train_manager: TrainManager) -> None:
-            seen.append(train_manager.progress[1:])
+            self.look(train_manager)
+
+        def look(self, train_manager: TrainManager) -> None:
+            progress = train_manager.progress
+            seen.append((progress.done, progress.total, progress.is_last))
 
     tm = tiny_manager()
     tm.train()

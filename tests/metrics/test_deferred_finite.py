@@ -9,11 +9,10 @@ from train_manager import NonFiniteLoss
 from train_manager.metrics.deferred import DeferredScalars, FiniteLosses
 
 
-def losses_of(*values: float, last_step: int | None = None) -> FiniteLosses:
+def losses_of(*values: float, first_step: int = 1) -> FiniteLosses:
     losses = FiniteLosses(epoch=2)
-    for value in values:
-        losses.append(torch.tensor(value))
-    losses.last_step = len(values) if last_step is None else last_step
+    for step, value in enumerate(values, start=first_step):
+        losses.append(torch.tensor(value), step)
     return losses
 
 
@@ -31,57 +30,47 @@ def test_what_is_not_finite_is_named_as_it_was(value: str) -> None:
         losses_of(1.0, float(value)).check()
 
     assert str(caught.value) == (
-        f"the loss was {value} in step 2, epoch 2, and not finite in 1 of 2 steps checked together\n"
+        f"the loss was {value} in step 2, epoch 2, and not finite in 1 of 2 losses checked together\n"
         "  try a smaller learning rate or clipped gradients, or look at that step's batch"
     )
 
 
 def test_the_first_of_several_is_named() -> None:
     with pytest.raises(NonFiniteLoss) as caught:
-        losses_of(1.0, float("inf"), float("nan"), last_step=13).check()
+        losses_of(1.0, float("inf"), float("nan"), first_step=11).check()
 
     assert (caught.value.step, caught.value.epoch) == (12, 2)
 
 
 def test_it_is_said_once() -> None:
     losses = losses_of(float("nan"))
-    losses.last_step = 1
     with pytest.raises(NonFiniteLoss):
         losses.check()
 
-    losses.last_step = 1
     losses.check()
 
 
-def test_steps_after_a_look_are_numbered_on() -> None:
+def test_losses_after_a_check_have_steps_of_their_own() -> None:
     losses = losses_of(1.0, 2.0)
-    losses.last_step = 2
     losses.check()
-    losses.append(torch.tensor(float("nan")))
+    losses.append(torch.tensor(float("nan")), 8)
 
-    losses.last_step = 3
-    with pytest.raises(NonFiniteLoss) as caught:
-        losses.check()
-    assert caught.value.step == 3
-
-
-def test_steps_may_begin_anywhere_after_a_look() -> None:
-    """As those of a run do which goes on from a checkpoint."""
-    losses = losses_of(1.0)
-    losses.last_step = 1
-    losses.check()
-    losses.append(torch.tensor(1.0))
-    losses.append(torch.tensor(float("nan")))
-
-    losses.last_step = 8
     with pytest.raises(NonFiniteLoss) as caught:
         losses.check()
     assert caught.value.step == 8
 
 
+def test_the_loss_of_an_optimizer_is_named() -> None:
+    losses = losses_of(1.0)
+    losses.append(torch.tensor(float("nan")), 2, "generator")
+
+    with pytest.raises(NonFiniteLoss, match="the loss of 'generator' was nan in step 2"):
+        losses.check()
+
+
 def test_it_says_when_there_are_so_many_that_a_look_is_due() -> None:
     losses = losses_of(*[1.0] * (DeferredScalars.limit - 1))
-    assert losses.append(torch.tensor(1.0))
+    assert losses.append(torch.tensor(1.0), DeferredScalars.limit)
 
 
 def test_it_is_an_arithmetic_error_too() -> None:

@@ -6,11 +6,16 @@ Its files in reading order; each imports only those above it:
     losses        losses that a model adds, and losses of several heads
     objectives    prediction, loss and metrics in one object
     arguments     what the arguments must be, and what must hold before a run
+    optimizers    the optimizers and learning rate schedules, made and checked as they are given
     outputs       what a batch, a prediction and a loss must be
     skip          skip a batch or a stage
     randomness    seed and preserve the random states
     modes         set and restore train and eval mode
+    windows       from the first backward of an optimizer to its step
+    requests      what hooks and the data request of the loop
     run_state     what a run counts, and what hooks have requested in it
     feed          the batches that a run trains and evaluates on
     overridable   the methods that a subclass overrides
+    control       what hooks read of the loop and request of it
+    eval_at       when training evaluates
 """

@@ -14,14 +14,11 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from train_manager.core.errors import InputError
 from train_manager.core.hooks import Hook
 from train_manager.core.signature import NamedCall
 from train_manager.data.iteration import is_endless, is_read_once, refuse_unusable
-from train_manager.model.optimizers import fused_argument, require_scheduler_factory
 
 # ---- the arguments, in the order of TrainManager.__init__ ----------------------------------------------------------
 
@@ -40,7 +37,7 @@ def require_model(value: nn.Module | TrainsItself, device: torch.device | None) 
     if callable(getattr(value, "train_step", None)) and not isinstance(value, type):
         return value
     cure = "give an instance: model=Net()" if isinstance(value, type) else "wrap it in an nn.Module"
-    raise InputError(f"the model must be a torch.nn.Module, but is {_kind(value)}", name="model", cure=cure)
+    raise InputError(f"the model must be a torch.nn.Module, but is {kind_of(value)}", name="model", cure=cure)
 
 
 def require_eval_step(model: Any) -> Callable[[Any], Tensor]:
@@ -56,7 +53,7 @@ def require_loss(value: Callable[..., Tensor] | None, device: torch.device | Non
     """Return a callable of a prediction; on the device if it is a module, which may have weights."""
     if isinstance(value, type) or not (value is None or callable(value)):
         cure = "give a function or an instance: loss=nn.CrossEntropyLoss()"
-        raise InputError(f"the loss must be a function or a module, but is {_kind(value)}", name="loss", cure=cure)
+        raise InputError(f"the loss must be a function or a module, but is {kind_of(value)}", name="loss", cure=cure)
     return value.to(device) if device is not None and isinstance(value, nn.Module) else value
 
 
@@ -73,72 +70,6 @@ def bind_loss(loss: Callable[..., Tensor] | None) -> NamedCall | None:
     if prediction is None or prediction.default is not inspect.Parameter.empty:
         return None
     return NamedCall(loss, label=f"loss {getattr(loss, '__qualname__', type(loss).__name__)}", reads=reads)
-
-
-def require_optimizer(
-    value: Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer] | None,
-    model: nn.Module,
-    loss: Callable[..., Tensor] | None,
-) -> Optimizer | None:
-    """Return the optimizer, or the one that a callable makes; it must have a parameter of the model or the loss."""
-    if value is None:
-        return None
-    if not (isinstance(value, Optimizer) or callable(value)):
-        what = f"the optimizer must be a torch optimizer or a callable that makes one, but is {_kind(value)}"
-        raise InputError(what, name="optimizer", cure="give the class: optimizer=torch.optim.AdamW")
-    optimizer = value if isinstance(value, Optimizer) else _make_optimizer(value, model)
-    if not _has_parameter_of(optimizer, (model, loss)):
-        raise InputError(
-            f"the optimizer ({type(optimizer).__name__}) has no parameter of the model, so nothing would be trained",
-            name="optimizer",
-            cure="make it with the parameters of this model, or give the class: optimizer=torch.optim.AdamW",
-        )
-    return optimizer
-
-
-def _make_optimizer(make: Callable[..., Optimizer], model: object) -> Optimizer:
-    # A list, which the callable can walk more than once: a second pass over a generator would find nothing.
-    parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
-    try:
-        optimizer = make(parameters, **fused_argument(make, parameters))
-    except ValueError as error:
-        if parameters:
-            raise
-        what = f"{type(model).__name__} has no parameters for an optimizer"
-        cure = "leave the optimizer out, or give one that has the parameters to train"
-        raise InputError(what, name="optimizer", cure=cure) from error
-    if not hasattr(optimizer, "param_groups"):
-        what = f"optimizer must make a torch optimizer, but made {_kind(optimizer)}"
-        cure = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
-        raise InputError(what, name="optimizer", cure=cure)
-    return optimizer
-
-
-def _has_parameter_of(optimizer: Optimizer, modules: Iterable[object]) -> bool:
-    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    return any(id(p) in own for module in modules if isinstance(module, nn.Module) for p in module.parameters())
-
-
-def require_lr_schedule(value: Callable[[Optimizer], Any] | None, optimizer: Optimizer | None) -> Any:
-    """Return the scheduler that a callable makes of the optimizer."""
-    if value is None:
-        return None
-    if optimizer is None:
-        raise InputError("lr_schedule needs an optimizer, but there is none", name="lr_schedule")
-    cure = "lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"
-    if not callable(value):
-        what = f"lr_schedule must be a callable of the optimizer, but is {_kind(value)}"
-        raise InputError(what, name="lr_schedule", cure=cure)
-    require_scheduler_factory(value, "lr_schedule", "lr_schedule={}")
-    scheduler = value(optimizer)
-    if not hasattr(scheduler, "step"):
-        what = f"lr_schedule must make a scheduler, but made {_kind(scheduler)}, which has no step()"
-        raise InputError(what, name="lr_schedule", cure=cure)
-    if isinstance(scheduler, ReduceLROnPlateau):
-        what = "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau"
-        cure = "step it in a hook: `def post_eval(self, eval_results)`"
-        raise InputError(what, name="lr_schedule", cure=cure)
-    return scheduler
 
 
 def require_train_data(value: Iterable[Any] | None) -> Iterable[Any] | None:
@@ -159,15 +90,21 @@ def require_eval_data(value: Mapping[str, Iterable[Any]] | Iterable[Any] | None)
     return sets
 
 
+def require_data(value: Iterable[Any], name: str) -> Iterable[Any]:
+    """Return an iterable of batches."""
+    refuse_unusable(value, name)
+    return value
+
+
 def require_train_dir(value: Path | str | None) -> Path | None:
     """Return a path."""
     if not (value is None or isinstance(value, str | os.PathLike)):
         cure = 'give a path: train_dir="runs/first"'
         raise InputError(f"train_dir must be a path, but is {value!r:.60}", name="train_dir", cure=cure)
-    return None if value is None else Path(value)
+    return None if value is None else Path(value).expanduser()
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
@@ -176,7 +113,7 @@ def _kind(value: object) -> str:
 
 def require_ready_to_train(
     model: Any,
-    optimizer: Optimizer | None,
+    has_optimizer: bool,
     train_data: Iterable[Any] | None,
     train_passes: int,
     eval_data: Mapping[str, Iterable[Any]],
@@ -185,7 +122,7 @@ def require_ready_to_train(
     """Require training data, an optimizer, and data that can be read as often as the run needs."""
     if train_data is None:
         raise InputError("there is no train_data to train on", name="train_data", cure="pass train_data=batches")
-    if optimizer is None and isinstance(model, nn.Module):
+    if not has_optimizer and isinstance(model, nn.Module):
         cure = "pass optimizer=torch.optim.AdamW"
         raise InputError("there is no optimizer to train with", name="optimizer", cure=cure)
     _require_passes(train_data, "train_data", train_passes)
@@ -199,16 +136,16 @@ def _require_passes(data: Iterable[Any], name: str, passes: int) -> None:
         raise InputError(what, name=name, cure="give a list, a DataLoader, or an object with __iter__")
 
 
-def require_optimizer_of(modules: Iterable[nn.Module], optimizer: Optimizer | None) -> None:
-    """Require an optimizer of these modules: one of them may have been replaced since it was made."""
-    if optimizer is None or not any(group["params"] for group in optimizer.param_groups):
-        return
-    if not _has_parameter_of(optimizer, modules):
-        raise InputError(
-            "the optimizer has no parameter of the model, so nothing would be trained",
-            name="optimizer",
-            cure="was tm.model replaced? make a new optimizer of it: tm.optimizer = AdamW(tm.model.parameters())",
-        )
+def require_example_index(data: Any, is_own_batch: bool) -> Any:
+    """Return the rows of the present batch in its data set, which the data must know."""
+    if not is_own_batch and hasattr(data, "example_index"):
+        return data.example_index
+    what = "the batch was given to train_on_batch" if is_own_batch else f"train_data is a {type(data).__name__}"
+    raise InputError(
+        f"the rows of a batch (example_index) are not known: {what}",
+        name="example_index",
+        cure="train on InMemory(...) or Rows(...), or on data with an attribute example_index",
+    )
 
 
 def require_finite_epochs(train_data: Iterable[Any] | None, steps_per_epoch: int | None) -> None:

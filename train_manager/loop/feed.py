@@ -1,69 +1,149 @@
-"""The batches that a run trains and evaluates on, and the place where the last call has left the data."""
+"""The batches that a run trains and evaluates on, and the place where the last call has left the data.
+
+Nothing is read ahead unless somebody asks: ``is_last`` looks one batch ahead if the length of the data is unknown.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Iterable, Iterator
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import Any, final
+from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
-from train_manager.data.iteration import begin_epoch, length_of, no_batch, reset, unending, walk, walk_steps
+from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
 
-Batches = Iterator[tuple[Any, bool]]
-"""Of one epoch, each with whether it is the last."""
+END: Final[Any] = object()
+"""In place of a batch: the epoch's data has ended."""
 
 
 @final
 class Feed:
-    """Where the batches come from.
+    """Where the batches come from: one epoch after the other, from where the last call has left it.
 
     Attributes:
+        batch_num: the number of the present batch in its epoch, from 1.
         datasource_name: which set of ``Interleaved`` data the batch is of; "train" if there is one set only.
         data_name: what errors call the set that the batch is of.
+        gave_any: whether the epoch has given a batch.
+        passes: how many passes over the data have begun, if its epochs are cut by steps.
     """
 
     def __init__(self) -> None:
+        self.batch_num = self.passes = 0
         self.datasource_name, self.data_name = "train", "train_data"
-        self._stream: Generator[Any, None, None] | None = None  # of data that is cut into epochs
-        self._unfinished: tuple[Any, Batches] | None = None  # the data, and the rest of an epoch that was left
+        self.gave_any = False
+        self._data: Iterable[Any] | None = None
+        self._stream: Generator[Any, None, None] | None = None  # one pass; or pass after pass, if steps cut epochs
+        self._given = 0  # in all
+        self._is_cut = False
+        self._is_within = False  # an epoch was begun, and not ended
+        self._length: int | None = None  # of the epoch
+        self._ahead: list[Any] = []  # the batch, or END, that was asked for ahead of its time
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: a pass over data cannot be, so a copy begins the epoch anew."""
-        return {**self.__dict__, "_stream": None, "_unfinished": None}
+        return {**self.__dict__, "_data": None, "_stream": None, "_is_within": False, "_ahead": []}
 
     @property
     def is_unfinished(self) -> bool:
         """Whether an epoch was begun, and left."""
-        return self._unfinished is not None
+        return self._is_within
 
-    def is_within(self, data: Iterable[Any] | None) -> bool:
-        """Return whether an epoch of this data was begun, and left."""
-        return self._unfinished is not None and self._unfinished[0] is data
+    def begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
+        """Begin an epoch, or go on with the one that was left."""
+        if self._is_within and data is self._data:
+            return
+        if data is not self._data:
+            self._stream, self.passes = None, 0
+        self._data, self._is_within, self.gave_any, self._ahead = data, True, False, []
+        self.datasource_name, self.data_name = "train", "train_data"
+        if steps_per_epoch is None:
+            self.batch_num, self._length = getattr(data, "batches_done", 0), length_of(data)
+            self._stream = one_pass(data, epoch_num)
+        else:
+            self.batch_num, self._length = 0, steps_per_epoch
+            if self._stream is None or not self._is_cut or getgeneratorstate(self._stream) == GEN_CLOSED:
+                self._stream = self._pass_after_pass(data)
+        self._is_cut = steps_per_epoch is not None
 
-    def batches(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> Batches:
-        """Return one epoch's batches, from where an unfinished epoch was left."""
-        if self._unfinished is None or not self.is_within(data):
-            self._unfinished = data, self._new_pass(data, steps_per_epoch, epoch_num)
-        return self._unfinished[1]
+    @property
+    def has_ended(self) -> bool:
+        """Whether the epoch has ended, as far as is known without another batch."""
+        if self._length is not None and self.batch_num >= self._length:
+            return self._is_cut or self._peek() is END  # a pass goes on to its own end, where it may clean up
+        return bool(self._ahead) and self._ahead[0] is END
+
+    def is_last(self) -> bool:
+        """Return whether the present batch is the last of its epoch; if that is unknown, look one batch ahead."""
+        if self._length is not None:
+            return self.batch_num == self._length
+        return not is_endless(self._data) and self._peek() is END
+
+    def pull(self) -> Any:
+        """Return the next batch of the epoch, or ``END``."""
+        assert self._stream is not None, "an epoch was begun"
+        batch = self._peek() if self._ahead else next(self._stream, END)
+        if batch is END:
+            self._ahead = [END]
+            return END
+        self._ahead.clear()
+        self.gave_any = True
+        self._given += 1
+        self.batch_num += 1
+        if type(batch) is FromSource:
+            self.datasource_name = batch.datasource_name
+            self.data_name = f"train_data[{batch.datasource_name!r}]"
+            return batch.batch
+        return batch
+
+    def done_of(self, data: Iterable[Any] | None, steps_per_epoch: int | None) -> int:
+        """Return how many batches of the coming epoch were given already."""
+        if self._is_within and data is self._data:
+            return self.batch_num
+        return 0 if steps_per_epoch is not None else getattr(data, "batches_done", 0)
+
+    def end(self, *, data_ended: bool) -> None:
+        """End the epoch; without the end of its data, the data is reset all the same."""
+        if data_ended:
+            self._warn_of_wrong_length()
+        else:
+            reset(self._data)
+        self.leave()
 
     def leave(self) -> None:
         """Forget an unfinished epoch, which closes the data also while an error is kept."""
-        self._unfinished = None
+        self._is_within = False
+        if not self._is_cut:
+            self._stream, self._ahead = None, []
 
-    def take(self, batch: FromSource) -> Any:
-        """Return the batch itself, and note which set it is of."""
-        self.datasource_name = batch.datasource_name
-        self.data_name = f"train_data[{batch.datasource_name!r}]"
-        return batch.batch
+    def _peek(self) -> Any:
+        if not self._ahead and self._stream is not None:
+            self._ahead.append(next(self._stream, END))
+        return self._ahead[0]
 
-    def _new_pass(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> Batches:
-        self.datasource_name, self.data_name = "train", "train_data"
-        if steps_per_epoch is None:
-            begin_epoch(data, epoch_num)
-            return walk(data, "train_data")
-        if self._stream is None or getgeneratorstate(self._stream) == GEN_CLOSED:  # perhaps by an error
-            self._stream = unending(data)
-        return walk_steps(self._stream, steps_per_epoch)
+    def _pass_after_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
+        before = -1
+        while self._given != before:  # a pass that gives nothing ends the stream
+            before = self._given
+            self.passes += 1
+            yield from one_pass(data, self.passes - 1)
+
+    def _warn_of_wrong_length(self) -> None:
+        if self._length is None or self.batch_num in (0, self._length):  # an epoch without a batch is an error
+            return
+        if self._is_cut:
+            what = f"train_data ended after {self.batch_num} of {self._length} batches of an epoch"
+        else:
+            what = f"train_data says len() = {self._length} but gave {self.batch_num} batches"
+        warnings.warn(f"{what}, so `last_batch` was wrong", RuntimeWarning, stacklevel=3)
+
+
+def one_pass(data: Iterable[Any], epoch: int) -> Generator[Any, None, None]:
+    """Yield the batches of one pass: the data is told its epoch before, and reset after."""
+    begin_epoch(data, epoch)
+    yield from data  # without a name for the batch, which would keep it alive while the next one is made
+    reset(data)
 
 
 def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int | None:

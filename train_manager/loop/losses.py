@@ -53,6 +53,11 @@ class Losses(dict[str, Tensor]):
         self._collector.__exit__(*error)
         self._collector = None
 
+    def forget_added(self) -> None:
+        """Forget what was added, as another forward pass of the same batch begins; its parts replace these."""
+        self.added = None
+        self.clear()
+
     def collect(self, name: str, value: Tensor) -> None:
         """Keep a scalar under a name, or add it to the one that has this name."""
         self[name] = self[name] + value if name in self else value

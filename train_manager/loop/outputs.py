@@ -82,6 +82,26 @@ def no_targets(batch: Any) -> InputError:
     )
 
 
+def require_no_value(returned: Any, method: str) -> None:
+    """Refuse a value that ``train_batch`` or ``eval_batch`` has returned: other tools would train on it."""
+    if returned is not None:
+        cure = "call self.update(loss)" if method == "train_batch" else 'set it: self.fixtures["loss"] = loss'
+        what = f"{method} must return nothing, but returned a {type(returned).__name__}"
+        raise InputError(what, name=method, cure=cure)
+
+
+def joined(predictions: list[Any]) -> Any:
+    """Return one tensor of the predictions of several batches, or the list if they cannot be joined.
+
+    >>> joined([torch.zeros(2, 3), torch.zeros(1, 3)]).shape
+    torch.Size([3, 3])
+    >>> len(joined([torch.zeros(2, 3), torch.zeros(1, 4)]))
+    2
+    """
+    kinds = {(part.shape[1:], part.dtype) if isinstance(part, Tensor) and part.dim() else None for part in predictions}
+    return torch.cat(predictions) if len(kinds) == 1 and None not in kinds else predictions
+
+
 def require_scalar_loss(value: Tensor) -> Tensor:
     """Return a tensor that is one number."""
     if not isinstance(value, Tensor):

@@ -28,6 +28,8 @@ class Chosen(NamedTuple):
     unpacks_as_usual: bool
     unpack_batch: Callable[[], Any]
     get_true_batch_size: Callable[[], Any]
+    train_batch: Callable[[], Any]
+    eval_batch: Callable[[], Any]
     train_model_forward: Callable[[], Any]
     eval_model_forward: Callable[[], Any]
     train_loss_forward: Callable[[], Any]
@@ -47,6 +49,7 @@ class OverridableMethods(Extensible):
     _chosen: Chosen = None  # type: ignore[assignment]  # while no call runs
 
     model: Any
+    called_model: Any
     loss: Any
     objective: Objective | None
     _named_loss: tuple[Any, Any] = (None, None)  # the loss, and its call by fixture names if it is called so
@@ -75,7 +78,8 @@ class OverridableMethods(Extensible):
     @overridable
     def model_forward(self, inputs: Any) -> Any:
         """Return the prediction, in training and evaluation. Here: the objective's, or the model's of the inputs."""
-        return self.model(inputs) if self.objective is None else self.objective.predict(self.model, inputs)
+        model = self.called_model
+        return model(inputs) if self.objective is None else self.objective.predict(model, inputs)
 
     @overridable
     def train_model_forward(self) -> Any:
@@ -123,7 +127,7 @@ class OverridableMethods(Extensible):
     def _choose(self) -> Chosen:
         """Find the methods that the batches to come will call, past those that only hand on to the common one."""
         names = {name: name for name in Chosen._fields[1:]}
-        own = {name for name in names if self._overrides(name, OverridableMethods)}
+        own = {name for name in names if name in vars(OverridableMethods) and self._overrides(name, OverridableMethods)}
         names |= {name: common for name, common in _COMMON.items() if name not in own}
         as_usual = own.isdisjoint({"unpack_batch", "get_true_batch_size"})
         return Chosen(as_usual, **{field: self._ready(name) for field, name in names.items()})

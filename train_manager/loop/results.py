@@ -23,6 +23,7 @@ class TrainResult:
         stopped: the reason that ``stop`` was called with; None if it was not called.
         stopped_by: the hook that called it, and at which stage: ``"EarlyStopping.post_eval at run > train > eval"``.
         metrics: the results of the last evaluation in this call, by evaluation set.
+        evaluated_at: the ``step_num`` that they are of; None if nothing was evaluated.
         epochs: epochs completed in this call.
         steps: batches trained on in this call.
         updates: optimizer steps in this call.
@@ -32,6 +33,7 @@ class TrainResult:
     stopped: str | None = None
     stopped_by: str | None = None
     metrics: dict[str, EvalResult] = field(default_factory=dict)
+    evaluated_at: int | None = None
     epochs: int = 0
     steps: int = 0
     updates: int = 0

@@ -1,19 +1,24 @@
-"""The state of one run: what was asked of it, how far it has come, what it keeps until it ends.
+"""The state of one run: what was requested in it, how far it has come, what it keeps until it ends.
 
 Each run has an object of its own, so that nothing of a run that has failed is left in the next.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from torch import Tensor
 
 from train_manager.data.batch import Structures
+from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.results import EvalResult
 from train_manager.metrics.deferred import FiniteLosses
-from train_manager.schedules.rules import Progress, new_call
+from train_manager.schedules.rules import new_call
 
 
 @final
@@ -24,75 +29,152 @@ class Counts:
     epoch_num: int = 0
     step_num: int = 0
     update_num: int = 0
-    samples_seen: Any = 0  # a tensor if the true batch sizes are tensors
+    samples_seen: Any = 0  # a tensor if the batch sizes are tensors
+    optimizer_updates: dict[str, int] = field(default_factory=dict)
+
+    def count_update(self, optimizer_name: str) -> None:
+        """Count a step of an optimizer."""
+        self.update_num += 1
+        self.optimizer_updates[optimizer_name] = self.optimizer_updates.get(optimizer_name, 0) + 1
 
 
 @final
 class RunState:
-    """What a run asks, counts and keeps.
+    """What a run requests, counts and keeps.
 
     Attributes:
         entry: the method that the run was entered by; None if the user holds it open.
-        start_step: ``step_num`` as the present or last training call began.
+        call: the number of the present or last training call.
+        start_step: ``step_num`` as that call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
+        expected_end: the same, where the length of the coming epochs is guessed from that of the last one.
         step_limit: the ``step_num`` at which ``train_steps`` ends.
+        is_last_epoch: no epoch of the call comes after the present one.
         stop_reason: what ``stop`` was given; None if it was not called.
         stopped_by: the hook that called it, and at which stage.
         stop_at: "step" or "epoch", once ``stop`` was called.
-        eval_requested: a hook has asked for an evaluation before the next batch.
+        eval_requested: a hook has requested an evaluation before the next batch.
         epoch_end_requested: ``end_epoch`` was called since the epoch began.
+        data_has_ended: the point of decision has ended the epoch's data during a batch.
+        evaluated_at: the ``step_num`` at which the loop has evaluated last.
+        epochs_asked: how many epochs the present or last training call was asked for.
+        evaluates: the present call evaluates when ``eval_at`` says so.
         batch_is_alive: a batch is being trained on, and not counted yet.
-        has_gradients: it has left gradients behind.
+        skip_is_decided: the point of decision has looked at whether the present batch is skipped.
+        own_batches: the number of the batch that ``train_on_batch`` was given; 0 outside of it.
+        own_last_batch: what it was told about this batch.
+        forward_loss: the loss of the present batch's forward pass, or None.
+        hooked_loss: the same as hooks left it.
+        update_losses: the sums, without their graphs, of the other losses that the present batch has updated with.
         losses: the losses of the epoch, looked at together.
         structures: what the batches of each set of data are made of.
         results: the results of the last evaluation.
+        results_at: the ``step_num`` at which it was.
     """
 
     def __init__(self, entry: str | None, step_num: int, epoch_num: int, call: int) -> None:
         self.entry = entry
+        self.call = call
         self.start_step = step_num
         self.end_step: int | None = None
+        self.expected_end: int | None = None
         self.step_limit: int | None = None
+        self.is_last_epoch = False
         self.stop_reason: str | None = None
         self.stopped_by: str | None = None
         self.stop_at: str | None = None
-        self.eval_requested = self.epoch_end_requested = False
-        self.batch_is_alive = self.has_gradients = False
+        self.eval_requested = self.epoch_end_requested = self.data_has_ended = False
+        self.evaluated_at: int | None = None
+        self.epochs_asked: int | None = None
+        self.evaluates = False
+        self.batch_is_alive = self.skip_is_decided = False
+        self.own_batches, self.own_last_batch = 0, False
+        self._own_batches = 0
+        self.forward_loss: Tensor | None = None
+        self.hooked_loss: Any = None
+        self.update_losses: dict[str, Tensor] = {}
         self.losses = FiniteLosses(epoch_num + 1)
         self.structures = Structures()
         self.results: dict[str, EvalResult] = {}
-        self.call = call
+        self.results_at: int | None = None
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    def stop(self, reason: str, at: str, asked_by: str | None) -> None:
+        """Request the end after this step or this epoch; a step goes before an epoch."""
+        self.stop_reason, self.stopped_by = reason, asked_by
+        self.stop_at = "step" if self.stop_at == "step" else at
+
+    def requests(self, data_ended: bool) -> Requests:
+        """Return what is requested between two batches."""
+        stops = self.stop_at == "step"
+        data_ended = data_ended or self.data_has_ended
+        if not (stops or data_ended or self.epoch_end_requested or self.eval_requested):
+            return NOTHING  # as nearly always
+        return Requests(stops, self.epoch_end_requested, data_ended, self.eval_requested)
+
+    # ---- how far a call has come ---------------------------------------------------------------------------------
 
     def begin_call(self, step_num: int, steps: int | None) -> None:
         """Take note that a training call begins, of so many steps if they are counted."""
         self.call = new_call()
         self.start_step = step_num
         self.step_limit = None if steps is None else step_num + steps
+        self.expected_end = None
+        self.is_last_epoch = False
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int, *, is_last: bool) -> None:
         """Keep the losses of an epoch, counted from 1; those of batches trained on before it are looked at."""
         self.losses.check()
         self.losses = FiniteLosses(epoch)
-        self.epoch_end_requested = False
+        self.is_last_epoch, self.data_has_ended = is_last, False
 
-    def stop(self, reason: str, at: str, asked_by: str | None) -> None:
-        """Ask for the end after this step or this epoch; a step goes before an epoch."""
-        self.stop_reason, self.stopped_by = reason, asked_by
-        self.stop_at = "step" if self.stop_at == "step" else at
+    def end_batch(self) -> None:
+        """Let go of the losses of the batch, and of their graphs."""
+        self.batch_is_alive = False
+        self.forward_loss = self.hooked_loss = None
+        self.update_losses = {}
 
-    def count(self, loss: Tensor, step: int) -> None:
+    def add_update(self, name: str, loss: Tensor) -> Tensor:
+        """Keep the loss of an update, which is not the forward pass's own; return the sum of this optimizer's."""
+        loss, before = loss.detach(), self.update_losses.get(name)
+        self.update_losses[name] = loss if before is None else before + loss
+        return self.update_losses[name]
+
+    def sum_of_updates(self) -> Tensor:
+        """Return the sum of the losses of all updates in this batch."""
+        return functools.reduce(operator.add, self.update_losses.values())
+
+    @contextmanager
+    def own_batch(self, last_batch: bool) -> Iterator[None]:
+        """Take note of a batch that ``train_on_batch`` was given, outside of an epoch."""
+        self._own_batches += 1
+        self.own_batches, self.own_last_batch = self._own_batches, last_batch
+        try:
+            yield
+        finally:
+            self.own_batches = 0
+            if last_batch:
+                self._own_batches = 0
+
+    def keep_results(self, results: dict[str, EvalResult], step_num: int | None) -> None:
+        """Keep the results of an evaluation, and of which step they are."""
+        self.results, self.results_at = results, step_num
+
+    def count(self, loss: Tensor | None, step: int) -> None:
         """Take note that a batch was trained on.
+
+        Args:
+            loss: of the forward pass, or None.
+            step: the number of the batch.
 
         Raises:
             NonFiniteLoss: the losses kept so far were looked at, and one was nan or infinite.
         """
-        self.losses.last_step = step
-        if self.losses.append(loss):
-            self.losses.check()
-        self.batch_is_alive = self.has_gradients = False
-
-    def progress(self, step_num: int) -> Progress:
-        """Return how far the present or last training call has come."""
-        done = step_num + self.batch_is_alive
-        total = None if self.end_step is None else self.end_step - self.start_step
-        return Progress(self.call, done - self.start_step, total, self.stop_at == "step" or done == self.end_step)
+        if loss is not None:
+            is_full = self.losses.append(loss, step)
+            if is_full:
+                self.losses.check()
+        for name, value in self.update_losses.items():
+            self.losses.append(value, step, name)
+        self.batch_is_alive = False

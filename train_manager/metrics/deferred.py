@@ -78,18 +78,26 @@ class DeferredScalars:
 
 
 @final
-class FiniteLosses(DeferredScalars):
+class FiniteLosses:
     """The losses of one epoch, which are checked together: at its end, or whenever the list is full.
 
-    Attributes:
-        last_step: the step of the last loss, counted from 1; set by the caller. The losses are of consecutive steps.
+    >>> losses = FiniteLosses(epoch=1)
+    >>> is_full = losses.append(torch.tensor(.5), step=1)
+    >>> is_full = losses.append(torch.tensor(math.nan), step=2, name="generator")
+    >>> losses.check()
+    Traceback (most recent call last):
+    train_manager.NonFiniteLoss: the loss of 'generator' was nan in step 2, epoch 1, and not finite in 1 of 2 losses...
     """
 
-    last_step = 0
-
     def __init__(self, epoch: int) -> None:
-        super().__init__()
         self._epoch = epoch
+        self._scalars = DeferredScalars()
+        self._origins: list[tuple[int, str | None]] = []
+
+    def append(self, value: Tensor, step: int, name: str | None = None) -> bool:
+        """Keep a loss of a step, of one optimizer if it has a name; return whether the list is full."""
+        self._origins.append((step, name))
+        return self._scalars.append(value)
 
     def check(self) -> None:
         """Check the losses since the last check.
@@ -97,14 +105,15 @@ class FiniteLosses(DeferredScalars):
         Raises:
             NonFiniteLoss: with the first step whose loss was nan or infinite.
         """
-        losses = self.take()
-        first = self.last_step - len(losses) + 1
-        broken = [(step, loss) for step, loss in enumerate(losses, start=first) if not math.isfinite(loss)]
+        origins, self._origins = self._origins, []
+        losses = self._scalars.take()
+        broken = [index for index, loss in enumerate(losses) if not math.isfinite(loss)]
         if broken:
-            step, loss = broken[0]
+            step, name = origins[broken[0]]
+            whose = "" if name is None else f" of {name!r}"
             raise NonFiniteLoss(
-                f"the loss was {loss} in step {step}, epoch {self._epoch}, "
-                f"and not finite in {len(broken)} of {len(losses)} steps checked together",
+                f"the loss{whose} was {losses[broken[0]]} in step {step}, epoch {self._epoch}, "
+                f"and not finite in {len(broken)} of {len(losses)} losses checked together",
                 epoch=self._epoch,
                 step=step,
                 cure="try a smaller learning rate or clipped gradients, or look at that step's batch",

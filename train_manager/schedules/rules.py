@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple, Self, final
+from typing import Any, Self, final
 
 from train_manager.core.decorators import Function
 from train_manager.core.errors import HookError
@@ -17,20 +18,26 @@ from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
 
 
-class Progress(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Progress:
     """How far the present training call has come.
 
     Attributes:
         run: the number of the call; no other call has it, also of another manager.
         done: steps of this call, including the present one, so that its pre and post hooks read the same.
         total: steps that this call will do; None while that is unknown.
-        is_last: whether the present step is the last of this call, as far as is known.
+        ends: finds out whether the present step is the last of this call, as far as is known.
     """
 
     run: int
     done: int
     total: int | None
-    is_last: bool
+    ends: Callable[[], bool]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the present step is the last; if the length of the data is unknown, this looks one batch ahead."""
+        return self.ends()
 
 
 _numbers = count(1)
@@ -202,9 +209,10 @@ class OrAtEnd(Schedule):
 
     def should_run(self, stage: Scope, train_manager: Any = None) -> bool:
         progress = _progress_of(train_manager, self)
-        self._ending = progress.run if progress.is_last else None
+        is_last = progress.is_last
+        self._ending = progress.run if is_last else None
         runs = self.other.should_run(stage)  # asked at the last step too, for `Periodically` measures its time there
-        return self._ended != progress.run if progress.is_last else runs
+        return self._ended != progress.run if is_last else runs
 
     def finished(self) -> None:
         self.other.finished()

@@ -1,0 +1,71 @@
+"""When training evaluates: at words such as "epoch", or whenever a schedule says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.core.schedule import Schedule
+from train_manager.schedules import scheduled
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+WORDS: Final = ("start", "epoch", "end")
+
+
+@final
+class EvalAtPoints(NamedTuple):
+    """The argument ``eval_at``, sorted out.
+
+    Attributes:
+        start: before the first batch of all.
+        epoch: after each epoch.
+        end: as each training call ends.
+        schedules: after the batches that they say.
+    """
+
+    start: bool = False
+    epoch: bool = False
+    end: bool = False
+    schedules: tuple[Schedule, ...] = ()
+
+
+NEVER: Final = EvalAtPoints()
+
+
+def require_eval_at(value: Any) -> EvalAtPoints:
+    """Return the points at which training evaluates.
+
+    >>> require_eval_at(("start", "epoch"))
+    EvalAtPoints(start=True, epoch=True, end=False, schedules=())
+
+    Raises:
+        InputError: it is neither a word, a schedule nor several of these.
+    """
+    given = [value] if isinstance(value, str | Schedule) or not isinstance(value, Iterable) else list(value)
+    for part in given:
+        if not (part in WORDS if isinstance(part, str) else isinstance(part, Schedule)):
+            raise InputError(
+                f"eval_at must be of 'start', 'epoch', 'end' and schedules, but has {part!r:.60}",
+                name="eval_at",
+                cure='give some of them: eval_at=("start", "epoch"), eval_at=every(250), or eval_at=() for never',
+            )
+    schedules = tuple(part for part in given if isinstance(part, Schedule))
+    return EvalAtPoints("start" in given, "epoch" in given, "end" in given, schedules)
+
+
+def eval_at_schedule(schedule: Schedule) -> Extension:
+    """Return an extension that requests an evaluation after the batches that a schedule says."""
+    return scheduled(EvalAt(), "post_train_step_batch", schedule)
+
+
+@final
+class EvalAt(Extension):
+    """Requests an evaluation whenever its hook runs, in calls that evaluate."""
+
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        if train_manager._run.evaluates:
+            train_manager.eval_soon()

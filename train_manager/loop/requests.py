@@ -1,0 +1,32 @@
+"""What hooks and the data request of the loop, looked at together at the point of decision."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, final
+
+
+@final
+class Requests(NamedTuple):
+    """Requests of hooks and of the data; ``TrainManager.decide`` gets them and returns what the loop does.
+
+    The loop asks twice for each batch: between two batches about all but ``skip_batch``; and after the batch was
+    pulled and its pre hooks have run, about ``skip_batch`` and ``data_ended``.
+
+    Attributes:
+        stop: end the training, in this epoch.
+        end_epoch: end the epoch, and go on with the next.
+        data_ended: the epoch's data has ended.
+        evaluate: evaluate before the next batch.
+        skip_batch: leave this batch out.
+    """
+
+    stop: bool = False
+    end_epoch: bool = False
+    data_ended: bool = False
+    evaluate: bool = False
+    skip_batch: bool = False
+
+
+NOTHING: Final = Requests()
+SKIP_BATCH: Final = Requests(skip_batch=True)
+DATA_ENDED: Final = Requests(data_ended=True)

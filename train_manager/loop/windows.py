@@ -1,0 +1,224 @@
+"""The windows of optimizers: each reaches from the first backward after a step to the next step.
+
+    batch       1          2          3          4
+    generator   backward   backward, step        backward ...       two batches gather one gradient
+    critic      backward, step   (the same)                         a window inside each batch
+
+A window begins with gradients of zero and leaves none behind, so no gradient enters a step that it is not of.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from inspect import Parameter, signature
+from typing import Any, final
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from train_manager.core.errors import InputError, StageError
+from train_manager.model.optimizers import parameters_with_gradients
+
+
+@final
+class Window:
+    """What an optimizer has gathered since its last step.
+
+    Attributes:
+        optimizer: the optimizer.
+        backwards: how many backward passes the gradients are the sum of.
+        loss: that of the last one.
+        loss_again: computes it anew; None if it was given as a tensor of its own.
+        is_modified: a hook has modified a loss, so the gradients are not those of ``loss_again``.
+    """
+
+    __slots__ = ("backwards", "is_modified", "loss", "loss_again", "optimizer")
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.backwards = 0
+        self.loss: Tensor | None = None
+        self.loss_again: Callable[[], Tensor] | None = None
+        self.is_modified = False
+
+    def add(self, loss: Tensor, loss_again: Callable[[], Tensor] | None, *, is_modified: bool) -> None:
+        """Take note of a backward pass."""
+        self.backwards += 1
+        self.loss, self.loss_again = loss, loss_again
+        self.is_modified = self.is_modified or is_modified
+
+    def require_loss_again(self, name: str) -> Callable[[], Tensor]:
+        """Return the function that computes the loss anew; the gradients must be those of this loss alone.
+
+        Raises:
+            InputError: there is no such function, or the gradients are those of more.
+        """
+        if self.is_modified or self.backwards != 1:
+            what = f"the loss of optimizer {name!r} must be computed anew, but its gradients are not those of one loss"
+            cure = "leave out Accumulate, float16 and hooks that modify the loss"
+        elif self.loss_again is None:
+            what = f"the loss of optimizer {name!r} must be computed anew, but it was given as a tensor"
+            cure = "give a function: self.update(lambda: loss_of(model(inputs), targets))"
+        else:
+            return self.loss_again
+        raise InputError(what, name="optimizer", cure=cure)
+
+
+@final
+class Windows:
+    """The open windows, by the names of their optimizers.
+
+    Attributes:
+        touched: the names of the optimizers that the present batch has run a backward for.
+        asked_to_step: the names of those that the batch was asked to step.
+        ended: whether the last counted batch ended all windows (``update_ends``).
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, Window] = {}
+        self.touched: set[str] = set()
+        self.asked_to_step: set[str] = set()
+        self.ended = True
+
+    def __getitem__(self, name: str) -> Window:
+        return self._open[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._open
+
+    def __enter__(self) -> None:
+        """Keep windows for the time of a ``with`` block, a run; an error that ends it ends them too."""
+
+    def __exit__(self, *error: object) -> None:
+        for name in list(self._open):
+            self.close(name)
+        self.ended = True
+
+    def names(self) -> list[str]:
+        """Return the names of the optimizers with an open window."""
+        return list(self._open)
+
+    @property
+    def begin(self) -> bool:
+        """Whether the next batch begins windows (``update_begins``)."""
+        return self.ended or not self._open
+
+    def end_batch(self) -> None:
+        """Let go of what belongs to the batch: the losses, and their graphs, of windows that go on."""
+        self.touched.clear()
+        self.asked_to_step.clear()
+        for window in self._open.values():
+            window.loss = window.loss_again = None
+
+    def opened(self, name: str, optimizer: Optimizer) -> Window:
+        """Return the window of an optimizer; it is opened, with gradients of zero, if it was not."""
+        self.touched.add(name)
+        window = self._open.get(name)
+        if window is None:
+            window = self._open[name] = Window(optimizer)
+            zero_gradients(optimizer)
+        return window
+
+    def close(self, name: str) -> None:
+        """End a window, and free its gradients: the next forward pass has their memory."""
+        window = self._open.pop(name, None)
+        if window is not None:
+            window.optimizer.zero_grad(set_to_none=True)
+
+    def require_one_update(self, name: str) -> None:
+        """Refuse a further backward in a batch that was asked to step the optimizer, and whose window has not ended."""
+        if name in self.asked_to_step and name in self._open:
+            what = f"optimizer {name!r} is updated twice in one batch, whose window has not ended"
+            cure = "leave out Accumulate, or call self.backward(...) several times and self.step() once"
+            raise StageError(what, name=name, cure=cure)
+
+    def backward(self, name: str, loss: Tensor, retain_graph: bool) -> None:
+        """Run a backward pass for one optimizer; the gradients of others with an open window stay as they are."""
+        if len(self._open) > 1:
+            with self._set_aside(name):
+                loss.backward(retain_graph=retain_graph)
+        else:
+            loss.backward(retain_graph=retain_graph)
+
+    def drop_touched(self) -> None:
+        """End the windows that the present batch has touched."""
+        for name in self.touched:
+            self.close(name)
+
+    def drop_all(self, when: str) -> None:
+        """End all windows, and warn of gradients that no step has used."""
+        names = list(self._open)
+        for name in names:
+            self.close(name)
+        self.ended = True
+        if names:
+            warnings.warn(
+                f"{when} within a window, so the gradients gathered for {' and '.join(map(repr, names))} are dropped "
+                "(to go on in the same window, hold a run open: `with tm.run():`)",
+                stacklevel=3,
+            )
+
+    @contextmanager
+    def _set_aside(self, name: str) -> Iterator[None]:
+        own = {id(parameter) for parameter in parameters_of(self._open[name].optimizer)}
+        others = (window.optimizer for other, window in self._open.items() if other != name)
+        kept = [(p, p.grad) for optimizer in others for p in parameters_of(optimizer) if id(p) not in own]
+        for parameter, _ in kept:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in kept:
+                parameter.grad = gradient
+
+
+def parameters_of(optimizer: Optimizer) -> Iterator[Tensor]:
+    """Yield the parameters of an optimizer."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def zero_gradients(optimizer: Optimizer) -> None:
+    """Free the gradients of an optimizer, if there are any: to look is a tenth of the cost of ``zero_grad``."""
+    if next(parameters_with_gradients(optimizer), None) is not None:
+        optimizer.zero_grad(set_to_none=True)
+
+
+@contextmanager
+def preserved_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """Set all gradients aside for a ``with`` block, and put the same tensors back."""
+    kept = [(parameter, parameter.grad) for parameter in parameters]
+    for parameter, _ in kept:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+
+
+# ---- optimizers that call a closure ----------------------------------------------------------------------------------
+
+
+def needs_closure(optimizer: Optimizer) -> bool:
+    """Return whether ``step`` requires a closure, as that of LBFGS does."""
+    return _requires_closure(type(optimizer))
+
+
+@lru_cache(maxsize=64)
+def _requires_closure(kind: Any) -> bool:
+    closure = signature(kind.step).parameters.get("closure")
+    return closure is not None and closure.default is Parameter.empty
+
+
+def once_known(loss: Any, again: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Return a closure whose first call returns the loss whose gradients are there; later ones compute it anew."""
+    known = [loss]
+
+    def closure() -> Tensor:
+        return known.pop() if known else again()
+
+    return closure
