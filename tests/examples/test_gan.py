@@ -21,7 +21,7 @@ from tests.examples.comparison import (
     lines_of_example,
     lines_of_twin,
 )
-from tests.examples.twins import gan, gan_accumulated
+from tests.examples.twins import gan, gan_with_practices
 from train_manager import Extension, priority
 from train_manager.extensions import EMA, Accumulate, ClipGradients, MixedPrecision
 
@@ -50,7 +50,7 @@ def plain() -> Trained:
 @pytest.fixture(autouse=True, scope="module")
 def one_epoch() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (example, gan, gan_accumulated):
+        for module in (example, gan, gan_with_practices):
             patch.setattr(module, "EPOCHS", 1)
         yield
 
@@ -90,14 +90,18 @@ def test_the_average_of_one_optimizer_is_that_of_its_weights_only(plain: Trained
     assert {name.split(".")[0] for name in moved} == {"generator"}
 
 
-def test_in_bfloat16_it_trains_as_the_loop_by_hand_does_under_autocast(plain: Trained) -> None:
-    found = trained(MixedPrecision())
+PRACTICES = {
+    "accumulated": ([Accumulate(4)], {"accumulated": 4}),
+    "bfloat16": ([MixedPrecision()], {"bfloat16": True}),
+    "both": ([Accumulate(4), MixedPrecision()], {"accumulated": 4, "bfloat16": True}),
+    "a last window that is shorter": ([Accumulate(8)], {"accumulated": 8}),
+}
+
+
+@pytest.mark.parametrize("name", PRACTICES)
+def test_a_practice_of_one_line_trains_as_the_loop_by_hand_does(name: str, plain: Trained) -> None:
+    extensions, options = PRACTICES[name]
+    found = trained(*extensions)
 
     assert not are_equal(found, plain)
-
-
-def test_accumulated_gradients_are_those_of_the_loop_by_hand(plain: Trained) -> None:
-    found = trained(Accumulate(4))
-
-    assert not are_equal(found, plain)
-    assert_equal(found._replace(lines=[]), by_hand(lambda record: gan_accumulated.train(record, 4)))
+    assert_equal(found._replace(lines=[]), by_hand(lambda record: gan_with_practices.train(record, **options)))

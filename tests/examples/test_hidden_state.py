@@ -36,7 +36,11 @@ def test_the_rate_falls() -> None:
     assert tm.optimizers["optimizer"].param_groups[0]["lr"] < example.LEARNING_RATE
 
 
-def test_an_evaluation_in_the_middle_of_an_epoch_leaves_the_hidden_state_as_it_is() -> None:
+def test_an_evaluation_in_the_middle_of_an_epoch_leaves_the_hidden_state_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(example, "EPOCHS", 1)
+
     def evaluating_often() -> TrainManager:
         tm = example.manager()
         tm.remove_extension("log")
