@@ -42,7 +42,7 @@ def circle() -> DataLoader[Tensor]:
 
 def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor) -> Tensor:
     """Return how far the critic's slope is from 1, between real points and made ones."""
-    between = torch.lerp(real, fake, torch.rand(len(real), 1)).requires_grad_()
+    between = (real + torch.rand(len(real), 1) * (fake - real)).requires_grad_()
     (slopes,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
     return (slopes.norm(dim=1) - 1).square().mean()
 
