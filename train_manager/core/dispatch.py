@@ -59,6 +59,7 @@ class HookSequence:
         lazy: names of fixtures that may have to be computed before a hook can be called.
         defines_lazy: it begins with the definition of the stage's own lazy fixtures.
         schedules: those of all hooks of the stage, which are told first that it opens.
+        counting: those of hooks of any stage that are told first that this one ends.
         is_timed: the time it takes is added up in ``store.hook_seconds``.
     """
 
@@ -67,14 +68,16 @@ class HookSequence:
     lazy: frozenset[str] = frozenset()
     defines_lazy: bool = False
     schedules: tuple[Schedule, ...] = ()
+    counting: tuple[Schedule, ...] = ()
     is_timed: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.hooks or self.schedules) or self.defines_lazy
+        return bool(self.hooks or self.schedules or self.counting) or self.defines_lazy
 
     def function(self, cell_of: CellOf) -> Run:
         """Make the function of ``text``."""
         names: dict[str, Any] = {f"schedule_{number}": schedule for number, schedule in enumerate(self.schedules)}
+        names |= {f"counting_{number}": schedule for number, schedule in enumerate(self.counting)}
         names |= {"clock": perf_counter, "Alive": Alive}
         for number, hook in enumerate(self.hooks):
             names |= {f"hook_{number}": hook, f"call_{number}": hook.call.function}
@@ -88,6 +91,7 @@ class HookSequence:
         body = ["began = clock()"] if self.is_timed else []
         body += ["stage._define_lazy()"] if self.defines_lazy else []
         body += [f"schedule_{number}.opened(stage, Alive(store))" for number in range(len(self.schedules))]
+        body += [f"counting_{number}.ended(stage, Alive(store))" for number in range(len(self.counting))]
         for number, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # a class made at run time may have any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]

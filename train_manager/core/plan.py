@@ -64,12 +64,14 @@ def compile_plan(
         is_timed: the time of the hooks is added up.
     """
     lazy = _of_all_stages(providers)
+    hooks = tuple(hooks)
     pre, post, around = in_their_order(stage, hooks, lazy)
     own, computed = providers.get(stage, {}), frozenset({*lazy, *alive_and_lazy})
     schedules = tuple(schedule for hook in around + pre + post for schedule, _ in hook.schedules)
+    counting = tuple(schedule for hook in hooks for schedule, _ in hook.schedules if schedule.of == stage)
     sequences = (
-        HookSequence(f"pre_{stage}", around + pre, computed, bool(own), schedules, is_timed),
-        HookSequence(f"post_{stage}", post, computed, is_timed=is_timed),
+        HookSequence(f"pre_{stage}", around + pre, computed, bool(own), schedules, is_timed=is_timed),
+        HookSequence(f"post_{stage}", post, computed, counting=counting, is_timed=is_timed),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
     return Plan(around, pre, post, own, lazy, sequences, run_pre, run_post)

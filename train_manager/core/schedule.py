@@ -39,6 +39,9 @@ class Schedule:
     remembers: ClassVar[tuple[str, ...]] = ()
     """Attributes that belong to a checkpoint: numbers and strings. Arguments do not, for the code may change."""
 
+    of: str | None = None
+    """Another stage whose ends it is told through ``ended``; None stands for no stage."""
+
     def __call__(self, hook: Function) -> Function:
         if inspect.ismethod(hook):
             cure = f'to schedule a hook of one object, write scheduled(extension, "{hook.__name__}", {self})'
@@ -53,6 +56,14 @@ class Schedule:
 
         Args:
             stage: the stage that opens; if it nests in itself, each of them.
+            alive: all fixtures but the lazy ones.
+        """
+
+    def ended(self, stage: Scope, alive: Mapping[str, Any]) -> None:
+        """Take note that the stage ``of`` ends; called before its post hooks run, but not if it is skipped or fails.
+
+        Args:
+            stage: the stage that ends.
             alive: all fixtures but the lazy ones.
         """
 
