@@ -39,6 +39,8 @@ class Runner(Protocol):
     def _define_lazy(self) -> None: ...
     def _enter(self, around: Hook) -> None: ...
     def _call(self, hook: Hook) -> Any: ...
+    def _opened(self) -> None: ...
+    def _ends(self) -> None: ...
 
 
 CellOf = Callable[[str], Cell]
@@ -61,6 +63,8 @@ class HookSequence:
         schedules: those of all hooks of the stage, which are told first that it opens.
         counting: those of hooks of any stage that are told first that this one ends.
         is_timed: the time it takes is added up in ``store.hook_seconds``.
+        begins: a call before all hooks.
+        ends: a call after them.
     """
 
     name: str
@@ -70,9 +74,11 @@ class HookSequence:
     schedules: tuple[Schedule, ...] = ()
     counting: tuple[Schedule, ...] = ()
     is_timed: bool = False
+    begins: str = ""
+    ends: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.hooks or self.schedules or self.counting) or self.defines_lazy
+        return bool(self.hooks or self.schedules or self.counting or self.ends) or self.defines_lazy
 
     def function(self, cell_of: CellOf) -> Run:
         """Make the function of ``text``."""
@@ -89,6 +95,7 @@ class HookSequence:
     def text(self) -> str:
         """Return the source of the function."""
         body = ["began = clock()"] if self.is_timed else []
+        body += [self.begins] if self.begins else []
         body += ["stage._define_lazy()"] if self.defines_lazy else []
         body += [f"schedule_{number}.opened(stage, Alive(store))" for number in range(len(self.schedules))]
         body += [f"counting_{number}.ended(stage, Alive(store))" for number in range(len(self.counting))]
@@ -96,7 +103,8 @@ class HookSequence:
             label = " ".join(hook.label.split())  # a class made at run time may have any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]
         body += ["store.hook_seconds += clock() - began"] if self.is_timed else []
-        return "\n    ".join([f"def {self.name}(stage, store):", *body, "store.running = None"]) + "\n"
+        body += ["store.running = None", *([self.ends] if self.ends else [])]
+        return "\n    ".join([f"def {self.name}(stage, store):", *body]) + "\n"
 
     def _call(self, number: int, hook: Hook) -> str:
         """Return the call of one hook."""

@@ -58,6 +58,10 @@ class Hook:
         """Whether it can simply be called with fixtures by position."""
         return self.call.by_position and not (self.writes or self.everywhere or self.schedules)
 
+    def runs_at(self, stage: str) -> bool:
+        """Return whether it belongs to this stage."""
+        return self.everywhere or self.stage == stage
+
     @property
     def label(self) -> str:
         """``EMA.post_train_step_batch``, for messages."""
