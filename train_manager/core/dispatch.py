@@ -6,7 +6,7 @@ each. A hook that needs more (a return value, a schedule, a lazy fixture) is cal
 
     def post_train_step_batch(stage, store):
         store.running = hook_0
-        call_0(cell_loss.value, cell_step_num.value)  # LossCurves.post_train_step_batch
+        if call_0(cell_loss.value) is not None: stage._refuse_return(hook_0)  # LossCurves.post_train_step_batch
         store.running = hook_1
         stage._call(hook_1)  # GradNorm.post_train_step_batch
         store.running = None
@@ -39,6 +39,7 @@ class Runner(Protocol):
     def _define_lazy(self) -> None: ...
     def _enter(self, around: Hook) -> None: ...
     def _call(self, hook: Hook) -> Any: ...
+    def _refuse_return(self, hook: Hook) -> None: ...
     def _opened(self) -> None: ...
     def _ends(self) -> None: ...
 
@@ -114,7 +115,8 @@ class HookSequence:
         if not hook.is_plain or not self.lazy.isdisjoint(names):
             return f"stage._call(hook_{number})"
         # A cell without a value raises an AttributeError, which `Stage._told` turns into a FixtureNotFound.
-        return f"call_{number}({', '.join('stage' if name == 'stage' else f'cell_{name}.value' for name in names)})"
+        call = f"call_{number}({', '.join('stage' if name == 'stage' else f'cell_{name}.value' for name in names)})"
+        return f"if {call} is not None: stage._refuse_return(hook_{number})" if hook.returns_nothing else call
 
 
 @lru_cache(maxsize=512)

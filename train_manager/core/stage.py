@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 from train_manager.core import hook_calls, messages
 from train_manager.core.errors import StageError, TrainManagerError
@@ -283,7 +283,12 @@ class Stage(Scope):
                 _finished(hook)
         if hook.writes:
             hook_calls.write(store, hook, self, returned)
+        elif returned is not None and hook.returns_nothing:
+            self._refuse_return(hook)
         return returned
+
+    def _refuse_return(self, hook: Hook) -> NoReturn:
+        hook_calls.refuse_return(hook)
 
     def _is_alive(self, hook: Hook) -> bool:
         """Return whether all fixtures that a hook and its schedules name or modify are alive."""
