@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.errors import InputError, StageError
-from train_manager.core.extension import Extensions, named
+from train_manager.core.extension import Extensions, free_name, named
 from train_manager.core.schedule import Schedule
 from train_manager.data.batch import parts_of, to_device
 from train_manager.data.iteration import no_batch
@@ -369,13 +369,9 @@ class TrainManager(LoopControl):
             InputError: an argument is invalid.
         """
         self._refuse_inside("phase", "train", "eval", "predict", "train_step_batch")
-        given = {"model": model, "loss": loss, "optimizer": optimizer, "lr_schedule": lr_schedule}
-        given |= {
-            "train_data": train_data,
-            "eval_data": eval_data,
-            "epochs": epochs,
-            "steps_per_epoch": steps_per_epoch,
-        }
+        given: dict[str, Any] = {"model": model, "loss": loss, "optimizer": optimizer, "lr_schedule": lr_schedule}
+        given |= {"train_data": train_data, "eval_data": eval_data}
+        given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
         with self._in_run(None):
             self._windows.drop_all(f"phase {name!r} began")
             with self._phase_parts(name, replaced_parts(given, self.__dict__)), self._windows:
@@ -702,7 +698,7 @@ class TrainManager(LoopControl):
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
         with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
             if needs_closure(optimizer):
-                optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]  # the loss, a tensor
+                optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
             else:
                 optimizer.step()
             self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
@@ -928,11 +924,14 @@ class TrainManager(LoopControl):
     @contextmanager
     def _phase_extensions(self, added: Extensions | None, without: Iterable[str]) -> Iterator[None]:
         """Add extensions and pause others, for a ``with`` block."""
-        names = [without] if isinstance(without, str) else list(without)
-        with self._registry.paused(names), ExitStack() as stack:
+        paused = [without] if isinstance(without, str) else list(without)
+        with ExitStack() as stack:
+            self._registry.pause(paused)
+            stack.callback(self._registry.resume, paused)
             for name, extension in named(added).items():
-                self.add_extension(extension, name)
-                stack.callback(self.remove_extension, name)
+                taken = free_name(extension, self.extensions) if name in self else name
+                self.add_extension(extension, taken)
+                stack.callback(self.remove_extension, taken)
             yield
 
     # ---- how far a call goes -------------------------------------------------------------------------------------
