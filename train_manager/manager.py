@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.errors import InputError, StageError
-from train_manager.core.extension import Extensions, named
+from train_manager.core.extension import Extensions, free_name, named
 from train_manager.core.schedule import Schedule
 from train_manager.data.batch import parts_of, to_device
 from train_manager.data.iteration import no_batch
@@ -68,6 +68,7 @@ from train_manager.loop.outputs import (
     require_tensor,
     require_training_loss,
 )
+from train_manager.loop.phases import KEPT, PHASE_PARTS, replaced_parts
 from train_manager.loop.randomness import preserved_random_state, seed_all
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
@@ -153,6 +154,7 @@ class TrainManager(LoopControl):
         self.objective = loss if isinstance(loss, Objective) else None
         self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
         self._named_loss = self.loss, bind_loss(self.loss)  # here, so that an unusable one is refused at once
+        self._optimizer_argument = optimizer  # for phases with a model of their own
         self.optimizer = require_optimizer(optimizer, self.model, self.loss)
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)
@@ -324,6 +326,60 @@ class TrainManager(LoopControl):
     def example_index(self) -> Any:
         """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
         return require_example_index(self.train_data, self._run.own_batches > 0)
+
+    @contextmanager
+    def phase(
+        self,
+        name: str,
+        *,
+        model: nn.Module | TrainsItself = KEPT,
+        loss: Callable[..., Tensor] | Objective | None = KEPT,
+        optimizer: OptimizerArgument | Mapping[str, OptimizerArgument] | None = KEPT,
+        lr_schedule: Callable[[Optimizer], Any] | Mapping[str, Callable[[Optimizer], Any]] | None = KEPT,
+        train_data: Iterable[Any] | None = KEPT,
+        eval_data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = KEPT,
+        epochs: int = KEPT,
+        steps_per_epoch: int | None = KEPT,
+        extensions: Extensions | None = None,
+        without: Iterable[str] = (),
+    ) -> Iterator[None]:
+        """Replace parts of the training for a ``with`` block; they are put back as it ends, also after an error.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager(epochs=3)
+        >>> with tm.run():
+        ...     with tm.phase("head", optimizer=lambda _: torch.optim.Adam(tm.model[2].parameters()), epochs=1):
+        ...         result = tm.train()
+        ...     result = tm.train()
+        >>> tm.step_num, tm.epoch_num
+        (12, 3)
+
+        ``epoch_num`` begins at 0 and is put back; ``step_num`` goes on. ``stop`` ends the training of the phase only,
+        unless it says ``whole_run=True``. A model without an optimizer has one made by the constructor's callable.
+
+        Args:
+            name: the fixture ``phase_name``, which is None outside of phases.
+            model, loss, optimizer, lr_schedule, train_data, eval_data, epochs, steps_per_epoch: as in the constructor.
+                With a new optimizer and no ``lr_schedule`` the outer one rests.
+            extensions: more extensions, for the time of the phase.
+            without: names of extensions that pause.
+
+        Raises:
+            StageError: a training or an evaluation is under way.
+            InputError: an argument is invalid.
+        """
+        self._refuse_inside("phase", "train", "eval", "predict", "train_step_batch")
+        given: dict[str, Any] = {"model": model, "loss": loss, "optimizer": optimizer, "lr_schedule": lr_schedule}
+        given |= {"train_data": train_data, "eval_data": eval_data}
+        given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
+        with self._in_run(None):
+            self._windows.drop_all(f"phase {name!r} began")
+            with self._phase_parts(name, replaced_parts(given, self.__dict__)), self._windows:
+                with preserved_modes(*self._modules()), self._phase_extensions(extensions, without):
+                    with self.staged("phase"):
+                        yield
+                        self._run.losses.check()
+                        self._windows.drop_all(f"phase {name!r} ended")
 
     # ---- what is done with a batch -------------------------------------------------------------------------------
 
@@ -642,7 +698,7 @@ class TrainManager(LoopControl):
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
         with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
             if needs_closure(optimizer):
-                optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]  # the loss, a tensor
+                optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
             else:
                 optimizer.step()
             self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
@@ -837,6 +893,46 @@ class TrainManager(LoopControl):
                 return losses.total(self._chosen.train_loss_forward())
         finally:
             cell.value = before
+
+    # ---- what a phase replaces -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _phase_parts(self, name: str, parts: dict[str, Any]) -> Iterator[None]:
+        """Set the attributes and fixtures of a phase, and put them back."""
+        outer, run, epoch_num = dict(self.__dict__), self._run, self.epoch_num
+        before = self.fixtures["phase_name"]
+        run.losses.check()
+        self.__dict__.update(parts, _feed=Feed(), _run=RunState(run.entry, self.step_num, 0, run.call))
+        self._set_phase(name, 0)
+        try:
+            yield
+        finally:
+            inner = self._run
+            changed = (*parts, *PHASE_PARTS)
+            self.__dict__.update({attribute: outer[attribute] for attribute in changed if attribute in outer})
+            run.go_on_after(inner)
+            self._set_phase(before, epoch_num)
+
+    def _set_phase(self, name: str | None, epoch_num: int) -> None:
+        self._counts.epoch_num = epoch_num
+        self.fixtures.modify("phase_name", name)
+        self.fixtures.modify("epoch_num", epoch_num)
+        self.fixtures.modify("model", self.called_model)
+        self.fixtures.modify("start_step", self.start_step)
+        self.fixtures.modify("end_step", self.end_step)
+
+    @contextmanager
+    def _phase_extensions(self, added: Extensions | None, without: Iterable[str]) -> Iterator[None]:
+        """Add extensions and pause others, for a ``with`` block."""
+        paused = [without] if isinstance(without, str) else list(without)
+        with ExitStack() as stack:
+            self._registry.pause(paused)
+            stack.callback(self._registry.resume, paused)
+            for name, extension in named(added).items():
+                taken = free_name(extension, self.extensions) if name in self else name
+                self.add_extension(extension, taken)
+                stack.callback(self.remove_extension, taken)
+            yield
 
     # ---- how far a call goes -------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ def compile_plan(
     cell_of: CellOf = Cell,
     alive_and_lazy: Iterable[str] = (),
     is_timed: bool = False,
+    is_joined: bool = False,
 ) -> Plan:
     """Sort out what belongs to this stage.
 
@@ -62,14 +63,32 @@ def compile_plan(
         cell_of: finds the cells of fixtures.
         alive_and_lazy: lazy fixtures of open stages, whose providers may have been removed since.
         is_timed: the time of the hooks is added up.
+        is_joined: extensions that come late join this stage.
     """
     lazy = _of_all_stages(providers)
+    hooks = tuple(hooks)
     pre, post, around = in_their_order(stage, hooks, lazy)
     own, computed = providers.get(stage, {}), frozenset({*lazy, *alive_and_lazy})
     schedules = tuple(schedule for hook in around + pre + post for schedule, _ in hook.schedules)
+    counting = tuple(schedule for hook in hooks for schedule, _ in hook.schedules if schedule.of == stage)
     sequences = (
-        HookSequence(f"pre_{stage}", around + pre, computed, bool(own), schedules, is_timed),
-        HookSequence(f"post_{stage}", post, computed, is_timed=is_timed),
+        HookSequence(
+            f"pre_{stage}",
+            around + pre,
+            computed,
+            bool(own),
+            schedules,
+            is_timed=is_timed,
+            ends="stage._opened()" if is_joined else "",
+        ),
+        HookSequence(
+            f"post_{stage}",
+            post,
+            computed,
+            counting=counting,
+            is_timed=is_timed,
+            begins="stage._ends()" if is_joined and post else "",
+        ),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
     return Plan(around, pre, post, own, lazy, sequences, run_pre, run_post)
@@ -111,8 +130,10 @@ class Plans:
         state = self._state
         plan: Plan | None = state.plans.get(stage)
         if plan is None:
-            timed = state.options.times_hooks
-            plan = compile_plan(stage, self._hooks, self._providers, state.pinned, state.lazy, timed)
+            is_timed, is_joined = state.options.times_hooks, stage == state.options.joined
+            plan = compile_plan(
+                stage, self._hooks, self._providers, state.pinned, state.lazy, is_timed=is_timed, is_joined=is_joined
+            )
             state.plans[stage] = plan
         return plan
 

@@ -44,7 +44,7 @@ class NamedCall:
         self.function = function
         self.label = label or getattr(function, "__qualname__", repr(function))
         self.defined_at = line_of_function(reads or function)
-        parameters = inspect.signature(reads or function).parameters.values()
+        parameters = self._parameters_of(reads or function)
         for parameter in parameters:
             self._refuse_nameless(parameter)
         named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
@@ -97,6 +97,16 @@ class NamedCall:
     def parameters(self) -> tuple[str, ...]:
         """All names, with and without a default."""
         return (*self.required, *self.optional)
+
+    def _parameters_of(self, function: Callable[..., Any]) -> list[Parameter]:
+        """Return the parameters without those that a ``partial`` has given a value."""
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (ValueError, TypeError):
+            cure = "write a function around it that names the fixtures as its parameters"
+            raise self.error("has no signature, so nothing says which fixtures it wants", self.label, cure) from None
+        bound = function.keywords if isinstance(function, partial) else ()
+        return [parameter for parameter in parameters if parameter.name not in bound]
 
     def _refuse_nameless(self, parameter: Parameter) -> None:
         if parameter.kind is Parameter.VAR_POSITIONAL:

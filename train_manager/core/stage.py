@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 from train_manager.core import hook_calls, messages
 from train_manager.core.errors import StageError, TrainManagerError
@@ -85,7 +85,7 @@ class Stage(Scope):
                     error.path = self.path
             else:
                 return self
-            self._end(failures, plan.post)
+            self._end(failures, self._plan.post)  # not `plan`: extensions may have joined
         return self
 
     def __exit__(
@@ -174,6 +174,13 @@ class Stage(Scope):
             hook_calls.enter(hook, generator)
             self.add_extras().suspended.append((hook, generator))
 
+    def _opened(self) -> None:
+        """Let extensions come and go from now on, those first that came while the pre hooks ran."""
+        extras = self.add_extras()
+        extras.is_joinable = True
+        while extras.waiting:
+            extras.waiting.pop(0)()
+
     def _not_to_be_opened(self) -> StageError:
         if self._store.running is not None:
             what = f"{self._store.running.label} opens stage {self.name!r} of the extensible that is calling it"
@@ -197,6 +204,11 @@ class Stage(Scope):
             self._unwind_inner(failures)
         self._end(failures, self._plan.post, error)
 
+    def _ends(self) -> None:
+        """Let no extension come or go any more: the post hooks of this stage are decided."""
+        extras = self.add_extras()
+        extras.is_joinable, extras.is_ending = False, True
+
     def _end(self, failures: Failures, hooks: Iterable[Hook], error: BaseException | None = None) -> None:
         """End the stage, and raise what comes out of it; if that is the error of its body, ``with`` does it."""
         self._close(failures, hooks)
@@ -210,6 +222,8 @@ class Stage(Scope):
     def _close(self, failures: Failures, hooks: Iterable[Hook]) -> None:
         """Run the ``@always`` hooks, leave the around-hooks in reverse and, whatever they did, close the scope."""
         try:
+            if self.name == self._store.options.joined:
+                self._ends()
             for hook in hooks:
                 if hook.always:
                     self._guarded(failures, hook, self._call, hook)
@@ -269,7 +283,12 @@ class Stage(Scope):
                 _finished(hook)
         if hook.writes:
             hook_calls.write(store, hook, self, returned)
+        elif returned is not None and hook.returns_nothing:
+            self._refuse_return(hook)
         return returned
+
+    def _refuse_return(self, hook: Hook) -> NoReturn:
+        hook_calls.refuse_return(hook)
 
     def _is_alive(self, hook: Hook) -> bool:
         """Return whether all fixtures that a hook and its schedules name or modify are alive."""

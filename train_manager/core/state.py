@@ -34,11 +34,13 @@ class Options:
         own_name: a second fixture name of the object, beside ``extensible``.
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         notes_errors: an error in the body of a stage gets a note that says at which stage.
+        joined: the stage whose pre hooks an extension gets that is added while it is open; empty if there is none.
     """
 
     own_name: str = "extensible"
     times_hooks: bool = False
     notes_errors: bool = False
+    joined: str = ""
 
 
 class LazyFixture(Protocol):

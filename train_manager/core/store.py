@@ -98,10 +98,10 @@ class Store(State):
         cell.value = value
 
     def provide(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
-        """Define a fixture, or renew it if the same hook has defined it before in the same open stage."""
+        """Define a fixture, or renew it if this hook, or one that has left, has defined it in the same open stage."""
         cell = self.cell(name)
-        if cell.owner is scope and cell.definer is definer:
-            cell.value = value
+        if cell.owner is scope and scope.may_renew(cell, definer):
+            cell.definer, cell.compute, cell.value = definer, None, value
         else:
             self.define(name, value, scope, definer)
 

@@ -7,6 +7,7 @@ Its files in reading order; each imports only those above it:
     objectives    prediction, loss and metrics in one object
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
+    phases        the parts of a training that a phase replaces
     outputs       what a batch, a prediction and a loss must be
     skip          skip a batch or a stage
     randomness    seed and preserve the random states

@@ -41,8 +41,10 @@ class LoopControl(OverridableMethods):
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
-    def stop(self, reason: str, at: str = "step") -> None:
-        """End the run after this step, or with ``at="epoch"`` after this epoch; all hooks run as in any other end.
+    def stop(self, reason: str, at: str = "step", *, whole_run: bool = False) -> None:
+        """End the training after this step, or with ``at="epoch"`` after this epoch; hooks run as in any other end.
+
+        In a phase it ends the training of this phase, or with ``whole_run`` that of the run.
 
         Raises:
             StageError: no run is open.
@@ -52,7 +54,8 @@ class LoopControl(OverridableMethods):
         if "run" not in path:
             raise StageError("stop() was called, but no run is open", stages=path)
         asker = self._store.running
-        self._run.stop(reason, at, f"{asker.label} at {' > '.join(path)}" if asker is not None else None)
+        asked_by = f"{asker.label} at {' > '.join(path)}" if asker is not None else None
+        self._run.stop(reason, at, asked_by, whole_run)
 
     def end_epoch(self) -> None:
         """End the epoch after this step, as if its data had ended; the next one begins. Outside an epoch it is void."""

@@ -45,7 +45,7 @@ class OverridableMethods(Extensible):
     ...         return (prediction - inputs).square().mean()
     """
 
-    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True)
+    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run")
     _chosen: Chosen = None  # type: ignore[assignment]  # while no call runs
 
     model: Any
