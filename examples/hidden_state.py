@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import SGD
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from train_manager import TrainManager
@@ -61,7 +61,7 @@ def next_character_loss(prediction: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(prediction.flatten(0, 1), targets.flatten())
 
 
-def plateau(optimizer: SGD) -> ReduceLROnPlateau:
+def plateau(optimizer: Optimizer) -> ReduceLROnPlateau:
     return ReduceLROnPlateau(optimizer, factor=0.25, patience=0, threshold=0)
 
 
@@ -78,10 +78,10 @@ class LanguageModel(TrainManager):
         yield
         self.hidden = kept
 
-    def model_forward(self, inputs: Tensor, model: nn.Module) -> Tensor:
+    def model_forward(self, inputs: Tensor, model: Reader) -> Tensor:
         prediction, (state, cell) = model(inputs, self.hidden)
         self.hidden = state.detach(), cell.detach()
-        return prediction
+        return prediction  # type: ignore[no-any-return]
 
 
 def manager() -> TrainManager:

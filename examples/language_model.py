@@ -42,7 +42,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         heads = self.queries_keys_values(self.attention_norm(x)).unflatten(2, (3, HEADS, -1)).transpose(1, 3)
-        attended = F.scaled_dot_product_attention(*heads.unbind(2), is_causal=True)
+        queries, keys, values = heads.unbind(2)
+        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.mixed(attended.transpose(1, 2).flatten(2))
         return x + self.hidden(self.hidden_norm(x))  # type: ignore[no-any-return]
 

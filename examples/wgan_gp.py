@@ -44,7 +44,8 @@ def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor) -> Tensor:
     """Return how far the critic's slope is from 1, between real points and made ones."""
     between = (real + torch.rand(len(real), 1) * (fake - real)).requires_grad_()
     (slopes,) = torch.autograd.grad(critic(between).sum(), between, create_graph=True)
-    return (slopes.norm(dim=1) - 1).square().mean()
+    length: Tensor = slopes.norm(dim=1)
+    return (length - 1).square().mean()
 
 
 class WGAN(TrainManager):

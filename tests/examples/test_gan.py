@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ def test_the_average_of_one_optimizer_is_that_of_its_weights_only(plain: Trained
     assert {name.split(".")[0] for name in moved} == {"generator"}
 
 
-PRACTICES = {
+PRACTICES: dict[str, tuple[list[Extension], dict[str, Any]]] = {
     "accumulated": ([Accumulate(4)], {"accumulated": 4}),
     "bfloat16": ([MixedPrecision()], {"bfloat16": True}),
     "both": ([Accumulate(4), MixedPrecision()], {"accumulated": 4, "bfloat16": True}),
