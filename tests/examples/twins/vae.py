@@ -33,5 +33,5 @@ def train(record: Record, folder: Path) -> nn.Module:
             test_loss = sum(negative_bound(model(images), images).item() for images in test_data)
             save_pictures(model.decoder, codes, folder / f"epoch_{epoch}.pgm")
         torch.set_rng_state(random_state)
-        print(f"epoch {epoch}, test: per image {test_loss / sum(map(len, test_data)):.4g}")
+        print(f"epoch {epoch}, test: loss {test_loss / sum(map(len, test_data)):.4g}")
     return model
