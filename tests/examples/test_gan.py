@@ -60,6 +60,16 @@ def test_it_trains_and_prints_as_the_loop_by_hand_does(plain: Trained) -> None:
     assert_equal(plain, by_hand(gan.train))
 
 
+def test_in_pieces_of_one_run_it_trains_the_same(plain: Trained) -> None:
+    torch.manual_seed(0)
+    tm = example.manager()
+    with tm.run():
+        tm.train_steps(10)
+        tm.train_epochs(1)  # the rest of the first
+
+    assert all(torch.equal(weights, plain.weights[name]) for name, weights in tm.model.state_dict().items())
+
+
 def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
     assert lines_of_example("gan") <= lines_of_twin("gan")
 

@@ -6,11 +6,14 @@ import pytest
 
 from examples import language_model as example
 from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
-from tests.examples.twins.language_model import train
+from tests.examples.twins import language_model as twin
 
 
-def test_it_trains_and_prints_as_the_loop_by_hand_does() -> None:
-    assert_equal(by_manager(example.manager), by_hand(train))
+def test_it_trains_and_prints_as_the_loop_by_hand_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (example, twin):
+        monkeypatch.setattr(module, "STEPS", 80)
+
+    assert_equal(by_manager(example.manager), by_hand(twin.train))
 
 
 def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
