@@ -470,7 +470,7 @@ def test_a_dict_is_refused() -> None:
 
     assert str(caught.value) == (
         "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
-        "  give the iterable of batches itself"
+        "  give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     )
 
 

@@ -58,16 +58,18 @@ def epochs(data: Sets, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@given(given_batches=st.integers(0, 30))
-def test_a_pass_goes_on_where_its_state_was_taken(make: Callable[[], Sets], given_batches: int) -> None:
-    whole = epochs(make(), 3)
-    first, resumed = make(), make()
-    stream = (batch for _ in range(3) for batch in first)
-    seen = [plain(batch) for batch in islice(stream, given_batches)]
-    resumed.load_state_dict(copy.deepcopy(first.state_dict()))
-    rest = epochs(resumed, 3)
+@given(stops=st.lists(st.integers(0, 20), max_size=3))
+def test_a_pass_goes_on_where_its_state_was_taken(make: Callable[[], Sets], stops: list[int]) -> None:
+    whole, data = epochs(make(), 3), make()
+    seen: list[Any] = []
+    for stop in stops:
+        stream = (batch for _ in range(3) for batch in data)
+        seen += [plain(batch) for batch in islice(stream, stop)]
+        state, data = copy.deepcopy(data.state_dict()), make()
+        data.load_state_dict(state)
+    seen += epochs(data, 3)
 
-    assert (seen + rest)[: len(whole)] == whole
+    assert seen[: len(whole)] == whole
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -75,9 +77,35 @@ def test_a_state_may_be_saved_again_before_it_is_used(make: Callable[[], Sets]) 
     first, resumed = make(), make()
     next(iter(first))
     state = copy.deepcopy(first.state_dict())
+    list(islice(resumed, 2))
     resumed.load_state_dict(state)
 
     assert resumed.state_dict() == state
+
+
+def test_after_an_epoch_the_state_is_the_start_of_the_next_one() -> None:
+    data = Together({"a": Unsized()})
+    list(data)
+
+    assert data.state_dict() == {"epoch": 1, "given": 0, "sets": {}}
+
+
+def test_the_state_is_of_the_pass_that_is_read_and_not_of_one_begun_meanwhile() -> None:
+    data = Together({"a": [1, 2, 3]})
+    training = iter(data)
+    next(training)
+    list(islice(data, 2))
+    next(training)
+
+    assert (data.state_dict()["epoch"], data.state_dict()["given"]) == (0, 2)
+
+
+def test_an_endless_set_without_a_state_starts_anew() -> None:
+    first, resumed = (Together({"a": [1, 2, 3], "b": Endless([7, 8, 9])}) for _ in range(2))
+    list(islice(first, 2))
+    resumed.load_state_dict(first.state_dict())
+
+    assert list(resumed) == [{"a": 3, "b": 7}]
 
 
 def test_the_batches_that_were_given_before_are_known() -> None:
@@ -118,11 +146,11 @@ def test_the_state_of_other_sets_is_refused() -> None:
 
 
 def test_a_copy_begins_the_epoch_anew() -> None:
-    data = Together({"a": [1, 2]})
+    data = Together({"a": Unsized()})
     training = iter(data)
     next(training)
 
-    assert list(copy.deepcopy(data)) == [{"a": 1}, {"a": 2}]
+    assert list(copy.deepcopy(data)) == [{"a": 0}, {"a": 1}, {"a": 2}]
 
 
 # ---- as found ----------------------------------------------------------------------------------------------------
@@ -164,3 +192,23 @@ def test_the_order_is_a_function_of_the_epoch(make: Callable[[], Sets]) -> None:
     named.set_epoch(2)
 
     assert epochs(named, 1) == epochs(in_turn, 1)
+
+
+def test_a_pass_within_an_epoch_has_another_order_than_the_next_epochs() -> None:
+    data = Together({"a": range(40), "b": shuffled(20)})
+    orders = [tuple(int(batch["b"]) for batch in data) for _ in range(2)]
+
+    assert len({order[start : start + 20] for order in orders for start in (0, 20)}) == 4
+
+
+def test_a_set_that_starts_again_is_reset_first() -> None:
+    class Resettable(Unsized):
+        resets = 0
+
+        def reset(self) -> None:
+            self.resets += 1
+
+    data = Resettable()
+    list(Together({"a": range(7), "b": data}))
+
+    assert data.resets == 2

@@ -163,7 +163,8 @@ def refuse_unusable(data: object, name: str) -> None:
         kind = f"a {type(data).__name__} of single examples"
         cure = "wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     elif isinstance(data, Mapping):
-        kind, cure = "a dict, whose keys would be the batches", "give the iterable of batches itself"
+        kind = "a dict, whose keys would be the batches"
+        cure = "give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     elif not isinstance(data, Iterable):
         kind, cure = f"of type {type(data).__name__}", ""
     else:
