@@ -181,6 +181,29 @@ def test_a_pass_over_loaded_data_begins_at_the_start_and_the_training_where_it_w
     assert (evaluated, len(list(resumed))) == (8, 7)
 
 
+@pytest.mark.parametrize("several", [Interleaved, Together])
+@pytest.mark.parametrize("given_batches", [1, 6])
+def test_the_sets_are_closed_with_the_pass(several: Any, given_batches: int) -> None:
+    class Closes(Unsized):
+        closed = 0
+
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Iterator[int]:
+            try:
+                yield from range(3)
+            finally:
+                self.closed += 1
+
+    data = Closes()
+    sets = several({"a": data})
+    for _ in islice(sets, given_batches):
+        pass
+
+    assert data.closed == 1
+
+
 # ---- which epoch -------------------------------------------------------------------------------------------------
 
 

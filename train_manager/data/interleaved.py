@@ -95,14 +95,15 @@ class Interleaved(NamedSets):
         return rounds * len(self._round)
 
     def _batches(self, progress: Progress) -> Iterator[FromSource]:
+        ends = not self.endless
         for name, ends_round in self._turns(progress.epoch, progress.given):
             batch = progress.readers[name].read()
             if batch is END:
-                if not self.endless and all(progress.finite()):
+                if ends and all(progress.finite()):
                     return
                 batch = progress.readers[name].read()
             progress.given += 1
-            progress.is_complete = ends_round and not self.endless and all(progress.finite())
+            progress.is_complete = ends and ends_round and all(progress.finite())
             self._present = name
             yield FromSource(name, batch)
             del batch  # before the next one is read

@@ -65,6 +65,10 @@ class Reader:
             return state
         return {**state, "data": self.data.state_dict()}
 
+    def close(self) -> None:
+        """Let the data end a pass that was left: files are closed, and a loader's workers end."""
+        self._iterator = None
+
     def _begin(self) -> Iterator[Any]:
         loaded, self._loaded = self._loaded, None
         if loaded is not None and loaded.get("data") and hasattr(self.data, "load_state_dict"):
@@ -210,6 +214,8 @@ class NamedSets(ABC):
             progress.is_complete = True
         finally:
             progress.is_over = True
+            for reader in progress.readers.values():
+                reader.close()
 
     @abstractmethod
     def _batches(self, progress: Progress) -> Iterator[Any]:
