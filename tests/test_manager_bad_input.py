@@ -211,7 +211,7 @@ def test_a_tensor_instead_of_batches_is_refused() -> None:
 def test_a_dict_instead_of_batches_is_refused() -> None:
     assert rejected(train_data={"train": make_batches(1)}) == (
         "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
-        "  give the iterable of batches itself"
+        "  give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     )
 
 

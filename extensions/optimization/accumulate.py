@@ -89,7 +89,8 @@ class Accumulate(Extension):
     ) -> Tensor:
         if optimizer_name not in train_manager.open_windows:
             self._weights[optimizer_name] = Weight(global_batch_size)
-        return backward_loss * (global_batch_size / self._weights[optimizer_name].first_size)
+        share: float | Tensor = global_batch_size / self._weights[optimizer_name].first_size
+        return backward_loss * share
 
     def post_train_backward(self, optimizer_name: str, global_batch_size: int | Tensor, step_num: int) -> None:
         weight = self._weights[optimizer_name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, cycle, islice
 from typing import Any
 
@@ -11,11 +11,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+)
 
-from train_manager import Endless, InMemory, InputError
+from train_manager import Endless, InMemory, InputError, Interleaved, Together
 from train_manager.data.iteration import (
     begin_epoch,
+    example_index_of,
     is_endless,
     is_read_once,
     length_of,
@@ -193,6 +203,75 @@ def test_the_epoch_is_said_to_whoever_wants_to_know() -> None:
     begin_epoch([1, 2], 3)
 
     assert said == [("loader", 3), ("sampler", 3), ("dataset", 3)]
+
+
+class Told(Dataset[int]):
+    """A dataset, or a sampler, that is told the epoch."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, row: int) -> int:
+        return row
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+
+TOLD: dict[str, Callable[[Any], Any]] = {
+    "dataset": lambda told: DataLoader(told),
+    "sampler": lambda told: DataLoader(told, sampler=told),
+    "batch sampler": lambda told: DataLoader(range(2), batch_sampler=told),  # type: ignore[arg-type]
+    "sampler of a batch sampler": lambda told: DataLoader(range(2), batch_sampler=BatchSampler(told, 2, False)),  # type: ignore[arg-type]
+    "subset": lambda told: DataLoader(Subset(told, [0])),
+    "datasets in a row": lambda told: DataLoader(ConcatDataset([Subset(told, [0]), told])),
+    "datasets side by side": lambda told: DataLoader(StackDataset(a=told)),
+}
+
+
+@pytest.mark.parametrize("make", TOLD.values(), ids=TOLD)
+def test_the_epoch_reaches_every_part_of_a_loader_once(make: Callable[[Any], Any]) -> None:
+    told = Told()
+    begin_epoch(make(told), 3)
+
+    assert told.epochs == [3]
+
+
+@pytest.mark.parametrize("several", [Interleaved, Together])
+def test_the_epoch_reaches_every_set_when_it_is_read(several: type[Interleaved | Together]) -> None:
+    loader, rows, endless = Told(), Told(), Told()
+    data = several({"a": DataLoader(Subset(loader, [0])), "b": rows, "c": Endless(endless)})
+    begin_epoch(data, 3)
+    list(data)
+
+    assert (loader.epochs[0], rows.epochs[0]) == (3, 3)
+    assert endless.epochs == [3 << 20]  # the number of the data's first pass in this epoch
+
+
+# ---- which examples ----------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_examples_are_those_of_the_data() -> None:
+    data = InMemory(torch.zeros(4), batch_size=2)
+    next(iter(data))
+
+    assert example_index_of(data, "train_data").tolist() == [0, 1]
+
+
+def test_data_that_do_not_number_their_examples_are_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        example_index_of(DataLoader(Told()), "train_data")
+
+    assert str(caught.value) == (
+        "train_data (DataLoader) does not know the numbers of its examples\n"
+        "  InMemory and Rows do; the dataset of a DataLoader can return its index as a part of each example"
+    )
 
 
 # ---- without an end ----------------------------------------------------------------------------------------------
@@ -391,7 +470,7 @@ def test_a_dict_is_refused() -> None:
 
     assert str(caught.value) == (
         "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
-        "  give the iterable of batches itself"
+        "  give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     )
 
 

@@ -81,9 +81,10 @@ def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
 class LazyFixture:
     """A fixture of one open stage, computed by its provider when it is first asked for."""
 
-    __slots__ = ("_store", "provider", "scope")
+    __slots__ = ("_store", "name", "provider", "scope")
 
     def __init__(self, provider: Provider, scope: Scope, store: Store) -> None:
+        self.name = provider.name
         self.provider = provider
         self._store = store
         self.scope = scope

@@ -112,6 +112,9 @@ class Stage(Scope):
         if self.extras is not None:
             self._end(Failures(self.name), ())
             return
+        if plan.providers:  # some of its fixtures may have no value
+            store.close_scope(self)
+            return
         try:
             cell = self.first  # what `close_scope` does
             while cell is not None:
@@ -163,9 +166,9 @@ class Stage(Scope):
 
     def _define_lazy(self) -> None:
         """Define the lazy fixtures of this stage."""
-        self.add_extras()
-        lazy = {name: LazyFixture(provider, self, self._store) for name, provider in self._plan.providers.items()}
-        self._store.define_lazy(self, lazy)
+        store = self._store
+        for provider in self._plan.providers.values():
+            store.define_lazy(self, LazyFixture(provider, self, store))
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, final
@@ -112,15 +112,14 @@ class Store(State):
 
     # ---- lazy fixtures -------------------------------------------------------------------------------------------
 
-    def define_lazy(self, scope: Scope, fixtures: Mapping[str, LazyFixture]) -> None:
-        """Give a scope fixtures that are computed when they are first asked for."""
-        for name, fixture in fixtures.items():
-            if self.has(name):
-                raise messages.exists(self, name, fixture.provider)
-        for name, fixture in fixtures.items():
-            cell = self.cell(name)
-            scope.own(cell, fixture.provider)
-            cell.compute = fixture
+    def define_lazy(self, scope: Scope, fixture: LazyFixture) -> None:
+        """Give a scope a fixture that is computed when it is first asked for."""
+        name = fixture.name
+        cell = self.cells.get(name) or self.cell(name)
+        if cell.owner is not None:
+            raise messages.exists(self, name, fixture.provider)
+        scope.own(cell, fixture.provider)
+        cell.compute = fixture
 
     def set_computed(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Write the value of a lazy fixture: from now on it is a fixture as any other."""

@@ -87,11 +87,41 @@ def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
 
 
 def begin_epoch(data: object, epoch: int) -> None:
-    """Call ``set_epoch`` of the data, and of the sampler and the dataset of a loader, if they have it."""
-    parts = (data, *(getattr(data, name, None) for name in ("sampler", "batch_sampler", "dataset")))
-    for part in parts:
+    """Call ``set_epoch`` of the data, and of what a loader reads with: its samplers and datasets, if they have it."""
+    for part in parts_of_data(data):
         if callable(set_epoch := getattr(part, "set_epoch", None)):
             set_epoch(epoch)
+
+
+def parts_of_data(data: object) -> list[object]:
+    """Return the data itself, the samplers and the dataset of a loader, and the datasets that a dataset wraps.
+
+    The sets of ``Interleaved``, ``Together`` and ``Endless`` are not among them: these pass everything on themselves.
+    """
+    parts, known = [data], {id(data)}
+    for part in parts:  # which grows meanwhile
+        inner = [getattr(part, name, None) for name in ("sampler", "batch_sampler", "dataset")]
+        several = getattr(part, "datasets", None)  # of ConcatDataset, ChainDataset and StackDataset
+        inner += several.values() if isinstance(several, dict) else several if isinstance(several, list | tuple) else []
+        parts += {id(new): new for new in inner if new is not None and id(new) not in known}.values()
+        known.update(map(id, inner))
+    return parts
+
+
+def example_index_of(data: object, name: str) -> Any:
+    """Return the numbers of the examples in the batch that the data gave last.
+
+    Raises:
+        InputError: the data do not number their examples, or have given no batch.
+    """
+    index = getattr(data, "example_index", None)
+    if index is None:
+        raise InputError(
+            f"{name} ({type(data).__name__}) does not know the numbers of its examples",
+            name="example_index",
+            cure="InMemory and Rows do; the dataset of a DataLoader can return its index as a part of each example",
+        )
+    return index
 
 
 def reset(data: object) -> None:
@@ -133,7 +163,8 @@ def refuse_unusable(data: object, name: str) -> None:
         kind = f"a {type(data).__name__} of single examples"
         cure = "wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     elif isinstance(data, Mapping):
-        kind, cure = "a dict, whose keys would be the batches", "give the iterable of batches itself"
+        kind = "a dict, whose keys would be the batches"
+        cure = "give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     elif not isinstance(data, Iterable):
         kind, cure = f"of type {type(data).__name__}", ""
     else:
