@@ -96,9 +96,8 @@ def manager() -> TrainManager:
 def main() -> None:
     """Train, and print how often the distance says whether two digits are the same."""
     torch.manual_seed(0)
-    tm = manager()
-    tm.train()
-    print(f"test accuracy {tm.eval()['test']['accuracy']:.1%}")
+    result = manager().train()
+    print(f"test accuracy {result.metrics['test']['accuracy']:.1%}")
 
 
 if __name__ == "__main__":

@@ -81,9 +81,8 @@ def manager() -> TrainManager:
 def main() -> None:
     """Train, and print the accuracy on the sequences held out."""
     torch.manual_seed(0)
-    tm = manager()
-    tm.train()
-    print(f"test accuracy {tm.eval()['test']['accuracy']:.1%}")
+    result = manager().train()
+    print(f"test accuracy {result.metrics['test']['accuracy']:.1%}")
 
 
 if __name__ == "__main__":

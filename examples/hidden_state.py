@@ -106,9 +106,9 @@ def main() -> None:
     """Train, and print how well the model knows the text that it has not seen, and the last learning rate."""
     torch.manual_seed(0)
     tm = manager()
-    tm.train()
+    result = tm.train()
     rate = tm.optimizers["optimizer"].param_groups[0]["lr"]
-    print(f"validation loss {tm.eval()['valid']['loss']:.3f}, learning rate {rate}")
+    print(f"validation loss {result.metrics['valid']['loss']:.3f}, learning rate {rate}")
 
 
 if __name__ == "__main__":

@@ -112,8 +112,8 @@ def main() -> None:
     """Train, and print how well the model knows the text that it has not seen."""
     torch.manual_seed(0)
     tm = manager()
-    tm.train()
-    print(f"validation loss {tm.eval()['valid']['loss']:.3f} after {tm.update_num} updates")
+    result = tm.train()
+    print(f"validation loss {result.metrics['valid']['loss']:.3f} after {result.updates} updates")
 
 
 if __name__ == "__main__":

@@ -50,9 +50,8 @@ def manager() -> TrainManager:
 def main() -> None:
     """Train, and print the error of waves that were not trained on."""
     torch.manual_seed(0)
-    tm = manager()
-    tm.train()
-    print(f"test error {tm.eval()['test']['loss']:.2g} after {tm.update_num} steps")
+    result = manager().train()
+    print(f"test error {result.metrics['test']['loss']:.2g} after {result.updates} steps")
 
 
 if __name__ == "__main__":

@@ -79,10 +79,8 @@ def manager() -> TrainManager:
 def main() -> None:
     """Train, and print the error after one step on waves that were not trained on."""
     torch.manual_seed(0)
-    tm = manager()
-    before = tm.eval()["test"]["loss"]
-    tm.train()
-    print(f"error after one step: at first {before:.2f}, now {tm.eval()['test']['loss']:.2f}")
+    result = manager().train()
+    print(f"error after one step {result.metrics['test']['loss']:.2f}")
 
 
 if __name__ == "__main__":

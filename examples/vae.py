@@ -93,9 +93,8 @@ def main() -> None:
     """Train, and print the loss per image and the files."""
     torch.manual_seed(0)
     with TemporaryDirectory() as folder:
-        tm = manager(Path(folder))
-        tm.train()
-        print(f"loss {tm.eval()['test']['loss']:.1f} per image")
+        result = manager(Path(folder)).train()
+        print(f"loss {result.metrics['test']['loss']:.1f} per image")
         print(*sorted(file.name for file in Path(folder).glob("*.pgm")))
 
 

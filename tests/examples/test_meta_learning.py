@@ -20,10 +20,10 @@ def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
     assert lines_of_example("meta_learning") <= lines_of_twin("meta_learning")
 
 
-def test_the_program_says_the_errors_after_one_step(
+def test_the_program_says_the_error_after_one_step(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(example, "STEPS", 2)
     example.main()
 
-    assert capsys.readouterr().out.splitlines()[-1].startswith("error after one step: at first ")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("error after one step ")
