@@ -5,8 +5,9 @@ the core and the standard library only. Its files in reading order; each imports
 
     method_source  the source of one method, and what its expressions stand for
     outline        what a method does with stages and fixtures, item by item
-    reader         makes the outline of a method from its source
     tree           the stages of a class, and what may be alive at each
+    known          what was read of a class before
+    reader         makes the outline of a method from its source
     hook_writes    the fixtures that a hook writes beside those it declares
     walk           follows the outlines through all calls and fills the tree
     mistakes       compares hooks and providers with the tree

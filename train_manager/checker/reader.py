@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import final
 
+from train_manager.checker.known import known_of
 from train_manager.checker.method_source import (
     MethodSource,
     argument,
@@ -21,15 +22,10 @@ from train_manager.checker.method_source import (
 )
 from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown, Yields
 
-_KEPT = "__train_manager_outlines__"
-_IMMUTABLE = 1 << 8  # the flag of a builtin class
-
 
 def outline_of(function: FunctionType, owner: type) -> Outline:
     """Return the outline of a method, as it runs on an object of class ``owner``."""
-    outlines: dict[FunctionType, Outline] = vars(owner).get(_KEPT) or {}
-    if not outlines and not owner.__flags__ & _IMMUTABLE:
-        setattr(owner, _KEPT, outlines)  # on the class, so that both are freed together
+    outlines = known_of(owner).outlines
     if function not in outlines:
         outlines[function] = _read(function, owner)
     return outlines[function]

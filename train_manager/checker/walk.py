@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import final
 
 from train_manager.checker.hook_writes import defined_inside
+from train_manager.checker.known import refresh
 from train_manager.checker.method_source import ANYTHING, NEVER_LOOKED_INTO, Names, method
 from train_manager.checker.outline import (
     Calls,
@@ -33,9 +34,21 @@ from train_manager.checker.tree import Path, StageNode, StageTree
 from train_manager.core.decorators import declarations_of
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.plan import Plan
+from train_manager.core.registry import Registry
 
 MOST_STEPS = 50_000  # a large class takes some hundred; without a limit, methods that all call each other never end
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+
+
+def tree_of(owner: type, registry: Registry, entry: str | None = None) -> StageTree:
+    """Return ``stage_tree`` with the hooks of a registry; if all that it is made of is as before, the one from then."""
+    hooks = tuple((hook.kind, hook.stage, hook.label, _defined_by(hook)) for hook in registry.hooks)
+    lazy = tuple((provider.stage, provider.name, provider.label) for provider in registry.providers)
+    key = entry, tuple(hook for hook in hooks if hook[-1]), lazy  # most hooks define nothing: the tree is the same
+    known = refresh(owner)
+    if key not in known.trees:
+        known.keep(key, stage_tree(owner, registry.plans.__getitem__, entry))
+    return known.trees[key]
 
 
 def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = None) -> StageTree:
@@ -46,6 +59,7 @@ def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = 
         plan_of: finds what runs at a stage, in order.
         entry: the method to begin at; None begins at every method that no other method calls.
     """
+    refresh(owner)
     walk = _Walk(owner, plan_of)
     methods = _own_methods(owner)
     for function in _roots(methods, owner) if entry is None else [methods[entry]]:
@@ -53,6 +67,12 @@ def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = 
             walk.begin(function)
     walk.finish()
     return walk.tree
+
+
+def _defined_by(hook: Hook) -> tuple[tuple[Names, str | None], ...]:
+    """Return the names that a hook defines, each set with its stage; None stands for the innermost one."""
+    declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
+    return (*declared, *defined_inside(hook))
 
 
 def _own_methods(owner: type) -> dict[str, FunctionType]:
@@ -113,6 +133,7 @@ class _Walk:
     stack: list[_OpenStage] = field(default_factory=list)
     begun: set[FunctionType] = field(default_factory=set)
     anywhere: set[str] = field(default_factory=set)  # alive where unknown code runs, which may call any method
+    defined: dict[int, tuple[tuple[Names, str | None], ...]] = field(default_factory=dict)  # by each hook, by its id
     steps: int = 0
 
     def begin(self, function: FunctionType) -> None:
@@ -197,8 +218,9 @@ class _Walk:
 
     def run(self, hooks: Iterable[Hook]) -> None:
         for hook in hooks:
-            declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
-            for names, stage in [*declared, *defined_inside(hook)]:
+            if id(hook) not in self.defined:
+                self.defined[id(hook)] = _defined_by(hook)
+            for names, stage in self.defined[id(hook)]:
                 self.define(names, stage, hook.label)
 
     def define(self, names: Names, stage: str | None, definer: str) -> None:
