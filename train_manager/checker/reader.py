@@ -21,6 +21,7 @@ from train_manager.checker.method_source import (
     targets_of,
 )
 from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown, Yields
+from train_manager.core.scope import stage_name
 
 
 def outline_of(function: FunctionType, owner: type) -> Outline:
@@ -136,7 +137,7 @@ class _Reader(MethodSource):
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
         given = self.keys_of(argument(call, 1, "fixtures")) | self.keys_of(argument(call, 2, "defaults"))
         for stage in self.constants(argument(call, 0, "name")) or (None,):
-            yield Opens(stage, given, self.line(call), inside)
+            yield Opens(stage and stage_name(stage), given, self.line(call), inside)
 
     def repeated(self, iterated: ast.expr, body: Outline) -> Outline:
         """Return a body for each item; if methods of the same object make the items, it runs at their ``yield``."""
@@ -237,7 +238,7 @@ class _Reader(MethodSource):
             stages = self.constants(stage)
             if stage is not None and not stages and not is_none(stage):
                 yield self.unknown(node, "defines a fixture in a stage whose name is made at run time")
-            yield Defines(name, stages[0] if stages else None, self.line(node))
+            yield Defines(name, stage_name(stages[0]) if stages else None, self.line(node))
         elif does == "setdefault":
             yield Defines(name, None, self.line(node))
         elif does == "update":

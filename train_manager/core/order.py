@@ -43,8 +43,10 @@ def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[
     ordered: list[Hook] = []
     ran: set[int] = set()
     while waiting:
-        ready = next((index for index, hook in enumerate(waiting) if waits_for[id(hook)] <= ran), None)
-        if ready is None:
+        ready = 0
+        while ready < len(waiting) and not waits_for[id(waiting[ready])] <= ran:
+            ready += 1
+        if ready == len(waiting):
             _refuse_cycle([reason for reason in reasons if not {id(reason.before), id(reason.after)} & ran])
         ordered.append(waiting.pop(ready))  # only one: it may free a hook that comes before the other ready ones
         ran.add(id(ordered[-1]))
