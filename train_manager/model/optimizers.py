@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, final
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager.core.errors import InputError, did_you_mean, near
+from train_manager.core.schedule import Schedule
 
 Rate = float | Tensor
 """A number; or a tensor, which an optimizer with ``capturable=True`` reads on the GPU."""
@@ -57,6 +58,20 @@ def optimizer_of(train_manager: Any, name: str | None, asked_by: str) -> Optimiz
     raise InputError(what, name="optimizer", asked_by=asked_by, nearest=nearest, cure=did_you_mean(nearest) or cure)
 
 
+@final
+class StepsOf(Schedule):
+    """Let a hook of ``train_optimizer_step`` run at the steps of one of several optimizers only."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"StepsOf({self.name!r})"
+
+    def should_run(self, optimizer_name: str | None = None) -> bool:
+        return optimizer_name == self.name
+
+
 def learning_rates(optimizer: Optimizer) -> tuple[Rate, ...]:
     """Return the current rate of each parameter group; a copy if it is a tensor.
 
@@ -75,6 +90,28 @@ def set_learning_rates(optimizer: Optimizer, rates: Iterable[Rate]) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
+
+
+def settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """Return what each parameter group is set to: its rate, momentum and so on. Tensors are copied."""
+    return [
+        {
+            name: value.clone() if isinstance(value, Tensor) else value
+            for name, value in group.items()
+            if name != "params"
+        }
+        for group in optimizer.param_groups
+    ]
+
+
+def restore_settings(optimizer: Optimizer, settings: Iterable[dict[str, Any]]) -> None:
+    """Set each parameter group to what ``settings_of`` returned. A tensor stays the same tensor."""
+    for group, before in zip(optimizer.param_groups, settings, strict=True):
+        for name, value in before.items():
+            if isinstance(value, Tensor) and isinstance(group.get(name), Tensor):
+                group[name].copy_(value)
+            else:
+                group[name] = value
 
 
 def parameters_with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
