@@ -20,6 +20,7 @@ from train_manager.model.optimizers import (
     StepsOf,
     learning_rates,
     optimizer_of,
+    optimizers_of,
     require_scheduler_factory,
     restore_settings,
     set_learning_rates,
@@ -103,6 +104,7 @@ class LRSchedule(Extension):
         self.scheduler: Any = None
         self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
         self._put_away: PerObject[Optimizer, dict[str, Any]] = PerObject()  # states for optimizers that were swapped
+        self._is_idle = False
         self._done = 0  # epochs or steps that were done when the present one began
         self._loaded: Mapping[str, Any] | None = None  # a loaded state that waits for the optimizer
         self.pre_train_optimizer_step = self._rates_hook()
@@ -166,13 +168,17 @@ class LRSchedule(Extension):
             self._step(value)
 
     def _step(self, *metric: float) -> None:
-        if self.scheduler is not None:  # None before the first batch, if added to an open run
+        if self.scheduler is not None and not self._is_idle:  # None before the first batch, if added to an open run
             self.scheduler.step(*metric)
 
     # ---- the scheduler ---------------------------------------------------------------------------------------------
 
     def _begin(self, train_manager: TrainManager) -> None:
         """Make the scheduler of the optimizer, anew or as it was when another took the optimizer's place."""
+        is_known = self.optimizer is None or self.optimizer in optimizers_of(train_manager)
+        self._is_idle = not is_known and self._optimizer is not None  # in a phase without this optimizer
+        if self._is_idle:
+            return
         optimizer = optimizer_of(train_manager, self.optimizer, "LRSchedule")
         if optimizer is None or optimizer is self._optimizer:  # None: a run that only evaluates
             return

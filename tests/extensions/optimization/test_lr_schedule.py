@@ -455,6 +455,19 @@ def test_a_schedule_by_epoch_may_belong_to_one_of_several_optimizers() -> None:
     assert (loop.rate("g"), loop.rate("d")) == (0.5, 0.25)
 
 
+@pytest.mark.parametrize("per", ["epoch", "step"])
+def test_while_others_have_taken_the_place_of_its_optimizer_it_does_nothing(per: str) -> None:
+    loop = TwoOptimizers(LRSchedule(halving, per=per, optimizer="d"))
+    loop.train("dg")
+    own = loop.optimizers
+    loop.optimizers = {"e": SGD([torch.zeros(1)], lr=0.5)}
+    loop.train("e")
+    assert (loop.rate("e"), own["d"].param_groups[0]["lr"]) == (0.5, 0.25)
+    loop.optimizers = own
+    loop.train("dg")
+    assert loop.rate("d") == 0.125
+
+
 def test_a_skipped_step_of_one_optimizer_is_not_taken_for_that_of_another() -> None:
     def skips(optimizer_name: str) -> None:
         if optimizer_name == "d":
