@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from train_manager import Endless, Extension, InMemory, InputError, Interleaved
 from train_manager.data.batch import FromSource, to_device
-from train_manager.data.iteration import is_endless, length_of, walk
+from train_manager.data.iteration import is_endless, length_of
 from train_manager.testing import tiny_manager
 
 A, B = ["a1", "a2", "a3", "a4", "a5", "a6"], ["b1", "b2"]
@@ -194,12 +194,6 @@ def test_the_sets_may_be_interleaved_themselves() -> None:
 def test_the_length_is_known_where_those_of_all_sets_are() -> None:
     assert len(Interleaved({"a": A, "b": B}, ratios={"a": 3, "b": 1})) == 8
     assert length_of(Interleaved({"a": A, "b": Unsized(B)})) is None
-
-
-def test_the_last_batch_is_marked() -> None:
-    marks = [last_batch for _, last_batch in walk(Interleaved({"a": A, "b": Unsized(B)}), "data")]
-
-    assert marks == [False] * 11 + [True]
 
 
 def test_an_endless_set_does_not_prolong_an_epoch() -> None:

@@ -94,7 +94,7 @@ class Mistakes:
 
     def never_alive(self, hook: Hook) -> Found:
         nodes = self.entered.stages.get(hook.stage, [])
-        wanted = hook.call.required
+        wanted = hook.call.expected
         modified = [write.name for write in hook.writes if not write.defines and write.name not in wanted]
         scheduled = [name for _, should_run in hook.schedules for name in should_run.required]
         yield from self.missing(hook, f"{hook.label} wants", wanted, nodes, hook.kind)

@@ -12,6 +12,7 @@ from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 from train_manager.core.errors import HookError
+from train_manager.core.scope import stage_name
 from train_manager.core.source_locations import line_of_function
 
 
@@ -103,7 +104,7 @@ def _stages_in(code: CodeType) -> list[str]:  # not the function: the cache woul
     for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Attribute(attr="staged") | ast.Name("staged"), [ast.Constant(str(stage)), *_]):
-                stages.append(stage)
+                stages.append(stage_name(stage))
     return stages
 
 

@@ -96,6 +96,11 @@ class Registry:
         self._change({other: added for other, added in self._added.items() if other != name}, self._paused - {name})
         return extension
 
+    @property
+    def paused(self) -> frozenset[str]:
+        """The names of the extensions that pause."""
+        return self._paused
+
     def pause(self, names: Iterable[str]) -> None:
         """Leave the hooks and lazy fixtures of extensions out of the stages that open, until ``resume``.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, final
+from unicodedata import normalize
 
 from train_manager.core.source_locations import Site
 
@@ -129,6 +130,11 @@ class Extras:
         self.is_joinable = self.is_ending = False
         self.waiting: list[Callable[[], None]] = []
         self.left: list[Any] = []
+
+
+def stage_name(name: str) -> str:
+    """Return a stage's name as Python writes identifiers, so that one with a ligature meets the hook without it."""
+    return name if name.isascii() else normalize("NFKC", name)
 
 
 NEW, OPEN, CLOSED = range(3)

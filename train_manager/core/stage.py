@@ -16,9 +16,10 @@ from train_manager.core import hook_calls, messages
 from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures, Skip, SkipStage
+from train_manager.core.plan import Plan
 from train_manager.core.providers import LazyFixture, Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
-from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope, stage_name
 from train_manager.core.source_locations import line_of
 from train_manager.core.store import Store
 from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
@@ -50,11 +51,14 @@ class Stage(Scope):
         if self.phase is not NEW or store.running is not None:
             raise self._not_to_be_opened()
         try:
+            plan = store.plans.get(name)
+            if plan is None:
+                plan, name = self._planned()
             outer = store.open[name] if name in store.open else None  # noqa: SIM401  # a call less
-            plan = self._plan = store.plans.get(name) or store.plan_of(name)
         except TypeError:
             store.plan_of(name)  # refuses a name that cannot be hashed
             raise
+        self._plan = plan
         if store.thread != get_ident() or store.shares or self.code.co_flags & SUSPENDABLE:
             self._claim()
         self.parent = store.innermost
@@ -163,6 +167,15 @@ class Stage(Scope):
             store.claim(awaits=bool(self.code.co_flags & AWAITING))
         if store.shares and store.innermost is None:
             refuse_if_busy(store.extensions.values(), store)
+
+    def _planned(self) -> tuple[Plan, str]:
+        """Return the plan that is made at the first opening, and the name as Python writes identifiers.
+
+        A name that is written in another way never gets a plan, so it comes here each time.
+        """
+        if isinstance(self.name, str):
+            self.name = stage_name(self.name)
+        return self._store.plan_of(self.name), self.name
 
     def _define_lazy(self) -> None:
         """Define the lazy fixtures of this stage."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
-from train_manager.core.scope import Caller, Cell, Content, Scope
+from train_manager.core.scope import Caller, Cell, Content, Scope, stage_name
 from train_manager.core.thread_affinity import NO_THREAD
 
 FAILURE = ("exc_type", "exc_value", "traceback")
@@ -189,7 +189,7 @@ class State:
 
     def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
         """Return the values whose names will not be alive when a stage of this name opens."""
-        outer = self.scope_of(stage)  # its fixtures will be hidden
+        outer = self.scope_of(stage_name(stage))  # its fixtures will be hidden
         hidden = set() if outer is None else {cell.name for cell in outer.cells()}
         return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
 

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, final
 from weakref import ref
 
 from train_manager.core import messages
-from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope
+from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope, stage_name
 from train_manager.core.state import ALWAYS, FAILURE, LazyFixture, State
 from train_manager.core.thread_affinity import NO_THREAD, current_task
 
@@ -130,22 +128,6 @@ class Store(State):
         cell.compute = None
         cell.value = value
 
-    @contextmanager
-    def resolving(self, request: str, caller: Caller) -> Iterator[None]:
-        """Note that a provider is being computed, so that an error can tell the chain of requests."""
-        before, self.running = self.running, caller
-        asker = [f"{before.label} ({before.call.defined_at})"] if before is not None and not self.requests else []
-        depth = len(self.requests)
-        self.requests += [*asker, request]
-        try:
-            yield
-        except BaseException as error:
-            error.add_note(f"in fixture {request}")
-            raise
-        finally:
-            del self.requests[depth:]
-            self.running = before
-
     def require_life(self, name: str, scope: Scope, caller: Caller) -> None:
         """Refuse that a fixture of ``scope`` is made of a fixture that dies before it."""
         owner = self.owner_of(name)
@@ -179,7 +161,7 @@ class Store(State):
 
     def require_open(self, stage: str, definer: Definer) -> Scope:
         """Return the innermost open scope of this name."""
-        scope = self.scope_of(stage)
+        scope = self.scope_of(stage_name(stage))
         if scope is None:
             raise messages.not_open(self, stage, definer)
         return scope

@@ -7,9 +7,8 @@ The only assumption is that the data is an iterable of batches; everything else 
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
-from itertools import count, cycle, islice
+from itertools import count, cycle
 from types import GeneratorType
 from typing import Any
 
@@ -20,57 +19,6 @@ from torch.utils.data import Dataset, IterableDataset
 from train_manager.core.errors import InputError
 
 _END: Any = object()
-
-
-def walk(data: Iterable[Any], name: str, done: int = 0) -> Iterator[tuple[Any, bool]]:
-    """Yield the batches of one pass, each with whether it is the last; then call the data's ``reset``, if it has one.
-
-    If ``len(data)`` is known, no batch is read ahead, so that data which draws random numbers draws them in the same
-    order as in a plain ``for`` loop. If not, one batch is read ahead.
-
-    Args:
-        data: an iterable of batches.
-        name: the name of the data in warnings.
-        done: how many batches of the pass were given before, if the data resumes a pass.
-    """
-    length = length_of(data)
-    return _count_down(data, length, name, done) if length is not None else _look_ahead(data)
-
-
-def _count_down(data: Iterable[Any], length: int, name: str, done: int) -> Iterator[tuple[Any, bool]]:
-    number = 0
-    for number, batch in enumerate(data, start=done + 1):
-        yield batch, number == length
-    if number not in (0, length):  # a pass without a batch is an error, which the loop raises
-        warnings.warn(
-            f"{name} says len() = {length} but gave {number} batches, so `last_batch` was wrong",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    reset(data)
-
-
-def _look_ahead(data: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    iterator = iter(data)
-    batch = next(iterator, _END)
-    while batch is not _END:
-        following = next(iterator, _END)
-        yield batch, following is _END
-        batch = following
-    reset(data)
-
-
-def walk_steps(stream: Iterator[Any], steps: int) -> Iterator[tuple[Any, bool]]:
-    """Yield the next ``steps`` batches of a stream, each with whether it is the last of them."""
-    step = 0
-    for step, batch in enumerate(islice(stream, steps), start=1):
-        yield batch, step == steps
-    if 0 < step < steps:
-        warnings.warn(
-            f"train_data ended after {step} of {steps} batches of an epoch, so `last_batch` was wrong",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def unending(data: Iterable[Any]) -> Generator[Any, None, None]:

@@ -14,9 +14,7 @@ from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture
 from train_manager.core.errors import StageError
-from train_manager.loop.arguments import (
-    require_example_index,
-)
+from train_manager.data.iteration import example_index_of
 from train_manager.loop.feed import epoch_length
 from train_manager.loop.outputs import require_training_loss
 from train_manager.loop.parts import Parts
@@ -130,7 +128,7 @@ class LoopControl(Parts):
     @fixture("train_step_batch")
     def example_index(self) -> Any:
         """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
-        return require_example_index(self.train_data, self._run.own_batches > 0)
+        return example_index_of(None if self._run.own_batches else self.train_data, self._feed.data_name)
 
     # ---- the loss anew -------------------------------------------------------------------------------------------
 

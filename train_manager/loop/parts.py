@@ -103,6 +103,8 @@ class Parts(OverridableMethods):
         state = super().__getstate__()
         parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
         own = {"_counts": copy.deepcopy(state["_counts"]), "_windows": Windows(), "_collector": Collector()}
+        if not isinstance(self._optimizer_argument, type):
+            own["_optimizer_argument"] = None  # a lambda cannot be pickled
         return {**state, **parts, **own, "_chosen": None, "_held": None}
 
     # ---- the model and the modules around it ---------------------------------------------------------------------
@@ -205,7 +207,8 @@ class Parts(OverridableMethods):
     @contextmanager
     def _phase_extensions(self, added: Extensions | None, without: Iterable[str]) -> Iterator[None]:
         """Add extensions and pause others, for a ``with`` block."""
-        paused = [without] if isinstance(without, str) else list(without)
+        names = [without] if isinstance(without, str) else list(without)
+        paused = [name for name in names if name not in self._registry.paused]  # perhaps by a phase around this one
         with ExitStack() as stack:
             self._registry.pause(paused)
             stack.callback(self._registry.resume, paused)
