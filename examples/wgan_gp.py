@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader
 from train_manager import TrainManager
 from train_manager.extensions import Log
 
-EPOCHS = 10
+EPOCHS = 40
 NOISE = 4
 CRITIC_STEPS = 5  # for each step of the generator
-PENALTY = 10.0
+PENALTY = 1.0
 LOG_EVERY = 10
 
-adam = partial(Adam, lr=1e-3, betas=(0.5, 0.9))
+adam = partial(Adam, lr=2e-3, betas=(0.5, 0.9))
 
 
 def networks() -> nn.ModuleDict:
