@@ -24,6 +24,7 @@ def test_the_program_says_how_well_it_knows_text_that_is_new(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(example, "STEPS", 16)
+    monkeypatch.setattr(example, "EVAL_EVERY", 16)
     example.main()
 
     assert capsys.readouterr().out.splitlines()[-1].endswith("after 4 updates")
