@@ -632,7 +632,8 @@ class TrainManager(Entering):
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
             has_loss = True
-            for batch in eval_batches(data, data_name, self.epoch_num):
+            is_within = self._feed.is_within(data)
+            for batch in eval_batches(data, data_name, self.epoch_num, is_within=is_within):
                 has_loss = self._eval_step_batch(self._on_device(batch), mean_loss, data_name) is not False
             self.fixtures["eval_result"] = {"loss": mean_loss.value()} if has_loss else {}
             stage.keep("eval_result")  # as hooks will have left it
@@ -682,7 +683,7 @@ class TrainManager(Entering):
     @skippable("predict")
     def _predict(self, data: Iterable[Any]) -> Any:
         with self._evaluating(), self.staged("predict") as stage:
-            batches = eval_batches(data, "data", self.epoch_num)
+            batches = eval_batches(data, "data", self.epoch_num, is_within=self._feed.is_within(data))
             parts = [self._predict_step_batch(self._on_device(batch)) for batch in batches]
             self.fixtures["predictions"] = joined([part for part in parts if part is not None])
             stage.keep("predictions")

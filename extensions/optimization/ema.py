@@ -42,9 +42,9 @@ class EMA(Extension):
     goes on. If a layer grows, the average keeps what it has, and begins with the weights that are new.
 
     *Runs at:* the start of ``run``; the end of ``train_optimizer_step``, after hooks that change the weights, such as
-    ``Constrain`` (priority 10); and around ``eval_step_epoch``. Everything inside ``eval_step_epoch`` finds the
-    averaged weights in the model. The trained weights are back when it ends, also after an error; so hooks of ``eval``
-    that save the model save them.
+    ``Constrain`` (priority 10); and around ``eval_step_epoch`` and ``predict``. Everything inside these two finds the
+    averaged weights in the model. The trained weights are back when they end, also after an error; so hooks of
+    ``eval`` that save the model save them.
 
     *Asks for:* the model; ``optimizer`` and ``optimizer_name`` if they are alive.
 
@@ -96,6 +96,10 @@ class EMA(Extension):
         average.update(self._tensors(train_manager.model, optimizer), decay)
 
     def around_eval_step_epoch(self, train_manager: TrainManager) -> Iterator[None]:
+        with self.applied(train_manager.model):
+            yield
+
+    def around_predict(self, train_manager: TrainManager) -> Iterator[None]:
         with self.applied(train_manager.model):
             yield
 

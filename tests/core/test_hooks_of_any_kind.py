@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from torch import nn
 
+import train_manager
 from train_manager import Extensible, Extension, HookError, every, scheduled
 from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
@@ -207,6 +208,13 @@ class Mixed(Early):
     def pre_step(self) -> None: ...
 
 
+class Before(Extension):
+    priority = 5
+
+    @train_manager.priority(7)
+    def pre_step(self) -> None: ...
+
+
 class After(Extension):
     @hook_priority(3)
     def pre_step(self) -> None: ...
@@ -214,7 +222,7 @@ class After(Extension):
     priority = 5
 
 
-@pytest.mark.parametrize(("extension", "expected"), [(Mixed(), [5, 7]), (After(), [3])])
+@pytest.mark.parametrize(("extension", "expected"), [(Mixed(), [5, 7]), (After(), [3]), (Before(), [7])])
 def test_the_priority_of_a_hook_wins_over_that_of_its_class(extension: Extension, expected: list[int]) -> None:
     assert [hook.priority for hook in read_hooks(extension, "e", extension.priority)] == expected
 

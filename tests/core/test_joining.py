@@ -344,6 +344,23 @@ def test_an_error_of_a_late_pre_hook_takes_the_addition_back() -> None:
     assert log == [*ALL, "step"]  # `post_run` has @always
 
 
+def test_a_post_hook_without_always_does_not_run_after_a_late_pre_hook_failed() -> None:
+    class Plain(Fails):
+        def post_run(self) -> None:
+            raise AssertionError("ran")
+
+    log: list[str] = []
+    loop = Loop()
+
+    def add() -> None:
+        with pytest.raises(ValueError, match="no room") as error:
+            loop.add_extension(Plain(log))
+        assert len(error.value.__notes__) == 1
+
+    loop.run(add)
+    assert log == ["enter", "pre", "leave"]
+
+
 def test_what_was_to_be_replaced_joins_again_after_an_error() -> None:
     log: list[str] = []
     loop = Loop({"first": Watcher(log), "other": Extension()})

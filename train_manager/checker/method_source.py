@@ -154,9 +154,8 @@ class MethodSource:
     def accessors(self, name: str, does: str) -> list[FunctionType]:
         """Return the function that sets a property of the object (``fset``), or that deletes it (``fdel``)."""
         found = inspect.getattr_static(self.owner, name, None)
-        function = (
-            inspect.unwrap(getattr(found, does)) if isinstance(found, property) and getattr(found, does) else None
-        )
+        function = getattr(found, does) if isinstance(found, property) else None
+        function = inspect.unwrap(function) if callable(function) else None
         return [function] if isinstance(function, FunctionType) else []
 
     def mangled(self, name: str) -> str:

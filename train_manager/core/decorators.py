@@ -70,7 +70,9 @@ def always(hook: Function) -> Function:
 def priority(value: int) -> Callable[[Function], Function]:
     """Order a hook among those of its stage that are not ordered by what they read and write.
 
-    The lowest comes first; 0 is the default. Equals run as registered.
+    The lowest comes first; 0 is the default. Equals run as registered. The attribute ``priority`` of an extension is
+    for all its hooks, and a hook's own priority wins. In the body of a class the attribute hides the decorator from
+    the hooks below it: write ``@train_manager.priority(10)`` there.
 
     >>> from train_manager import Extension, priority
     >>> class Last(Extension):

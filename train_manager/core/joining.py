@@ -84,7 +84,7 @@ class Joining:
             elif hasattr(cell, "value"):
                 del cell.value
             cell.definer = provider
-            cell.compute = LazyFixture(provider, stage, store)
+            cell.compute = LazyFixture(provider, store)
 
     def _run(self, hooks: Hooks, stage: Stage) -> None:
         """Run pre hooks, and around-hooks to their yield."""

@@ -17,7 +17,7 @@ from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import Plan
-from train_manager.core.providers import LazyFixture, Provider, clean_up
+from train_manager.core.providers import Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
 from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope, stage_name
 from train_manager.core.source_locations import line_of
@@ -75,7 +75,8 @@ class Stage(Scope):
                     cell = cells[fixture] if fixture in cells else store.cell(fixture)
                     if cell.owner is not None:
                         raise messages.exists(store, fixture, self.opened_at)
-                    self.own(cell, None)
+                    cell.next, self.first = self.first, cell  # what `own` does
+                    cell.definer, cell.stage, cell.owner = None, name, self
                     cell.value = given[fixture]
         except BaseException:
             store.close_scope(self)
@@ -179,9 +180,11 @@ class Stage(Scope):
 
     def _define_lazy(self) -> None:
         """Define the lazy fixtures of this stage."""
-        store = self._store
-        for provider in self._plan.providers.values():
-            store.define_lazy(self, LazyFixture(provider, self, store))
+        for cell, fixture in self._plan.own_lazy:
+            if cell.owner is not None:
+                raise messages.exists(self._store, cell.name, fixture.provider)
+            self.own(cell, fixture.provider)
+            cell.compute = fixture
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""

@@ -11,7 +11,7 @@ from weakref import ref
 
 from train_manager.core import messages
 from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope, stage_name
-from train_manager.core.state import ALWAYS, FAILURE, LazyFixture, State
+from train_manager.core.state import ALWAYS, FAILURE, State
 from train_manager.core.thread_affinity import NO_THREAD, current_task
 
 
@@ -109,15 +109,6 @@ class Store(State):
             self.cells[name].value = value
 
     # ---- lazy fixtures -------------------------------------------------------------------------------------------
-
-    def define_lazy(self, scope: Scope, fixture: LazyFixture) -> None:
-        """Give a scope a fixture that is computed when it is first asked for."""
-        name = fixture.name
-        cell = self.cells.get(name) or self.cell(name)
-        if cell.owner is not None:
-            raise messages.exists(self, name, fixture.provider)
-        scope.own(cell, fixture.provider)
-        cell.compute = fixture
 
     def set_computed(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Write the value of a lazy fixture: from now on it is a fixture as any other."""

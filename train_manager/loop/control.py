@@ -82,7 +82,7 @@ class LoopControl(Parts):
 
     @property
     def end_step(self) -> int | None:
-        return self._run.end_step
+        return self._run.end_step if self._run.end_step is not None else self._run.expected_end
 
     @property
     def stop_reason(self) -> str | None:
@@ -95,8 +95,7 @@ class LoopControl(Parts):
     @property
     def progress(self) -> Progress:
         """How far the present or last training call has come."""
-        run = self._run
-        end = run.expected_end if run.end_step is None else run.end_step
+        run, end = self._run, self.end_step
         total = None if end is None else end - run.start_step
         return Progress(run.call, self.step_num + run.batch_is_alive - run.start_step, total, self._is_last_step)
 
@@ -189,6 +188,7 @@ class LoopControl(Parts):
             self._set_end(self.step_num + epochs_after * length)
         elif first_step is not None and not self._run.epoch_end_requested:
             self._run.expected_end = self.step_num + epochs_after * (self.step_num - first_step)
+            self.fixtures.modify("end_step", self._run.expected_end)
 
     def _set_end(self, end_step: int | None) -> None:
         self._run.end_step = end_step

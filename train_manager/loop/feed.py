@@ -51,6 +51,10 @@ class Feed:
         """Whether an epoch was begun, and left."""
         return self._is_within
 
+    def is_within(self, data: Iterable[Any]) -> bool:
+        """Return whether the training is in the middle of a pass over this data."""
+        return self._stream is not None and data is self._data
+
     def begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
         """Begin an epoch, or go on with the one that was left."""
         if self._is_within and data is self._data:
@@ -153,13 +157,21 @@ def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int
     return steps_per_epoch if steps_per_epoch is not None else length_of(data)
 
 
-def eval_batches(data: Iterable[Any], name: str, epoch_num: int) -> Iterator[Any]:
+def eval_batches(data: Iterable[Any], name: str, epoch_num: int, *, is_within: bool) -> Iterator[Any]:
     """Give the batches of one pass over an evaluation set, which may be the one that is trained on.
+
+    Args:
+        data: the set.
+        name: its name in errors.
+        epoch_num: epochs completed.
+        is_within: the training is in the middle of a pass over it, so that it must not be reset.
 
     Raises:
         InputError: the set is empty.
     """
     gave_any = False
+    if not is_within:
+        reset(data)
     with one_pass(data) as batches:
         for batch in batches:
             gave_any = True

@@ -98,7 +98,8 @@ class FiniteLosses:
     >>> is_full = losses.append(torch.tensor(math.nan), step=2, name="generator")
     >>> losses.check()
     Traceback (most recent call last):
-    train_manager.NonFiniteLoss: the loss of 'generator' was nan in step 2, epoch 1, and not finite in 1 of 2 losses...
+    train_manager.NonFiniteLoss: the loss of 'generator' was nan in step 2, epoch 1, and not finite in 1 of 2 losses checked together
+      try a smaller learning rate or clipped gradients, or look at that step's batch
     """
 
     def __init__(self, epoch: int) -> None:

@@ -212,15 +212,24 @@ def test_ctrl_c_anywhere_in_the_clean_up_leaves_a_model_that_the_end_of_the_run_
     assert at_point > 4  # at least one for each parameter
 
 
-def test_what_ctrl_c_has_left_frozen_is_unfrozen_by_the_next_run() -> None:
-    freeze = FreezeModules("trunk", until=1)
+def test_what_ctrl_c_has_left_frozen_is_not_taken_for_what_was_before() -> None:
+    """Added to an open run, it freezes around each training, and the end of the run does not restore what is left."""
     for at_point in range(2, 6):
         tm = tiny_manager(model=branched())
-        with CtrlC(at_point, inside="_unfreeze"), tm.run():
-            tm.add_extension(freeze, "freeze")
+        with CtrlC(at_point, inside="_unfreeze") as ctrl_c, tm.run():
+            tm.add_extension(FreezeModules("trunk"))
             tm.train()
+        assert ctrl_c.has_come
         tm.train_epochs(1)
         assert not_trainable(tm) == []
+
+
+def test_between_two_trainings_of_one_run_the_modules_stay_frozen() -> None:
+    tm = frozen_manager()
+    with tm.run():
+        tm.train_epochs(1)
+        assert not_trainable(tm) == ["trunk.0.weight", "trunk.0.bias", "trunk.1.weight", "trunk.1.bias"]
+    assert not_trainable(tm) == []
 
 
 def test_ctrl_c_while_it_freezes_leaves_nothing_frozen() -> None:

@@ -214,6 +214,18 @@ def test_one_of_several_optimizers_warms_up_by_its_own_steps() -> None:
     assert seen == [("g", 0.05), ("g", 0.5), ("d", 0.25), ("d", 0.375), ("g", 0.5), ("d", 0.5)]
 
 
+def test_a_skipped_step_of_one_optimizer_does_not_count_for_it() -> None:
+    def skips(optimizer_name: str) -> None:
+        if optimizer_name == "d":
+            raise SkipStage
+
+    first = Extension.of(pre_train_optimizer_step=skips)
+    first.priority = -10
+    warm_up = WarmUp(4, optimizer="d")
+    TwoOptimizers(first, warm_up).train("dg", "gd")
+    assert warm_up.state_dict()["steps"] == 0
+
+
 def test_the_steps_of_one_of_several_optimizers_are_in_its_state() -> None:
     first, second = (WarmUp(4, optimizer="d") for _ in range(2))
     TwoOptimizers(first).train("gd", "d")
