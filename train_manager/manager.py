@@ -11,6 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -75,6 +76,7 @@ from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.skip import SkipBatch, skippable
 from train_manager.loop.windows import Windows, needs_closure, once_known, preserved_gradients
 from train_manager.metrics.averages import WeightedMean
+from train_manager.stages import TOO_LATE
 from train_manager.validation import require_count
 
 
@@ -127,6 +129,7 @@ class TrainManager(LoopControl):
         NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
+    _options = replace(LoopControl._options, too_late=TOO_LATE)
     _called_model: Any = None
     _held: ExitStack | None = None
 
@@ -349,9 +352,12 @@ class TrainManager(LoopControl):
         if "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
-        else:
+        elif "train_step_batch" in self._store.open:
             self._train_model_forward()
             self._train_loss_forward()
+        else:
+            cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
+            raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
         loss: Tensor = self.fixtures["loss"]
         self._run.hooked_loss = loss
         return loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import final
@@ -19,7 +19,20 @@ from train_manager.checker.method_source import (
     method,
     targets_of,
 )
-from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown, Yields
+from train_manager.checker.outline import (
+    Calls,
+    Defines,
+    Item,
+    Loops,
+    Opens,
+    Outline,
+    Refuses,
+    Touches,
+    Tries,
+    Unknown,
+    Where,
+    Yields,
+)
 
 _KEPT = "__train_manager_outlines__"
 _IMMUTABLE = 1 << 8  # the flag of a builtin class
@@ -82,9 +95,20 @@ class _Reader(MethodSource):
 
     def block(self, nodes: Iterable[ast.AST]) -> Outline:
         items: list[Item] = []
-        for node in nodes:  # a loop: with a generator around each level, only half as deep a source could be read
+        ahead = [*nodes]
+        for number, node in enumerate(ahead, 1):  # with a generator around each level, half as deep a source is read
+            if isinstance(node, ast.If) and _leaves(node.body) and (decided := self.stage_condition(node.test)):
+                return (*items, *self.branches(*decided, node.body, [*node.orelse, *ahead[number:]]))
             items += self.read(node)
         return tuple(items)
+
+    def branches(self, stage: str, is_open: bool, body: Sequence[ast.AST], orelse: Sequence[ast.AST]) -> Outline:
+        """Return the branches of a condition on the path of stages."""
+        return tuple(
+            Where(stage, is_so, (*self.block(branch), *([Refuses()] if isinstance(branch[-1], ast.Raise) else [])))
+            for is_so, branch in ((is_open, body), (not is_open, orelse))
+            if branch
+        )
 
     def read(self, node: ast.AST) -> Iterable[Item]:
         match node:
@@ -92,6 +116,12 @@ class _Reader(MethodSource):
                 return self.with_items(node.items, node.body)
             case ast.For() | ast.AsyncFor():
                 return (*self.repeated(node.iter, self.block(node.body)), *self.block(node.orelse))
+            case ast.If() if decided := self.stage_condition(node.test):
+                return self.branches(*decided, node.body, node.orelse)
+            case ast.IfExp() if decided := self.stage_condition(node.test):
+                return self.branches(*decided, [node.body], [node.orelse])
+            case ast.Try() | ast.TryStar() if node.handlers:
+                return (Tries(self.block(node.body)), *self.block([*node.handlers, *node.orelse, *node.finalbody]))
             case ast.While():
                 return (Loops(self.block([node.test, *node.body])), *self.block(node.orelse))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -268,6 +298,11 @@ class _Reader(MethodSource):
             for called in map(self.own_method, node.args):
                 if called is not None:
                     yield named_by(called)
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    """Whether a branch ends its block, so that what stands after it belongs to the other branch."""
+    return isinstance(body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
 
 
 def named_by(called: FunctionType) -> Touches:

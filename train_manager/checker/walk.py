@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -22,8 +23,11 @@ from train_manager.checker.outline import (
     Loops,
     Opens,
     Outline,
+    Refuses,
     Touches,
+    Tries,
     Unknown,
+    Where,
     Yields,
     called_in,
     has_yield,
@@ -48,11 +52,24 @@ def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = 
     """
     walk = _Walk(owner, plan_of)
     methods = _own_methods(owner)
+    begun: set[FunctionType] = set()
     for function in _roots(methods, owner) if entry is None else [methods[entry]]:
-        if function not in walk.begun:
+        if function not in begun:
             walk.begin(function)
+            begun |= {function, *reached(function, owner)}
     walk.finish()
     return walk.tree
+
+
+def reached(function: FunctionType, owner: type) -> set[FunctionType]:
+    """Return the methods that a method calls, also through others, whatever is open there."""
+    found: set[FunctionType] = set()
+    ahead = [function]
+    while ahead:
+        called = {*called_in(outline_of(ahead.pop(), owner))} - found
+        found |= called
+        ahead += called
+    return found
 
 
 def _own_methods(owner: type) -> dict[str, FunctionType]:
@@ -85,6 +102,10 @@ def _is_hook_or_provider(name: str, function: FunctionType) -> bool:
     return name.partition("_")[0] in KINDS or declarations_of(function).fixture_of is not None
 
 
+class _Refused(Exception):
+    """The method that is walked raises an error, because a stage is open or is not."""
+
+
 @dataclass
 class _OpenStage:
     """A stage that the walk is inside of; the outermost one stands for no stage at all."""
@@ -111,18 +132,18 @@ class _Walk:
     plan_of: Callable[[str], Plan]
     tree: StageTree = field(default_factory=StageTree)
     stack: list[_OpenStage] = field(default_factory=list)
-    begun: set[FunctionType] = field(default_factory=set)
     anywhere: set[str] = field(default_factory=set)  # alive where unknown code runs, which may call any method
     steps: int = 0
 
     def begin(self, function: FunctionType) -> None:
         """Walk a method that is called from outside, with no stage open."""
         self.stack = [_OpenStage(StageNode(()), walked={function: 0})]
-        self.begun.add(function)
         try:
             self.through(outline_of(function, self.owner), _Frame((function,)))
         except RecursionError:  # calls that go hundreds of methods deep
             self.give_up()
+        except _Refused:  # it cannot be called with no stage open
+            pass
 
     def finish(self) -> None:
         """Note in all nodes what may be alive anywhere, which is known only after the walk."""
@@ -148,6 +169,13 @@ class _Walk:
                     self.loop(item, frame)
                 case Calls():
                     self.call(item, frame)
+                case Where():
+                    self.where(item, frame)
+                case Tries():
+                    with suppress(_Refused):
+                        self.through(item.body, frame)
+                case Refuses():
+                    raise _Refused
                 case Yields():
                     frame.at_yield()
                 case Defines():
@@ -172,28 +200,42 @@ class _Walk:
             self.unnamed_stage(item, frame)
             return
         path = (*self.path, item.stage)
-        node = self.tree.nodes.setdefault(path, StageNode(path))
+        node = self.tree.nodes.setdefault(path, StageNode(path, frame.callers))
         if self.path.count(item.stage) > 1:  # a recursion: one round of it shows all that can be alive
             return
         plan = self.plan_of(item.stage)
-        self.stack.append(_OpenStage(node))
-        self.define(item.given, None, item.line)
-        for provider in plan.providers.values():
-            self.define(frozenset({provider.name}), None, provider.label)
-        node.alive["around"] |= self.alive
-        self.run(plan.pre)
-        node.alive["pre"] |= self.alive
-        self.through(item.body, frame)
-        self.run(plan.post)
-        node.alive["post"] |= self.alive
-        self.stack.pop()
+        with self.opened(_OpenStage(node)):
+            self.define(item.given, None, item.line)
+            for provider in plan.providers.values():
+                self.define(frozenset({provider.name}), None, provider.label)
+            node.alive["around"] |= self.alive
+            self.run(plan.pre)
+            node.alive["pre"] |= self.alive
+            self.through(item.body, frame)
+            self.run(plan.post)
+            node.alive["post"] |= self.alive
 
     def unnamed_stage(self, item: Opens, frame: _Frame) -> None:
         self.tree.unknown.setdefault(f"a stage whose name is made at run time ({item.line})")
         self.tree.any_stage = True
-        self.stack.append(_OpenStage(StageNode(self.path), {ANYTHING}))  # its hooks are unknown, and what they define
-        self.through(item.body, frame)
-        self.stack.pop()
+        with self.opened(_OpenStage(StageNode(self.path), {ANYTHING})):  # its hooks are unknown, and what they define
+            self.through(item.body, frame)
+
+    @contextmanager
+    def opened(self, stage: _OpenStage) -> Iterator[None]:
+        self.stack.append(stage)
+        try:
+            yield
+        finally:
+            self.stack.pop()
+
+    def where(self, item: Where, frame: _Frame) -> None:
+        """Walk a branch if it fits the path; where a stage of unknown name is open, both branches may."""
+        if ANYTHING in self.alive:
+            with suppress(_Refused):
+                self.through(item.body, frame)
+        elif (item.stage in self.path) is item.is_open:
+            self.through(item.body, frame)
 
     def run(self, hooks: Iterable[Hook]) -> None:
         for hook in hooks:
@@ -254,7 +296,6 @@ class _Walk:
         if walked.get(function, -1) >= alive:
             return False
         walked[function] = alive
-        self.begun.add(function)
         return True
 
     def delegated(self, outline: Outline, frame: _Frame) -> None:

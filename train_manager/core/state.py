@@ -27,6 +27,24 @@ ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 
 @final
 @dataclass(frozen=True, slots=True)
+class TooLate:
+    """Points at which the loop does not look at a fixture any more, so that ``@modifies`` is refused there.
+
+    Attributes:
+        names: the fixtures.
+        because: what the loop has done with them by then; ends the first line of the error.
+        cure: what to do instead.
+        points: names of hooks, as ``post_train_step_batch``; none if the fixtures are read-only.
+    """
+
+    names: tuple[str, ...]
+    because: str
+    cure: str
+    points: frozenset[str] = frozenset()
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Options:
     """What a class of Extensibles asks of its stages, beside the stages themselves.
 
@@ -34,11 +52,13 @@ class Options:
         own_name: a second fixture name of the object, beside ``extensible``.
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         notes_errors: an error in the body of a stage gets a note that says at which stage.
+        too_late: where hooks may not modify a fixture.
     """
 
     own_name: str = "extensible"
     times_hooks: bool = False
     notes_errors: bool = False
+    too_late: tuple[TooLate, ...] = ()
 
 
 class LazyFixture(Protocol):
