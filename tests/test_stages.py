@@ -72,12 +72,13 @@ def ran(tmp_path: Path) -> tuple[Opened, Recorder]:
     opened, recorder = Opened(), Recorder()
     tm = tiny_manager(opened, recorder, epochs=3, train_dir=tmp_path)
     tm.eval_data["again"] = tm.eval_data["valid"]
-    tm.train_on_batch(tm.train_data[0])
+    batches = list(tm.train_data or ())
+    tm.train_on_batch(batches[0])
     tm.train_epochs(0)  # evaluates, as before any first epoch
     tm.train_epoch()  # evaluates only where it is requested
     tm.train()
     tm.eval()
-    tm.predict(tm.train_data)
+    tm.predict(batches)
     return opened, recorder
 
 

@@ -33,7 +33,8 @@ What it understands:
 - generators: ``for`` loops and comprehensions over generator methods, also through ``enumerate``, ``zip``, a local
   variable or ``__iter__``; ``yield from self.method()``; context managers made by methods; methods that return either
 - conditions on the path of stages: ``if "eval" in self.fixtures.path``, ``not in``, ``elif``, ``a if b else c``; a
-  branch that returns ends the method there, and one that raises ends the way that led to it, up to a ``try``
+  branch that returns ends the method there, and one that raises ends the way that led to it, up to a ``try`` or
+  ``suppress``
 - all statements around these: conditions, loops (a name from one round is alive in the next), ``try``, ``match``,
   ``async``, recursion
 - hooks: the fixtures that they declare, and those that they write through ``fixtures`` or ``extensible``

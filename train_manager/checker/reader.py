@@ -165,6 +165,11 @@ class _Reader(MethodSource):
             return (*self.arguments(context), Calls(called, inside))
         if self.is_self(context):
             return (self.unknown(context, f"enters `{self.self_name}` as a context manager"), *inside)
+        if (
+            isinstance(context, ast.Call)
+            and getattr(context.func, "id", getattr(context.func, "attr", "")) == "suppress"
+        ):
+            return (Tries(inside),)
         return (*self.read(context), *inside)
 
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
