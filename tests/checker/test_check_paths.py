@@ -111,6 +111,24 @@ def test_a_method_that_refuses_to_be_called_from_outside_is_no_way_in() -> None:
     assert "backward" not in tree_of(Steps()).stages
 
 
+def test_a_method_that_wants_an_outermost_stage_may_run_while_that_is_held_open() -> None:
+    class Steps(Loop):
+        def distill(self) -> None:
+            if "run" not in self.fixtures.path:
+                raise RuntimeError
+            with self.staged("distill"):
+                pass
+
+        def note(self) -> None:
+            if "run" in self.fixtures.path:
+                with self.staged("note"):
+                    pass
+
+    steps = Steps([ask("distill", "epoch_num"), ask("note", "epoch_num")])
+    assert steps.check() == []
+    assert [*tree_of(steps).nodes][-2:] == [("run", "distill"), ("run", "note")]
+
+
 def test_where_a_refusal_is_caught_the_method_goes_on() -> None:
     class Both(Phases):
         def forward(self) -> None:

@@ -53,10 +53,15 @@ def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = 
     walk = _Walk(owner, plan_of)
     methods = _own_methods(owner)
     begun: set[FunctionType] = set()
+    passed_over: list[FunctionType] = []
     for function in _roots(methods, owner) if entry is None else [methods[entry]]:
         if function not in begun:
-            walk.begin(function)
+            passed_over += [function] if walk.begin(function) else []
             begun |= {function, *reached(function, owner)}
+    held_open = [node for path, node in walk.tree.nodes.items() if len(path) == 1]
+    for function in passed_over:
+        for node in held_open:  # as `with tm.run():` does; then the other branch may run
+            walk.begin(function, _OpenStage(node, {*node.definers}))
     walk.finish()
     return walk.tree
 
@@ -134,16 +139,19 @@ class _Walk:
     stack: list[_OpenStage] = field(default_factory=list)
     anywhere: set[str] = field(default_factory=set)  # alive where unknown code runs, which may call any method
     steps: int = 0
+    passes_over: bool = False  # a branch that wants a stage to be open was not walked, since none is
 
-    def begin(self, function: FunctionType) -> None:
-        """Walk a method that is called from outside, with no stage open."""
-        self.stack = [_OpenStage(StageNode(()), walked={function: 0})]
+    def begin(self, function: FunctionType, *opened: _OpenStage) -> bool:
+        """Walk a method that is called from outside; return whether a branch was passed over, as no stage is open."""
+        self.stack = [_OpenStage(StageNode(()), walked={function: 0}), *opened]
+        self.passes_over = False
         try:
             self.through(outline_of(function, self.owner), _Frame((function,)))
         except RecursionError:  # calls that go hundreds of methods deep
             self.give_up()
-        except _Refused:  # it cannot be called with no stage open
+        except _Refused:  # it cannot be called from there
             pass
+        return self.passes_over
 
     def finish(self) -> None:
         """Note in all nodes what may be alive anywhere, which is known only after the walk."""
@@ -175,6 +183,7 @@ class _Walk:
                     with suppress(_Refused):
                         self.through(item.body, frame)
                 case Refuses():
+                    self.passes_over |= not self.path
                     raise _Refused
                 case Yields():
                     frame.at_yield()
@@ -236,6 +245,8 @@ class _Walk:
                 self.through(item.body, frame)
         elif (item.stage in self.path) is item.is_open:
             self.through(item.body, frame)
+        elif not self.path and item.body:
+            self.passes_over = True
 
     def run(self, hooks: Iterable[Hook]) -> None:
         for hook in hooks:
