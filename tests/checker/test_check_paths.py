@@ -129,6 +129,23 @@ def test_a_method_that_wants_an_outermost_stage_may_run_while_that_is_held_open(
     assert [*tree_of(steps).nodes][-2:] == [("run", "distill"), ("run", "note")]
 
 
+def test_a_branch_with_another_way_out_does_not_always_raise() -> None:
+    class Both(Phases):
+        def forward(self) -> None:
+            self.find(1)
+            with self.staged("after"):
+                pass
+
+        def find(self, number: int) -> int:
+            if "eval" in self.fixtures.path:
+                return 0
+            if number:
+                return 1
+            raise LookupError
+
+    assert ("train", "after") in tree_of(Both()).nodes
+
+
 def test_where_a_refusal_is_caught_the_method_goes_on() -> None:
     class Both(Phases):
         def forward(self) -> None:

@@ -34,7 +34,7 @@ What it understands:
   variable or ``__iter__``; ``yield from self.method()``; context managers made by methods; methods that return either
 - conditions on the path of stages: ``if "eval" in self.fixtures.path``, ``not in``, ``elif``, ``a if b else c``; a
   branch that returns ends the method there, and one that raises ends the way that led to it, up to a ``try`` or
-  ``suppress``
+  ``suppress``. A method that wants an outermost stage to be open is followed inside of it too
 - all statements around these: conditions, loops (a name from one round is alive in the next), ``try``, ``match``,
   ``async``, recursion
 - hooks: the fixtures that they declare, and those that they write through ``fixtures`` or ``extensible``

@@ -36,6 +36,7 @@ from train_manager.checker.outline import (
 
 _KEPT = "__train_manager_outlines__"
 _IMMUTABLE = 1 << 8  # the flag of a builtin class
+_LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def outline_of(function: FunctionType, owner: type) -> Outline:
@@ -105,7 +106,7 @@ class _Reader(MethodSource):
     def branches(self, stage: str, is_open: bool, body: Sequence[ast.AST], orelse: Sequence[ast.AST]) -> Outline:
         """Return the branches of a condition on the path of stages."""
         return tuple(
-            Where(stage, is_so, (*self.block(branch), *([Refuses()] if isinstance(branch[-1], ast.Raise) else [])))
+            Where(stage, is_so, (*self.block(branch), *([Refuses()] if _raises(branch) else [])))
             for is_so, branch in ((is_open, body), (not is_open, orelse))
             if branch
         )
@@ -165,10 +166,7 @@ class _Reader(MethodSource):
             return (*self.arguments(context), Calls(called, inside))
         if self.is_self(context):
             return (self.unknown(context, f"enters `{self.self_name}` as a context manager"), *inside)
-        if (
-            isinstance(context, ast.Call)
-            and getattr(context.func, "id", getattr(context.func, "attr", "")) == "suppress"
-        ):
+        if _suppresses(context):
             return (Tries(inside),)
         return (*self.read(context), *inside)
 
@@ -307,7 +305,19 @@ class _Reader(MethodSource):
 
 def _leaves(body: list[ast.stmt]) -> bool:
     """Whether a branch ends its block, so that what stands after it belongs to the other branch."""
-    return isinstance(body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+    return isinstance(body[-1], _LEAVING)
+
+
+def _raises(branch: Sequence[ast.AST]) -> bool:
+    """Whether a branch raises at its end, and has no other way out."""
+    parts = (part for statement in branch[:-1] for part in ast.walk(statement))
+    return isinstance(branch[-1], ast.Raise) and not any(isinstance(part, _LEAVING) for part in parts)
+
+
+def _suppresses(context: ast.expr) -> bool:
+    """Whether a context is ``contextlib.suppress(...)``."""
+    function = context.func if isinstance(context, ast.Call) else context
+    return is_name(function, "suppress") or (isinstance(function, ast.Attribute) and function.attr == "suppress")
 
 
 def named_by(called: FunctionType) -> Touches:
