@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager.core.decorators import overridable
-from train_manager.core.errors import InputError
+from train_manager.core.errors import InputError, StageError
 from train_manager.core.extension import Extensions
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import no_batch
@@ -56,6 +57,7 @@ from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.skip import SkipBatch, skippable
 from train_manager.loop.windows import needs_closure
 from train_manager.metrics.averages import WeightedMean
+from train_manager.stages import TOO_LATE
 from train_manager.validation import require_count
 
 
@@ -108,8 +110,7 @@ class TrainManager(Entering):
         NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
-    _called_model: Any = None
-    _held: ExitStack | None = None
+    _options = replace(Entering._options, too_late=TOO_LATE)
 
     # ---- to be called --------------------------------------------------------------------------------------------
 
@@ -320,9 +321,12 @@ class TrainManager(Entering):
         if "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
-        else:
+        elif "train_step_batch" in self._store.open:
             self._train_model_forward()
             self._train_loss_forward()
+        else:
+            cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
+            raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
         loss: Tensor = self.fixtures["loss"]
         self._run.hooked_loss = loss
         return loss
