@@ -64,6 +64,8 @@ with staged("run"):                              # model, phase_name, epoch_num,
                 inputs = unpack_batch(...)                                # of predict_step_batch
                 prediction = eval_model_forward(...)                      # of predict_step_batch
         predictions = all of them, joined
+    with staged("phase"):
+        what is called inside `with tm.phase(...)`: train, eval, predict
 """
 
 
