@@ -379,7 +379,7 @@ class TrainManager(LoopControl):
     ) -> None:
         """Add the gradients of a loss to the window of an optimizer, which begins with gradients of zero."""
         name = self._named_in_batch(optimizer, "backward")
-        self._windows.require_one_update(name)
+        self._windows.require_one_update(name, self.fixtures)
         run = self._run
         again: Callable[[], Tensor] | None = None
         if callable(loss) and not isinstance(loss, Tensor):
@@ -391,13 +391,17 @@ class TrainManager(LoopControl):
         self._train_backward(require_tensor(loss, "loss"), name, self.optimizers[name], again, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:
-        """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
+        """Step an optimizer if its window has had a backward: now, or in the batch that ends it (``update_ends``)."""
         name = self._named_in_batch(optimizer, "step")
         windows = self._windows
         windows.asked_to_step.add(name)
-        if name in windows and self.fixtures["update_ends"]:
+        if name not in windows:
+            return
+        if self.fixtures["update_ends"]:
             self._train_optimizer_step(name, windows[name].optimizer)
             windows.close(name)  # also if a hook has skipped the stage
+        else:
+            windows[name].is_due = True
 
     def closure(self, optimizer: str | None = None) -> Callable[[], Tensor]:
         """Return a function that computes the loss of the last backward anew, with its gradients, as torch's closures.
@@ -587,6 +591,8 @@ class TrainManager(LoopControl):
             self.fixtures["global_batch_size"] = self.fixtures["true_batch_size"]
             if isinstance(self.model, nn.Module):
                 require_no_value(self._chosen.train_batch(), "train_batch")
+                for name in self._windows.due():  # also if this batch, which may end the window, has not asked again
+                    self.step(name)
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
             loss = self._count_step()

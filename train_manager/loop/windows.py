@@ -10,7 +10,7 @@ A window begins with gradients of zero and leaves none behind, so no gradient en
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from inspect import Parameter, signature
@@ -33,16 +33,17 @@ class Window:
         loss: that of the last one.
         loss_again: computes it anew; None if it was given as a tensor of its own.
         is_modified: a hook has modified a loss, so the gradients are not those of ``loss_again``.
+        is_due: a step was asked for in a batch that does not end the window.
     """
 
-    __slots__ = ("backwards", "is_modified", "loss", "loss_again", "optimizer")
+    __slots__ = ("backwards", "is_due", "is_modified", "loss", "loss_again", "optimizer")
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.backwards = 0
         self.loss: Tensor | None = None
         self.loss_again: Callable[[], Tensor] | None = None
-        self.is_modified = False
+        self.is_modified = self.is_due = False
 
     def add(self, loss: Tensor, loss_again: Callable[[], Tensor] | None, *, is_modified: bool) -> None:
         """Take note of a backward pass."""
@@ -128,11 +129,19 @@ class Windows:
         if window is not None:
             window.optimizer.zero_grad(set_to_none=True)
 
-    def require_one_update(self, name: str) -> None:
-        """Refuse a further backward in a batch that was asked to step the optimizer, and whose window has not ended."""
-        if name in self.asked_to_step and name in self._open:
-            what = f"optimizer {name!r} is updated twice in one batch, whose window has not ended"
-            cure = "leave out Accumulate, or call self.backward(...) several times and self.step() once"
+    def due(self) -> list[str]:
+        """Return the names of the optimizers whose step waits for the batch that ends their windows."""
+        return [name for name, window in self._open.items() if window.is_due]
+
+    def require_one_update(self, name: str, fixtures: Mapping[str, Any]) -> None:
+        """Refuse a further backward for an optimizer that the batch was asked to step, in a window of several batches.
+
+        Raises:
+            StageError: the batch is not a window by itself.
+        """
+        if name in self.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
+            what = f"optimizer {name!r} is updated twice in one batch, but its gradients are gathered over several"
+            cure = "leave out Accumulate, or call self.backward(...) for each loss and self.step() once"
             raise StageError(what, name=name, cure=cure)
 
     def backward(self, name: str, loss: Tensor, retain_graph: bool) -> None:
