@@ -1,15 +1,65 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from train_manager.model.optimizers import learning_rates, parameters_with_gradients, set_learning_rates
+from train_manager import InputError
+from train_manager.model.optimizers import learning_rates, optimizer_of, parameters_with_gradients, set_learning_rates
 
 
 def two_groups(*rates: float | Tensor) -> SGD:
     return SGD([{"params": [torch.zeros(1, requires_grad=True)], "lr": rate} for rate in rates], foreach=False)
+
+
+def manager(**given: Any) -> Any:
+    return SimpleNamespace(**given)
+
+
+GENERATOR, CRITIC = SGD([torch.zeros(1)]), SGD([torch.zeros(1)])
+SEVERAL = manager(optimizer={"generator": GENERATOR, "critic": CRITIC})
+
+
+def test_the_only_optimizer_needs_no_name() -> None:
+    assert optimizer_of(manager(optimizer=CRITIC), None, "WarmUp") is CRITIC
+    assert optimizer_of(manager(optimizer={"critic": CRITIC}), None, "WarmUp") is CRITIC
+    assert optimizer_of(manager(optimizer=None, optimizers={"critic": CRITIC}), None, "WarmUp") is CRITIC
+
+
+def test_one_of_several_optimizers_is_found_by_its_name() -> None:
+    assert optimizer_of(SEVERAL, "generator", "WarmUp") is GENERATOR
+
+
+@pytest.mark.parametrize("name", [None, "critic"])
+def test_a_manager_without_an_optimizer_has_none_of_any_name(name: str | None) -> None:
+    assert optimizer_of(manager(optimizer=None), name, "WarmUp") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "message"),
+    [
+        (
+            SEVERAL,
+            None,
+            "WarmUp works on one optimizer, but there are 2: 'generator', 'critic'\n  name it: optimizer='generator'",
+        ),
+        (SEVERAL, "critik", "WarmUp finds no optimizer 'critik'\n  did you mean 'critic'?"),
+        (SEVERAL, "x", "WarmUp finds no optimizer 'x'\n  they are 'generator', 'critic'"),
+        (
+            manager(optimizer=CRITIC),
+            "critic",
+            "WarmUp finds no optimizer 'critic'\n  there is only one, so leave out optimizer='critic'",
+        ),
+    ],
+)
+def test_an_optimizer_that_cannot_be_told_is_refused(given: Any, name: str | None, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        optimizer_of(given, name, "WarmUp")
+    assert str(error.value) == message
 
 
 def test_there_is_one_rate_for_each_group() -> None:

@@ -1,18 +1,75 @@
-"""An optimizer's learning rates and gradients; and how optimizers and schedulers are made."""
+"""One of several optimizers; its learning rates and gradients; and how optimizers and schedulers are made."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, final
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core.errors import InputError
+from train_manager.core.errors import InputError, did_you_mean, near
+from train_manager.core.schedule import Schedule
 
 Rate = float | Tensor
 """A number; or a tensor, which an optimizer with ``capturable=True`` reads on the GPU."""
+
+
+def optimizers_of(train_manager: Any) -> dict[str, Optimizer]:
+    """Return the optimizers of a manager by name; one that has no name is called "optimizer"."""
+    found = getattr(train_manager, "optimizers", None)
+    if found is None:
+        found = train_manager.optimizer
+    if isinstance(found, Mapping):
+        return dict(found)
+    return {} if found is None else {"optimizer": found}
+
+
+def optimizer_of(train_manager: Any, name: str | None, asked_by: str) -> Optimizer | None:
+    """Return the optimizer of this name, or the only one if no name is given; None if there is no optimizer at all.
+
+    >>> import torch
+    >>> from types import SimpleNamespace
+    >>> generator, critic = (torch.optim.SGD([torch.zeros(1)], lr=rate) for rate in (.1, .2))
+    >>> manager = SimpleNamespace(optimizer={"generator": generator, "critic": critic})
+    >>> optimizer_of(manager, "critic", "WarmUp") is critic
+    True
+
+    Raises:
+        InputError: there is none of this name; or there are several, and no name is given.
+    """
+    optimizers = optimizers_of(train_manager)
+    if not optimizers:
+        return None
+    if name is None and len(optimizers) == 1:
+        return next(iter(optimizers.values()))
+    if name in optimizers:
+        return optimizers[name]
+    names = ", ".join(map(repr, optimizers))
+    if name is None:
+        what = f"{asked_by} works on one optimizer, but there are {len(optimizers)}: {names}"
+        raise InputError(
+            what, name="optimizer", asked_by=asked_by, cure=f"name it: optimizer={next(iter(optimizers))!r}"
+        )
+    nearest = near(name, optimizers)
+    cure = f"they are {names}" if len(optimizers) > 1 else f"there is only one, so leave out optimizer={name!r}"
+    what = f"{asked_by} finds no optimizer {name!r}"
+    raise InputError(what, name="optimizer", asked_by=asked_by, nearest=nearest, cure=did_you_mean(nearest) or cure)
+
+
+@final
+class StepsOf(Schedule):
+    """Let a hook of ``train_optimizer_step`` run at the steps of one of several optimizers only."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"StepsOf({self.name!r})"
+
+    def should_run(self, optimizer_name: str | None = None) -> bool:
+        return optimizer_name == self.name
 
 
 def learning_rates(optimizer: Optimizer) -> tuple[Rate, ...]:
@@ -33,6 +90,28 @@ def set_learning_rates(optimizer: Optimizer, rates: Iterable[Rate]) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
+
+
+def settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """Return what each parameter group is set to: its rate, momentum and so on. Tensors are copied."""
+    return [
+        {
+            name: value.clone() if isinstance(value, Tensor) else value
+            for name, value in group.items()
+            if name != "params"
+        }
+        for group in optimizer.param_groups
+    ]
+
+
+def restore_settings(optimizer: Optimizer, settings: Iterable[dict[str, Any]]) -> None:
+    """Set each parameter group to what ``settings_of`` returned. A tensor stays the same tensor."""
+    for group, before in zip(optimizer.param_groups, settings, strict=True):
+        for name, value in before.items():
+            if isinstance(value, Tensor) and isinstance(group.get(name), Tensor):
+                group[name].copy_(value)
+            else:
+                group[name] = value
 
 
 def parameters_with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
