@@ -223,6 +223,22 @@ def _requires_closure(kind: Any) -> bool:
     return closure is not None and closure.default is Parameter.empty
 
 
+def require_no_closure(optimizer: Optimizer, name: str, asked_by: str) -> None:
+    """Refuse an optimizer with a closure, for an extension that works on the gradients from before the step.
+
+    Raises:
+        InputError: the optimizer requires a closure.
+    """
+    if needs_closure(optimizer):
+        kind = type(optimizer).__name__
+        raise InputError(
+            f"{asked_by} works on gradients before a step, but optimizer {name!r} ({kind}) computes more of them in it",
+            name="optimizer",
+            asked_by=asked_by,
+            cure=f"leave {asked_by} out, or take an optimizer without a closure, such as AdamW",
+        )
+
+
 def once_known(loss: Any, again: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """Return a closure whose first call returns the loss whose gradients are there; later ones compute it anew."""
     known = [loss]

@@ -224,8 +224,8 @@ def test_a_backward_loss_that_is_not_the_loss_is_refused(other: Extension) -> No
     with pytest.raises(InputError) as caught:
         tiny_manager(SAM(), other).train()
     assert str(caught.value) == (
-        "SAM needs the gradients of the loss itself, but a hook has modified backward_loss\n"
-        "  leave out Accumulate, and use MixedPrecision with torch.bfloat16"
+        "the loss of optimizer 'optimizer' must be computed anew, but its gradients are not those of one loss\n"
+        "  leave out Accumulate, float16 and hooks that modify the loss"
     )
 
 
