@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ Batches = list[tuple[Tensor, Tensor]]
 
 
 class Gan(nn.Module):
-    """The first output of each half is that of a model whose parts differ in precision."""
+    """Two small parts, of which the generator has a BatchNorm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class GanManager(TrainManager):
 
     def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
         for name in NAMES:
-            self.update(lambda name=name: self.model.loss_of(name, inputs, targets), name)
+            self.update(partial(self.model.loss_of, name, inputs, targets), name)
 
 
 def gan_manager(*extensions: Extension, kind: type[TrainManager] = GanManager, **options: Any) -> TrainManager:
@@ -92,7 +93,7 @@ def by_hand(
             if number % accumulate:
                 continue
             for parameter in parameters[name]:
-                parameter.grad /= accumulate  # type: ignore[operator]
+                parameter.grad /= accumulate
             if name in sam:
                 with climbed_by_hand(model, parameters[name]):
                     optimizer.zero_grad()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.extensions.optimization.gan import Gan, assert_same_weights, gan_batches, gan_manager
+from tests.extensions.optimization.gan import Gan, GanManager, assert_same_weights, gan_batches, gan_manager
 from train_manager import Extension, InputError, TrainManager, modifies
 from train_manager.extensions import MixedPrecision
 from train_manager.testing import tiny_manager
@@ -167,6 +168,21 @@ def test_a_hook_that_calls_the_model_can_use_autocast() -> None:
     assert again.dtype is torch.bfloat16
 
 
+def test_weights_that_a_hook_changes_for_a_call_of_the_model_do_not_stay_in_16_bits() -> None:
+    class Elsewhere(Extension):
+        def pre_train_model_forward(self, train_manager: TrainManager, inputs: Tensor, autocast: Any) -> None:
+            first = next(train_manager.model.parameters())
+            first.data.mul_(2)
+            with autocast():
+                train_manager.model(inputs)
+            first.data.div_(2)
+
+    changing, plain = (tiny_manager(MixedPrecision(), *given, eval_data=None) for given in ([Elsewhere()], []))
+    changing.train()
+    plain.train()
+    assert_same_weights(changing.model, plain.model)
+
+
 def test_an_error_ends_autocast_and_the_next_run_trains() -> None:
     class FailOnce(Extension):
         has_failed = False
@@ -246,9 +262,9 @@ def test_an_own_eval_batch_and_predictions_run_in_autocast() -> None:
 
 def test_backward_passes_and_steps_run_without_autocast() -> None:
     class Watching(torch.optim.SGD):
-        def step(self, closure: Any = None) -> None:
+        def step(self, closure: Any = None) -> Any:
             seen.append(torch.is_autocast_enabled("cpu"))
-            super().step(closure)
+            return super().step(closure)
 
     seen: list[bool] = []
     tm = tiny_manager(MixedPrecision(), optimizer=lambda parameters: Watching(parameters, lr=0.1), eval_data=None)
@@ -367,12 +383,13 @@ def test_a_part_in_16_bits_equals_the_hand_written_loop_to_the_bit(dtype: torch.
     tm = gan_manager(precision)
     tm.train()
     gan = Gan()
-    optimizers, plain_generator = gan.optimizers(), gan.generator.forward
+    optimizers = gan.optimizers()
+    plain_generator: Callable[[Tensor], Tensor] = gan.generator.forward
     scaler = torch.amp.GradScaler("cpu", enabled=dtype is torch.float16)
 
     def generate(noise: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype):
-            fake: Tensor = plain_generator(noise)
+            fake = plain_generator(noise)
         return fake.float()
 
     gan.generator.forward = generate  # type: ignore[method-assign]
@@ -400,6 +417,19 @@ def test_an_error_in_the_part_ends_its_autocast_and_leaves_no_hook(error: type[B
         tm.train()
     assert not torch.is_autocast_enabled("cpu")
     assert forward_hooks(tm.model) == 0
+
+
+def test_an_error_in_the_part_that_train_batch_catches_ends_its_autocast() -> None:
+    class Catches(GanManager):
+        def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+            with pytest.raises(RuntimeError):
+                self.model.generator(torch.ones(1, 99))
+            self.update(self.model.critic(inputs).mean(), "critic")
+
+    tm = gan_manager(MixedPrecision(optimizer="generator"), kind=Catches)
+    seen = dtypes_of_parts(tm)
+    tm.train_steps(1)
+    assert seen == {("critic", torch.float32), ("critic.2", torch.float32)}
 
 
 def test_after_the_run_the_part_is_as_before() -> None:
