@@ -73,7 +73,7 @@ from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.skip import SkipBatch, skippable
-from train_manager.loop.windows import Windows, needs_closure, once_known, preserved_gradients
+from train_manager.loop.windows import Windows, needs_closure, once_known, preserved_gradients, updated_twice
 from train_manager.metrics.averages import WeightedMean
 from train_manager.validation import require_count
 
@@ -379,7 +379,10 @@ class TrainManager(LoopControl):
     ) -> None:
         """Add the gradients of a loss to the window of an optimizer, which begins with gradients of zero."""
         name = self._named_in_batch(optimizer, "backward")
-        self._windows.require_one_update(name, self.fixtures)
+        if name in self._windows.asked_to_step and not (
+            self.fixtures["update_begins"] and self.fixtures["update_ends"]
+        ):
+            raise updated_twice(name)
         run = self._run
         again: Callable[[], Tensor] | None = None
         if callable(loss) and not isinstance(loss, Tensor):

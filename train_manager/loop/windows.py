@@ -10,7 +10,7 @@ A window begins with gradients of zero and leaves none behind, so no gradient en
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from inspect import Parameter, signature
@@ -133,17 +133,6 @@ class Windows:
         """Return the names of the optimizers whose step waits for the batch that ends their windows."""
         return [name for name, window in self._open.items() if window.is_due]
 
-    def require_one_update(self, name: str, fixtures: Mapping[str, Any]) -> None:
-        """Refuse a further backward for an optimizer that the batch was asked to step, in a window of several batches.
-
-        Raises:
-            StageError: the batch is not a window by itself.
-        """
-        if name in self.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
-            what = f"optimizer {name!r} is updated twice in one batch, but its gradients are gathered over several"
-            cure = "leave out Accumulate, or call self.backward(...) for each loss and self.step() once"
-            raise StageError(what, name=name, cure=cure)
-
     def backward(self, name: str, loss: Tensor, retain_graph: bool) -> None:
         """Run a backward pass for one optimizer; the gradients of others with an open window stay as they are."""
         if len(self._open) > 1:
@@ -182,6 +171,13 @@ class Windows:
         finally:
             for parameter, gradient in kept:
                 parameter.grad = gradient
+
+
+def updated_twice(name: str) -> StageError:
+    """Return the error for a further update of an optimizer, in a batch of a window of several."""
+    what = f"optimizer {name!r} is updated twice in one batch, but its gradients are gathered over several"
+    cure = "leave out Accumulate, or call self.backward(...) for each loss and self.step() once"
+    return StageError(what, name=name, cure=cure)
 
 
 def parameters_of(optimizer: Optimizer) -> Iterator[Tensor]:
