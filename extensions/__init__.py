@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from train_manager.extensions.evaluation.eval_totals import EvalTotals as EvalTotals
     from train_manager.extensions.evaluation.metrics import Metrics as Metrics
     from train_manager.extensions.logging.avg import Avg as Avg
+    from train_manager.extensions.logging.log import Log as Log
     from train_manager.extensions.logging.progress_bar import ProgressBar as ProgressBar
     from train_manager.extensions.optimization.accumulate import Accumulate as Accumulate
     from train_manager.extensions.optimization.clip_gradients import ClipGradients as ClipGradients
@@ -59,6 +60,7 @@ else:
         "EvalTotals": "evaluation.eval_totals",
         "Metrics": "evaluation.metrics",
         "Avg": "logging.avg",
+        "Log": "logging.log",
         "ProgressBar": "logging.progress_bar",
         "LossCurves": "visualization.loss_curves",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
@@ -91,6 +93,7 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     Args:
         files: whether to include the extensions that write into ``train_dir``.
     """
+    from train_manager.extensions.logging.log import Log as Log
     from train_manager.extensions.logging.progress_bar import ProgressBar
     from train_manager.extensions.visualization.loss_curves import LossCurves
 

@@ -60,6 +60,8 @@ CASES = {
     "EvalTotals": Case(lambda: shipped.EvalTotals(), watches=True),
     "FreezeModules": Case(lambda: shipped.FreezeModules("1", "2")),
     "LossCurves": Case(lambda: undrawn(), watches=True),
+    "Log": Case(lambda: shipped.Log(every=1, file=io.StringIO()), watches=True, reads=True),
+    "Log printed seldom": Case(lambda: shipped.Log(every=1000, file=io.StringIO()), watches=True),
     "LRSchedule": Case(lambda: shipped.LRSchedule(lambda optimizer: StepLR(optimizer, 1, gamma=0.5), per="step")),
     "LRSchedule by metric": Case(
         lambda: shipped.LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), metric="valid/loss")
@@ -110,7 +112,9 @@ def some_batches(count: int = 3) -> list[tuple[Tensor, Tensor]]:
     return list(zip(inputs.split(16), (inputs.mean(dim=(1, 2, 3)) > 0.5).long().split(16), strict=True))
 
 
-def manager(folder: Path | None, *extensions: Extension, **options: Any) -> TrainManager:
+def manager(
+    folder: Path | None, *extensions: Extension, kind: type[TrainManager] = TrainManager, **options: Any
+) -> TrainManager:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = nn.Sequential(
@@ -118,7 +122,10 @@ def manager(folder: Path | None, *extensions: Extension, **options: Any) -> Trai
         )
     data = some_batches()
     given = {"model": model, "train_data": data, "eval_data": {"valid": data[1:]}, "seed": 0, "train_dir": folder}
-    return tiny_manager(*extensions, **{**given, **options})
+    if kind is TrainManager:
+        return tiny_manager(*extensions, **{**given, **options})
+    plain = tiny_manager(**{**given, **options})
+    return kind(loss=plain.loss, optimizer=plain.optimizer, extensions=list(extensions), **{**given, **options})
 
 
 def numbers(tm: TrainManager) -> dict[str, Tensor]:
@@ -385,6 +392,28 @@ def test_it_continues_from_its_saved_state(case: Case, tmp_path: Path) -> None:
     assert results[0] == results[1]
     assert same(numbers(first), numbers(second))
     assert same(extension.state_dict(), fresh.state_dict())
+
+
+class TensorSizes(TrainManager):
+    def get_true_batch_size(self, targets: Tensor) -> Any:
+        return torch.tensor(len(targets))
+
+
+def kinds(value: Any) -> Any:
+    """Return the types of what is in a state."""
+    if isinstance(value, Mapping):
+        return {name: kinds(one) for name, one in value.items()}
+    return [kinds(one) for one in value] if isinstance(value, list | tuple) else type(value)
+
+
+@every
+def test_its_state_has_numbers_where_batch_sizes_are_tensors_too(case: Case, tmp_path: Path) -> None:
+    states = []
+    for kind in (TrainManager, TensorSizes):
+        tm = manager(tmp_path, extension := case.make(), kind=kind)
+        tm.train_epochs(2)
+        states.append(kinds(extension.state_dict()))
+    assert states[0] == states[1]
 
 
 @every

@@ -33,6 +33,7 @@ PUBLIC = [
     "SkipBatch",
     "SkipStage",
     "StageError",
+    "Together",
     "TrainManager",
     "TrainManagerError",
     "TrainResult",

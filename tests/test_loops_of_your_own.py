@@ -493,11 +493,12 @@ def test_an_evaluation_of_one_batch_is_no_part_of_a_training() -> None:
 
 
 def test_a_piece_of_an_epoch_is_not_taken_for_its_length() -> None:
-    ends: list[int | None] = []
-    tm = tiny_manager(Extension.of(post_train_step_epoch=lambda end_step: ends.append(end_step)), train_data=Unsized())
+    totals: list[int | None] = []
+    watcher = Extension.of(post_train_step_epoch=lambda train_manager: totals.append(train_manager.progress.total))
+    tm = tiny_manager(watcher, train_data=Unsized())
     tm.train_steps(2)
     tm.train_epochs(3)
-    assert ends == [2, None, 12, 12]
+    assert totals == [2, None, 10, 10]
 
 
 def test_gradients_of_a_batch_that_has_failed_are_no_part_of_the_next_one() -> None:

@@ -211,7 +211,7 @@ def test_a_tensor_instead_of_batches_is_refused() -> None:
 def test_a_dict_instead_of_batches_is_refused() -> None:
     assert rejected(train_data={"train": make_batches(1)}) == (
         "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
-        "  give the iterable of batches itself"
+        "  give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     )
 
 
@@ -232,7 +232,7 @@ def test_a_loss_class_is_refused() -> None:
 def test_a_schedule_that_wants_a_metric_is_refused() -> None:
     assert rejected(lr_schedule=ReduceLROnPlateau) == (
         "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
-        "  step it in a hook: `def post_eval(self, eval_results)`"
+        "  step it with a metric: extensions=[LRSchedule(make, metric=...)]"
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tests.training import At, make_batches, skip_stage, weights
-from train_manager import TrainManager
+from tests.training import At, make_batches, weights
+from train_manager import TrainManager, modifies
 from train_manager.testing import tiny_manager
 
 
@@ -79,7 +79,7 @@ def test_gradients_gather_where_the_update_is_left_out() -> None:
     """Three batches of one example give the update of one batch of three."""
     x, y = make_batches(1, size=3)[0]
     gathered = tiny_manager(
-        At("pre_train_optimizer_step", lambda last_batch: None if last_batch else skip_stage()),
+        At("pre_train_step_batch", modifies("update_ends")(lambda last_batch: last_batch)),
         At("pre_train_backward", lambda fixtures: fixtures.modify("backward_loss", fixtures["loss"] / 3)),
         train_data=[(x[n : n + 1], y[n : n + 1]) for n in range(3)],
     )

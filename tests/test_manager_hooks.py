@@ -17,7 +17,7 @@ def test_the_backward_loss_is_the_loss_until_a_hook_changes_it() -> None:
     def halve(fixtures: Any) -> None:
         fixtures.modify("backward_loss", fixtures["backward_loss"] / 2)
 
-    losses = Values("post_train_step_batch", "loss", "backward_loss")
+    losses = Values("post_train_backward", "loss", "backward_loss")
     tiny_manager(At("pre_train_backward", halve), losses).train()
 
     assert all(torch.equal(loss / 2, backward_loss) for loss, backward_loss in losses.seen)

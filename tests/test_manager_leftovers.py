@@ -67,8 +67,8 @@ class Living(Extension):
         self.alive: list[set[str]] = []
         setattr(self, hook, self.look)
 
-    def post_train_step_batch(self, inputs: Tensor, prediction: Tensor, loss: Tensor, backward_loss: Tensor) -> None:
-        step = {"inputs": inputs, "prediction": prediction, "loss": loss, "backward_loss": backward_loss}
+    def post_train_step_batch(self, inputs: Tensor, prediction: Tensor, loss: Tensor) -> None:
+        step = {"inputs": inputs, "prediction": prediction, "loss": loss}
         self.values = {name: weakref.ref(value) for name, value in step.items()}
 
     def look(self) -> None:

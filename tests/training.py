@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader, TensorDataset
 
 from train_manager import Extension, SkipBatch, SkipStage, TrainManager
+from train_manager.core.signature import with_parameters
 
 Batch = tuple[Tensor, Tensor]
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -31,9 +32,9 @@ class Values(Extension):
     def __init__(self, hook: str, *names: str) -> None:
         self.names = names
         self.seen: list[Any] = []
-        setattr(self, hook, self.note)
+        setattr(self, hook, with_parameters(names, self.note))
 
-    def note(self, **fixtures: Any) -> None:
+    def note(self, fixtures: Mapping[str, Any]) -> None:
         found = tuple(fixtures[name] for name in self.names)
         self.seen.append(found[0] if len(found) == 1 else found)
 

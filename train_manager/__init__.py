@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from train_manager.data.in_memory import InMemory
     from train_manager.data.interleaved import Interleaved
     from train_manager.data.rows import Rows
+    from train_manager.data.together import Together
     from train_manager.loop.losses import WeightedLosses, add_loss, report_loss
     from train_manager.loop.objectives import Objective
     from train_manager.loop.results import TrainResult
@@ -63,6 +64,7 @@ else:
         "Interleaved": "train_manager.data.interleaved",
         "NonFiniteLoss": "train_manager.core.errors",
         "Rows": "train_manager.data.rows",
+        "Together": "train_manager.data.together",
         "SkipBatch": "train_manager.loop.skip",
         "TrainManager": "train_manager.manager",
         "Objective": "train_manager.loop.objectives",
@@ -100,6 +102,7 @@ __all__ = [
     "SkipBatch",
     "SkipStage",
     "StageError",
+    "Together",
     "TrainManager",
     "TrainManagerError",
     "TrainResult",

@@ -6,13 +6,9 @@ The methods that a subclass overrides are in ``loop/overridable.py``; what one r
 
 from __future__ import annotations
 
-import copy
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
@@ -20,41 +16,27 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import fixture, overridable
-from train_manager.core.errors import InputError, StageError
-from train_manager.core.extension import Extensions, named
-from train_manager.core.schedule import Schedule
-from train_manager.data.batch import parts_of, to_device
+from train_manager.core.decorators import overridable
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extensions
+from train_manager.data.batch import parts_of
 from train_manager.data.iteration import no_batch
 from train_manager.loop.arguments import (
     TrainsItself,
-    bind_loss,
-    make_train_dir,
     require_data,
     require_eval_data,
     require_eval_step,
-    require_example_index,
-    require_finite_epochs,
-    require_loss,
-    require_model,
     require_ready_to_train,
-    require_train_data,
-    require_train_dir,
-    require_train_dir_for_hooks,
     warn_of_hooks_that_never_ran,
-    warn_of_idle_hooks,
 )
-from train_manager.loop.control import LoopControl
-from train_manager.loop.eval_at import NEVER, EvalAtPoints, eval_at_schedule, require_eval_at
-from train_manager.loop.feed import END, Feed, epoch_length, eval_batches
-from train_manager.loop.losses import Collector, Losses
-from train_manager.loop.modes import mode, preserved_modes
+from train_manager.loop.entering import Entering
+from train_manager.loop.eval_at import NEVER, EvalAtPoints
+from train_manager.loop.feed import END, eval_batches
+from train_manager.loop.losses import Losses
+from train_manager.loop.modes import preserved_modes
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
     OptimizerArgument,
-    require_lr_schedule,
-    require_optimizer,
-    require_optimizer_of,
     step_schedulers,
 )
 from train_manager.loop.outputs import (
@@ -68,17 +50,16 @@ from train_manager.loop.outputs import (
     require_tensor,
     require_training_loss,
 )
-from train_manager.loop.randomness import preserved_random_state, seed_all
+from train_manager.loop.phases import KEPT, replaced_parts
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
-from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.skip import SkipBatch, skippable
-from train_manager.loop.windows import Windows, needs_closure, once_known, preserved_gradients, updated_twice
+from train_manager.loop.windows import needs_closure, updated_twice
 from train_manager.metrics.averages import WeightedMean
 from train_manager.validation import require_count
 
 
-class TrainManager(LoopControl):
+class TrainManager(Entering):
     """Train and evaluate a model; use it as it is, or subclass it and override what differs.
 
     >>> import torch
@@ -129,60 +110,6 @@ class TrainManager(LoopControl):
 
     _called_model: Any = None
     _held: ExitStack | None = None
-
-    def __init__(
-        self,
-        *,
-        model: nn.Module | TrainsItself,
-        loss: Callable[..., Tensor] | Objective | None = None,
-        optimizer: OptimizerArgument | Mapping[str, OptimizerArgument] | None = None,
-        train_data: Iterable[Any] | None = None,
-        eval_data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None,
-        eval_at: str | Schedule | Iterable[str | Schedule] = ("start", "epoch"),
-        epochs: int = 1,
-        steps_per_epoch: int | None = None,
-        lr_schedule: Callable[[Optimizer], Any] | Mapping[str, Callable[[Optimizer], Any]] | None = None,
-        device: torch.device | str | None = None,
-        seed: int | None = None,
-        train_dir: Path | str | None = None,
-        extensions: Extensions | None = None,
-    ) -> None:
-        super().__init__()
-        self.device = None if device is None else torch.device(device)
-        self.model = require_model(model, self.device)
-        self.objective = loss if isinstance(loss, Objective) else None
-        self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
-        self._named_loss = self.loss, bind_loss(self.loss)  # here, so that an unusable one is refused at once
-        self.optimizer = require_optimizer(optimizer, self.model, self.loss)
-        self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
-        self.train_data = require_train_data(train_data)
-        self.eval_data = require_eval_data(eval_data)
-        self.eval_at = require_eval_at(eval_at)
-        self.epochs = require_count(epochs, "epochs", at_least=0)
-        self.steps_per_epoch = (
-            None if steps_per_epoch is None else require_count(steps_per_epoch, "steps_per_epoch", at_least=1)
-        )
-        self.seed = None if seed is None else require_count(seed, "seed", at_least=0)
-        self.train_dir = require_train_dir(train_dir)
-        self._has_run = False
-        self._run = RunState(None, step_num=0, epoch_num=0, call=0)
-        self._counts = Counts()
-        self._feed = Feed()
-        self._windows = Windows()
-        self._collector = Collector()
-        self._step_seconds = deque(maxlen=1001)
-        self._registry.add(named(extensions))
-        if self.objective is not None:
-            self.add_extension(self.objective, "objective")
-        for schedule in self.eval_at.schedules:
-            self.add_extension(eval_at_schedule(schedule))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
-        state = super().__getstate__()
-        parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
-        own = {"_counts": copy.deepcopy(state["_counts"]), "_windows": Windows(), "_collector": Collector()}
-        return {**state, **parts, **own, "_chosen": None, "_held": None}
 
     # ---- to be called --------------------------------------------------------------------------------------------
 
@@ -315,15 +242,59 @@ class TrainManager(LoopControl):
         if held is not None:
             held.close()
 
-    @fixture("train_step_batch")
-    def last_batch(self) -> bool:
-        """Whether the epoch's data ends with this batch; if its length is unknown, this looks one batch ahead."""
-        return self._is_last_batch()
+    @contextmanager
+    def phase(
+        self,
+        name: str,
+        *,
+        model: nn.Module | TrainsItself = KEPT,
+        loss: Callable[..., Tensor] | Objective | None = KEPT,
+        optimizer: OptimizerArgument | Mapping[str, OptimizerArgument] | None = KEPT,
+        lr_schedule: Callable[[Optimizer], Any] | Mapping[str, Callable[[Optimizer], Any]] | None = KEPT,
+        train_data: Iterable[Any] | None = KEPT,
+        eval_data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = KEPT,
+        epochs: int = KEPT,
+        steps_per_epoch: int | None = KEPT,
+        extensions: Extensions | None = None,
+        without: Iterable[str] = (),
+    ) -> Iterator[None]:
+        """Replace parts of the training for a ``with`` block; they are put back as it ends, also after an error.
 
-    @fixture("train_step_batch")
-    def example_index(self) -> Any:
-        """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
-        return require_example_index(self.train_data, self._run.own_batches > 0)
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager(epochs=3)
+        >>> with tm.run():
+        ...     with tm.phase("head", optimizer=lambda _: torch.optim.Adam(tm.model[2].parameters()), epochs=1):
+        ...         result = tm.train()
+        ...     result = tm.train()
+        >>> tm.step_num, tm.epoch_num
+        (12, 3)
+
+        ``epoch_num`` begins at 0 and is put back; ``step_num`` goes on. ``stop`` ends the training of the phase only,
+        unless it says ``whole_run=True``. A model without an optimizer has one made by the constructor's callable.
+
+        Args:
+            name: the fixture ``phase_name``, which is None outside of phases.
+            model, loss, optimizer, lr_schedule, train_data, eval_data, epochs, steps_per_epoch: as in the constructor.
+                With a new optimizer and no ``lr_schedule`` the outer one rests.
+            extensions: more extensions, for the time of the phase.
+            without: names of extensions that pause.
+
+        Raises:
+            StageError: a training or an evaluation is under way.
+            InputError: an argument is invalid.
+        """
+        self._refuse_inside("phase", "train", "eval", "predict", "train_step_batch")
+        given: dict[str, Any] = {"model": model, "loss": loss, "optimizer": optimizer, "lr_schedule": lr_schedule}
+        given |= {"train_data": train_data, "eval_data": eval_data}
+        given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
+        with self._in_run(None):
+            self._windows.drop_all(f"phase {name!r} began")
+            with self._phase_parts(name, replaced_parts(given, self.__dict__)), self._windows:
+                with preserved_modes(*self._modules()), self._phase_extensions(extensions, without):
+                    with self.staged("phase"):
+                        yield
+                        self._run.losses.check()
+                        self._windows.drop_all(f"phase {name!r} ended")
 
     # ---- what is done with a batch -------------------------------------------------------------------------------
 
@@ -371,71 +342,21 @@ class TrainManager(LoopControl):
             InputError: the optimizer is not named, or the loss is not a scalar with a gradient.
             StageError: no batch is being trained on.
         """
-        self.backward(loss, optimizer, retain_graph=retain_graph)
-        self.step(optimizer)
+        name, used = self._optimizer_in_batch(optimizer, "update")
+        self._add_gradients(loss, name, used, retain_graph)
+        self._step_if_window_ends(name)
 
     def backward(
         self, loss: Tensor | Callable[[], Tensor], optimizer: str | None = None, *, retain_graph: bool = False
     ) -> None:
         """Add the gradients of a loss to the window of an optimizer, which begins with gradients of zero."""
-        name = self._named_in_batch(optimizer, "backward")
-        if name in self._windows.asked_to_step and not (
-            self.fixtures["update_begins"] and self.fixtures["update_ends"]
-        ):
-            raise updated_twice(name)
-        run = self._run
-        again: Callable[[], Tensor] | None = None
-        if callable(loss) and not isinstance(loss, Tensor):
-            again, loss = loss, loss()
-        if loss is run.hooked_loss:
-            again = self._forward_again
-        else:
-            self.fixtures["losses"][name] = run.add_update(name, require_training_loss(loss))
-        self._train_backward(require_tensor(loss, "loss"), name, self.optimizers[name], again, retain_graph)
+        name, used = self._optimizer_in_batch(optimizer, "backward")
+        self._add_gradients(loss, name, used, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:
         """Step an optimizer if its window has had a backward: now, or in the batch that ends it (``update_ends``)."""
-        name = self._named_in_batch(optimizer, "step")
-        windows = self._windows
-        windows.asked_to_step.add(name)
-        if name not in windows:
-            return
-        if self.fixtures["update_ends"]:
-            self._train_optimizer_step(name, windows[name].optimizer)
-            windows.close(name)  # also if a hook has skipped the stage
-        else:
-            windows[name].is_due = True
-
-    def closure(self, optimizer: str | None = None) -> Callable[[], Tensor]:
-        """Return a function that computes the loss of the last backward anew, with its gradients, as torch's closures.
-
-        It opens no stage, so hooks of ``train_optimizer_step`` may call it. Fixtures keep their values.
-
-        Raises:
-            InputError: the loss was given as a tensor, or the gradients are not those of one plain loss.
-        """
-        name = self._named_in_batch(optimizer, "closure")
-        return partial(self._loss_again, name, self._windows[name].require_loss_again(name))
-
-    def mode(self, *, training: bool) -> AbstractContextManager[None]:
-        """Set train or eval mode, with or without gradients, for a ``with`` block; restored per submodule."""
-        return mode(*self._modules(), training=training)
-
-    @property
-    def called_model(self) -> Any:
-        """What the loop calls, the fixture ``model``: the model itself, or its compiled or wrapped form once it is set.
-
-        >>> from train_manager.testing import tiny_manager
-        >>> tm = tiny_manager()
-        >>> tm.called_model = nn.Sequential(tm.model)   # as torch.compile(tm.model) would
-        """
-        return self.model if self._called_model is None else self._called_model
-
-    @called_model.setter
-    def called_model(self, value: Any) -> None:
-        self._called_model = None if value is self.model else value
-        if "model" in self.fixtures:
-            self.fixtures.modify("model", value)
+        name, _ = self._optimizer_in_batch(optimizer, "step")
+        self._step_if_window_ends(name)
 
     # ---- a run ---------------------------------------------------------------------------------------------------
 
@@ -636,6 +557,33 @@ class TrainManager(LoopControl):
                 self.fixtures.modify("loss", loss)
             self._run.forward_loss = loss
 
+    def _add_gradients(
+        self, loss: Tensor | Callable[[], Tensor], name: str, optimizer: Optimizer, retain_graph: bool
+    ) -> None:
+        run = self._run
+        if name in self._windows.asked_to_step and not (
+            self.fixtures["update_begins"] and self.fixtures["update_ends"]
+        ):
+            raise updated_twice(name)
+        if loss is run.hooked_loss:
+            self._train_backward(require_tensor(loss, "loss"), name, optimizer, self._forward_again, retain_graph)
+            return
+        again = None if isinstance(loss, Tensor) or not callable(loss) else loss
+        value = require_training_loss(cast(Tensor, loss) if again is None else again())
+        self.fixtures["losses"][name] = run.add_update(name, value)
+        self._train_backward(value, name, optimizer, again, retain_graph)
+
+    def _step_if_window_ends(self, name: str) -> None:
+        windows = self._windows
+        windows.asked_to_step.add(name)
+        if name not in windows:
+            return
+        if self.fixtures["update_ends"]:
+            self._train_optimizer_step(name, windows[name].optimizer)
+            windows.close(name)  # also if a hook has skipped the stage
+        else:
+            windows[name].is_due = True
+
     @skippable("train_backward")
     def _train_backward(
         self, loss: Tensor, name: str, optimizer: Optimizer, again: Callable[[], Tensor] | None, retain_graph: bool
@@ -651,7 +599,7 @@ class TrainManager(LoopControl):
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
         with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
             if needs_closure(optimizer):
-                optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]  # the loss, a tensor
+                optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
             else:
                 optimizer.step()
             self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
@@ -693,7 +641,8 @@ class TrainManager(LoopControl):
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
             has_loss = True
-            for batch in eval_batches(data, data_name, self.epoch_num):
+            is_within = self._feed.is_within(data)
+            for batch in eval_batches(data, data_name, self.epoch_num, is_within=is_within):
                 has_loss = self._eval_step_batch(self._on_device(batch), mean_loss, data_name) is not False
             self.fixtures["eval_result"] = {"loss": mean_loss.value()} if has_loss else {}
             stage.keep("eval_result")  # as hooks will have left it
@@ -743,7 +692,7 @@ class TrainManager(LoopControl):
     @skippable("predict")
     def _predict(self, data: Iterable[Any]) -> Any:
         with self._evaluating(), self.staged("predict") as stage:
-            batches = eval_batches(data, "data", self.epoch_num)
+            batches = eval_batches(data, "data", self.epoch_num, is_within=self._feed.is_within(data))
             parts = [self._predict_step_batch(self._on_device(batch)) for batch in batches]
             self.fixtures["predictions"] = joined([part for part in parts if part is not None])
             stage.keep("predictions")
@@ -794,105 +743,7 @@ class TrainManager(LoopControl):
         loss: Tensor | None = self.fixtures.get("loss")  # as the last hook has left it
         return loss
 
-    def _on_device(self, batch: Any) -> Any:
-        return batch if self.device is None else to_device(batch, self.device)
-
-    def _modules(self) -> list[nn.Module]:
-        """Return the model, what is called in its place, and the loss: the modules that have modes and parameters."""
-        parts = dict.fromkeys((self.model, self.called_model, self.loss))
-        return [part for part in parts if isinstance(part, nn.Module)]
-
-    def _parameters(self) -> Iterator[nn.Parameter]:
-        return (parameter for module in self._modules() for parameter in module.parameters())
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Leave modes, random states and gradients as they were."""
-        with self.mode(training=False), preserved_random_state(), preserved_gradients(self._parameters()):
-            with self._collector:
-                yield
-
-    def _named_in_batch(self, optimizer: str | None, method: str) -> str:
-        """Return the name of an optimizer, in a method that ``train_batch`` calls."""
-        if "train_step_batch" not in self._store.open:
-            cure = "call it in train_batch(self, ...), or train on a batch: tm.train_on_batch(batch)"
-            what = f"{method}() was called, but no batch is being trained on"
-            raise StageError(what, stages=self.fixtures.path, cure=cure)
-        return self._optimizer_name(optimizer, method)
-
-    def _closure_of_step(self, name: str) -> Callable[[], Tensor]:
-        """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
-        window, run = self._windows[name], self._run
-        if window.loss is run.hooked_loss and run.hooked_loss is not run.forward_loss:
-            window.is_modified = True
-        return once_known(window.loss, self.closure(name))
-
-    def _loss_again(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
-        """Compute a loss anew, under the precision of the batch, and its gradients."""
-        self._windows[name].optimizer.zero_grad(set_to_none=True)
-        autocast: Callable[[], AbstractContextManager[Any]] = self.fixtures.get("autocast", nullcontext)
-        with torch.enable_grad(), autocast():
-            loss = require_training_loss(compute())
-        self._windows.backward(name, loss, retain_graph=False)
-        return loss
-
-    def _forward_again(self) -> Tensor:
-        """Compute the loss of the forward pass anew, without its stages; the fixtures keep their values."""
-        cell = self._store.cells["prediction"]  # not by `modify`, which a hook would have to declare
-        before = cell.value
-        try:
-            with Losses() as losses:
-                cell.value = self._chosen.train_model_forward()
-                return losses.total(self._chosen.train_loss_forward())
-        finally:
-            cell.value = before
-
-    # ---- how far a call goes -------------------------------------------------------------------------------------
-
-    def _begin_call(self, epochs: int | None, steps: int | None) -> None:
-        """Note that a training call begins, and where it will end, if that is known."""
-        run = self._run
-        run.begin_call(self.step_num, steps)
-        self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
-        self.fixtures.modify("start_step", self.step_num)
-        length = epoch_length(self.train_data, self.steps_per_epoch)
-        if epochs is not None and length is not None:
-            self._set_end(self.step_num + epochs * length - self._feed.done_of(self.train_data, self.steps_per_epoch))
-        else:
-            self._set_end(run.step_limit)
-
-    def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
-        """Note where the call will end, as an epoch ends; ``first_step`` is None if the epoch was left before."""
-        length = epoch_length(self.train_data, self.steps_per_epoch)
-        if length is not None:
-            self._set_end(self.step_num + epochs_after * length)
-        elif first_step is not None and not self._run.epoch_end_requested:
-            self._run.expected_end = self.step_num + epochs_after * (self.step_num - first_step)
-
-    def _set_end(self, end_step: int | None) -> None:
-        self._run.end_step = end_step
-        self.fixtures.modify("end_step", end_step)
-
-    def _epochs_to_train(self, epochs: int | None) -> Iterator[int | None]:
-        """Give one item for each epoch, or part of one: how many come after it; None if steps are counted."""
-        run = self._run
-        if epochs is not None:  # counted here: an epoch that is skipped does not move epoch_num
-            for epochs_after in reversed(range(epochs)):
-                if run.stop_at is None:
-                    yield epochs_after
-            return
-        assert run.step_limit is not None, "either epochs or steps are given"
-        while run.stop_at is None and self.step_num < run.step_limit:
-            before, goes_on = self.step_num, self._feed.is_unfinished  # what goes on may have no batch left
-            yield None
-            if self.step_num == before and run.stop_at is None and not goes_on:
-                raise StageError(
-                    "an epoch went by without a step, so the steps asked for would never be done",
-                    name="train_steps",
-                    cure="does a hook skip every batch, or every epoch?",
-                )
-
-    # ---- before and after ----------------------------------------------------------------------------------------
+    # ---- a training call -------------------------------------------------------------------------------------------
 
     def _train_in_run(
         self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
@@ -913,54 +764,3 @@ class TrainManager(LoopControl):
             updates=self.update_num - before[2],
             seconds=perf_counter() - began,
         )
-
-    def _require_ready(self, entry: str, epochs: int | None) -> None:
-        self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
-        if self._run.stop_at is not None and "run" in self.fixtures.path:
-            warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
-        require_optimizer_of(self._modules(), self.optimizers.values())
-        if epochs is not None:
-            require_finite_epochs(self.train_data, self.steps_per_epoch)
-        passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
-        require_ready_to_train(
-            self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
-        )
-
-    def _prepare_run(self, entry: str | None) -> None:
-        if entry not in self._checked:
-            self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
-        if not isinstance(self.model, nn.Module):
-            warn_of_idle_hooks(self._registry.hooks, self.model)
-        require_train_dir_for_hooks(self._registry.hooks, self.train_dir is not None)
-        if self.train_dir is not None:
-            make_train_dir(self.train_dir)
-        if self.seed is not None and not self._has_run:
-            seed_all(self.seed)
-        self._run = RunState(entry, self.step_num, self.epoch_num, self._run.call)
-        if entry not in ("eval", "eval_on_batch", "predict"):  # which leave what schedules count as it is
-            self._run.begin_call(self.step_num, steps=None)
-
-    @contextmanager
-    def _methods_chosen(self) -> Iterator[None]:
-        """Choose the methods that each batch calls, anew for each call from outside."""
-        before, self._chosen = self._chosen, self._choose()
-        try:
-            yield
-        finally:
-            self._chosen = before
-
-    def _approve_extensions(self) -> None:
-        super()._approve_extensions()
-        if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
-            entry, held = self._run.entry, self._run.entry is None
-            self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
-
-    def _refuse_inside(self, method: str, *stages: str) -> None:
-        alive = next((stage for stage in stages if stage in self.fixtures.path), None)
-        if alive is not None:
-            raise StageError(
-                f"{method}() cannot be called inside stage {alive!r}",
-                name=alive,
-                stages=self.fixtures.path,
-                cure="in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)",
-            )

@@ -3,5 +3,6 @@
 Its extensions, one per file:
 
     Avg          the running mean of any fixture
+    Log          a line every so many batches, and one for each evaluation
     ProgressBar  bars in a terminal
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,8 @@ class Avg(Extension):
     0.704
     0.676
 
-    If ``over`` is not open (``train_on_batch`` opens no epoch), it does nothing.
+    A step in which a fixture is not alive is left out of its mean, which is nan until there was one. If ``over`` is not
+    open (``train_on_batch`` opens no epoch), it does nothing.
 
     *Runs at:* the end of ``at``, by default ``train_step_batch``, and the start of ``over``, by default
     ``train_step_epoch``.
@@ -52,22 +54,33 @@ class Avg(Extension):
         self.names = names
         self.weight = weight
         self._begin()
-        averages = [f"avg_{name}" for name in names]
-        hook = with_parameters([*names, *([] if weight is None else [weight])], self._renew)
-        setattr(self, f"post_{at}", _Inside(over)(provides(*averages, stage=over)(hook)))
+        asked = [*names, *([] if weight is None else [weight])]
+        hook = with_parameters([], self._renew, seldom=asked)
+        setattr(self, f"post_{at}", _Inside(over)(provides(*map("avg_{}".format, names), stage=over)(hook)))
         setattr(self, f"pre_{over}", self._begin)
 
     def _begin(self) -> None:  # the hook before `over`: see __init__
-        self._sums: list[Any] = []
-        self._weights: Any = 0
+        self._totals: dict[str, tuple[Any, Any]] = {}  # sum and weight of each fixture that was alive
 
     def _renew(self, values: Mapping[str, Any]) -> Any:  # the hook after `at`: see __init__
-        weight = 1 if self.weight is None else values[self.weight]
-        found = [getattr(values[name], "detach", lambda value=values[name]: value)() * weight for name in self.names]
-        self._sums = [total + value for total, value in zip(self._sums, found, strict=True)] if self._sums else found
-        self._weights = self._weights + weight
-        means = tuple(total / self._weights for total in self._sums)
+        if self.weight is None or self.weight in values:
+            weight = 1 if self.weight is None else values[self.weight]
+            for name in self.names:
+                if name in values:
+                    self._add(name, values[name], weight)
+        means = tuple(map(self._mean, self.names))
         return means if len(means) > 1 else means[0]
+
+    def _add(self, name: str, value: Any, weight: Any) -> None:
+        total, weights = self._totals.get(name, (0, 0))
+        found = value.detach() if hasattr(value, "detach") else value
+        self._totals[name] = total + found * weight, weights + weight
+
+    def _mean(self, name: str) -> Any:
+        if name not in self._totals:
+            return math.nan
+        total, weights = self._totals[name]
+        return total / weights
 
 
 class _Inside(Schedule):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from numbers import Integral, Real
 from typing import Any, TextIO
 
-import torch
 from tqdm import tqdm
 
 from train_manager.core.decorators import always
@@ -16,6 +14,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.manager import TrainManager
+from train_manager.reporting.values import texts_of
 
 
 class ProgressBar(Extension):
@@ -42,7 +41,8 @@ class ProgressBar(Extension):
     *Leaves behind:* the finished bar of the epochs; after an error or Ctrl-C nothing.
 
     Args:
-        show: names of fixtures for the bar of the batches; a dict, such as ``metrics``, is shown entry by entry.
+        show: names of fixtures for the bar of the batches; a dict, such as ``metrics``, is shown entry by entry. In a
+            batch without the fixture, its last text stays.
         force: draw the bars even if the output is not a terminal.
         interval: the seconds between two drawings of a bar.
         file: where to draw; None is ``sys.stderr`` at the time when a bar opens.
@@ -61,7 +61,7 @@ class ProgressBar(Extension):
         self.file = file
         self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
         self._show = [show] if isinstance(show, str) else list(show)
-        self.post_train_step_batch = with_parameters([*self._show, "train_manager"], self._end_batch)
+        self.post_train_step_batch = with_parameters(["train_manager"], self._end_batch, seldom=self._show)
 
     def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
         total = train_manager.epochs if train_manager.epochs > epoch_num else None  # None: train_epochs(n) goes beyond
@@ -77,7 +77,7 @@ class ProgressBar(Extension):
     def _end_batch(self, asked: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
         bar = self._bars.get("train_step_epoch")
         if bar is not None:
-            bar.advance({name: asked[name] for name in self._show}, asked["train_manager"])
+            bar.advance({name: asked[name] for name in self._show if name in asked}, asked["train_manager"])
 
     @always
     def post_train_step_epoch(self, epoch_num: int) -> None:
@@ -133,12 +133,14 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         super().__init__(**options, mininterval=0, miniters=1, dynamic_ncols=True)
         self.begun = int(self.n)  # batches that have begun, skipped batches included
         self._interval = interval
+        self._texts: dict[str, list[str]] = {}  # of each fixture, as it was when the bar was drawn and it was alive
         self._drawn_at = time.monotonic()
 
     def advance(self, shown: Mapping[str, Any], train_manager: TrainManager | None = None) -> None:
         """Move to the batch that has begun last, if it is time to draw again."""
         if time.monotonic() - self._drawn_at >= self._interval:
-            texts = [text for name, value in shown.items() for text in texts_of(name, value)]
+            self._texts |= {name: texts_of(name, value) for name, value in shown.items()}
+            texts = [text for of_one in self._texts.values() for text in of_one]
             if train_manager is not None:
                 texts.append(f"{1000 * train_manager.median_step_seconds:.3g} ms/step")
             self.set_postfix_str(", ".join(texts), refresh=False)
@@ -150,32 +152,3 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         if self.total is not None and done > self.total:  # more than expected: draw no total
             self.total = None
         self.update(done - self.n)
-
-
-def texts_of(name: str, value: Any) -> list[str]:
-    """Return the texts for one fixture: one for each entry of a dict, such as ``metrics`` and ``losses``.
-
-    >>> texts_of("step_num", 3), texts_of("metrics", {"accuracy": .5, "error": .5})
-    (['step_num=3'], ['accuracy=0.5', 'error=0.5'])
-    """
-    entries = value.items() if isinstance(value, Mapping) else [(name, value)]
-    return [f"{key}={text_of(entry)}" for key, entry in entries]
-
-
-def text_of(value: Any) -> str:
-    """Return a value in a few characters: numbers and texts as they are, a large tensor as its shape, others as a type.
-
-    >>> text_of(torch.tensor(.31234)), text_of(1e-5), text_of(7), text_of("warm up")
-    ('0.3123', '1e-05', '7', 'warm up')
-    >>> text_of(torch.ones(16, 2)), text_of([1, 2])
-    ('16x2', 'list')
-    """
-    if isinstance(value, torch.Tensor):
-        if value.numel() != 1:
-            return "x".join(map(str, value.shape))
-        value = value.item()
-    if isinstance(value, Real) and not isinstance(value, Integral):
-        return f"{float(value):.4g}"
-    if isinstance(value, str | Integral | None):
-        return f"{value!s:.30}"
-    return type(value).__name__

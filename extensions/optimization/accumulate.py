@@ -93,12 +93,12 @@ class Accumulate(Extension):
 
     @modifies("update_ends")
     def pre_train_step_batch(
-        self, update_begins: bool, step_num: int, end_step: int | None, fixtures: Fixtures
+        self, train_manager: TrainManager, fixtures: Fixtures, update_begins: bool, step_num: int
     ) -> bool:
         if update_begins:
             self._first_step = step_num
         is_full = step_num + 1 - self._first_step >= self.batches
-        return is_full or step_num + 1 == end_step or bool(fixtures["last_batch"])
+        return is_full or bool(fixtures["last_batch"]) or train_manager.progress.is_last
 
     @modifies("backward_loss")
     def pre_train_backward(

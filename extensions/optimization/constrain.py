@@ -29,7 +29,8 @@ class Constrain(Extension):
     >>> bool((tm.model[0].weight.norm(dim=1) < 0.5001).all())
     True
 
-    A weight has one constraint: two constraints of one weight are refused.
+    A weight has one constraint: two constraints of one weight are refused. A weight that modules share is constrained
+    once in each step.
 
     *Runs at:* the start of ``run``, where it looks up the modules, and the end of ``train_optimizer_step``.
 
@@ -79,8 +80,10 @@ class Constrain(Extension):
                 parameter.copy_(self._allowed(name, parameter))
 
     def parameters_of(self, model: nn.Module) -> dict[str, nn.Parameter]:
-        """Return the parameters of the model that ``fn`` constrains, by name."""
-        return {name: found for one in self.modules for name, found in self._of(model, one).items()}
+        """Return the parameters of the model that ``fn`` constrains, each by one of its names."""
+        found = [(name, one) for chosen in self.modules for name, one in self._of(model, chosen).items()]
+        once = {id(parameter): name for name, parameter in reversed(found)}  # by its first name
+        return {name: parameter for name, parameter in found if once[id(parameter)] == name}
 
     def _of(self, model: nn.Module, one: Chosen) -> dict[str, nn.Parameter]:
         # `_parameters` has the module's own parameters only: "trunk" does not constrain the weights inside of it.

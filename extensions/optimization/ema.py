@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
+import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim import Optimizer
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
+from train_manager.model.optimizers import optimizer_of
+from train_manager.model.per_object import PerObject
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
@@ -27,118 +31,204 @@ class EMA(Extension):
     >>> ema = EMA(decay=0.9)
     >>> tm = tiny_manager(ema, epochs=5)
     >>> result = tm.train()
-    >>> ema.averaged.n_averaged.item()
-    15
-    >>> with ema.applied(tm.model):  # to save or to export the averaged weights
-    ...     exported = {name: tensor.clone() for name, tensor in tm.model.state_dict().items()}
+    >>> list(ema.average)
+    ['0.weight', '0.bias', '2.weight', '2.bias']
+    >>> with ema.applied(tm.model):  # to look at the averaged weights, or to export the model with them
+    ...     tm.model[0].weight.equal(ema.average["0.weight"])
+    True
 
     Buffers, such as the statistics of BatchNorm, keep the values of the training, unless ``use_buffers`` averages them.
+    Each model has an average of its own: if a phase of the training swaps the model, and swaps it back, the average
+    goes on. If a layer grows, the average keeps what it has, and begins with the weights that are new.
 
-    *Runs at:* the end of ``train_optimizer_step``, after hooks that change the weights, such as ``Constrain`` (priority
-    10), and around ``eval_step_epoch``. Everything inside ``eval_step_epoch`` finds the averaged weights in the model.
-    The trained weights are back when it ends, also after an error; so hooks of ``eval`` that save the model save them.
+    *Runs at:* the start of ``run``; the end of ``train_optimizer_step``, after hooks that change the weights, such as
+    ``Constrain`` (priority 10); and around ``eval_step_epoch`` and ``predict``. Everything inside these two finds the
+    averaged weights in the model. The trained weights are back when they end, also after an error; so hooks of
+    ``eval`` that save the model save them.
 
-    *Asks for:* the model.
+    *Asks for:* the model; ``optimizer`` and ``optimizer_name`` if they are alive.
 
-    *Leaves behind:* its attribute ``averaged``.
+    *Leaves behind:* its attribute ``average``.
 
     Args:
         decay: the share of the old average that stays, from 0 to below 1.
         warm_up: use the smaller decay ``(1 + n) / (10 + n)`` after ``n`` steps, until it reaches ``decay``.
         use_buffers: average the buffers too.
+        optimizer: the name of one of several optimizers: average after its steps only, and only its parameters.
 
     Attributes:
-        averaged: torch's ``AveragedModel``, which can be called like the model; None before the first step.
+        average: the averaged weights by the names of the model's ``state_dict()``, with its other tensors as they are,
+            so that ``model.load_state_dict(ema.average)`` takes it. The next step changes these tensors. It is that of
+            the model that was averaged last, and empty before the first step.
 
     Raises:
-        InputError: ``decay`` is not a number from 0 to below 1.
+        InputError: ``decay`` is not a number from 0 to below 1, or there is no such optimizer.
     """
 
-    def __init__(self, decay: float = 0.999, *, warm_up: bool = False, use_buffers: bool = False) -> None:
+    def __init__(
+        self,
+        decay: float = 0.999,
+        *,
+        warm_up: bool = False,
+        use_buffers: bool = False,
+        optimizer: str | None = None,
+    ) -> None:
         self.decay = require_number(decay, "decay", at_least=0, below=1)
         self.warm_up = warm_up
         self.use_buffers = use_buffers
-        self.averaged: AveragedModel | None = None
-        self._model: nn.Module | None = None  # the model that `averaged` belongs to
-        self._updates = 0
-        self._loaded: Mapping[str, Any] | None = None  # a loaded state that waits for the model
+        self.optimizer = optimizer
+        self._averages: PerObject[nn.Module, Average] = PerObject()
+        self._model: nn.Module | None = None  # the one that was averaged last
+        self._loaded: Average | None = None  # waits for the model
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        if self.optimizer is not None:
+            optimizer_of(train_manager, self.optimizer, "EMA")  # a wrong name is an error
 
     @priority(10)  # after Constrain (0), to average the constrained weights
-    def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
-        averaged = self._average_of(train_manager.model)
-        if self.warm_up:
-            averaged.multi_avg_fn = get_ema_multi_avg_fn(decay_after(self._updates, self.decay))
-        averaged.update_parameters(train_manager.model)
-        self._updates += 1
+    def post_train_optimizer_step(
+        self, train_manager: TrainManager, optimizer: Optimizer | None = None, optimizer_name: str | None = None
+    ) -> None:
+        if self.optimizer is not None and self.optimizer != optimizer_name:
+            return
+        average = self._average_of(train_manager.model)
+        decay = decay_after(average.updates, self.decay) if self.warm_up else self.decay
+        average.update(self._tensors(train_manager.model, optimizer), decay)
 
     def around_eval_step_epoch(self, train_manager: TrainManager) -> Iterator[None]:
+        with self.applied(train_manager.model):
+            yield
+
+    def around_predict(self, train_manager: TrainManager) -> Iterator[None]:
         with self.applied(train_manager.model):
             yield
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """Put the averaged weights into the model for a ``with`` block; before the first step, do nothing."""
-        if self._loaded is not None:
-            self._average_of(model)
         pairs = self._pairs(model)
         trained = [tensor.detach().clone() for tensor, _ in pairs]
         try:
             for tensor, average in pairs:
                 # `.data` leaves autograd's version counter alone: a graph from before the block can run backward after
                 # it, when its tensors have their values again.
-                tensor.data.copy_(average.data)
+                tensor.data.copy_(average)
             yield
         finally:
             for (tensor, _), weights in zip(pairs, trained, strict=True):
                 tensor.data.copy_(weights)
 
+    def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Go on with new parameters in place of old ones, before or after they are in the model.
+
+        The average keeps what the two have in common, a block from the first index on, and takes the rest of the new
+        parameter.
+        """
+        new = {id(parameter): parameter for parameter in replaced.values()}
+        new |= {id(old): parameter for old, parameter in replaced.items()}
+        for model, average in self._averages.items():
+            for name, parameter in model.named_parameters():
+                if id(parameter) in new and name in average.tensors:
+                    average.tensors[name] = fitted(average.tensors[name], new[id(parameter)])
+
+    @property
+    def average(self) -> dict[str, Tensor]:
+        if self._model is None:
+            return {}
+        averages = {id(tensor): average for tensor, average in self._pairs(self._model)}
+        values = self._model.state_dict(keep_vars=True).items()  # the parameters themselves, under all their names
+        return {name: averages.get(id(one), one.detach()) for name, one in values if isinstance(one, Tensor)}
+
     def _pairs(self, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
         """Return each averaged tensor of the model with its average."""
-        if self.averaged is None or model is not self._model:
+        if self._loaded is None and self._model is None:
             return []
-        average: nn.Module = self.averaged.module
-        pairs: list[tuple[Tensor, Tensor]] = list(zip(model.parameters(), average.parameters(), strict=True))
-        if self.use_buffers:
-            pairs += zip(model.buffers(), average.buffers(), strict=True)
-        return pairs
+        average = self._averages.get(model) if self._loaded is None else self._average_of(model)
+        if average is None:
+            return []
+        tensors, averages = self._tensors(model), average.tensors
+        return [(tensor, fitted(averages[name], tensor)) for name, tensor in tensors.items() if name in averages]
 
-    def _average_of(self, model: nn.Module) -> AveragedModel:
+    def _tensors(self, model: nn.Module, optimizer: Optimizer | None = None) -> dict[str, Tensor]:
+        """Return what is averaged, by name; a tensor that modules share has one name."""
+        found: dict[str, Tensor] = dict(model.named_parameters())
+        if self.optimizer is not None and optimizer is not None:
+            own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            found = {name: parameter for name, parameter in found.items() if id(parameter) in own}
+        return {**found, **dict(model.named_buffers())} if self.use_buffers else found
+
+    def _average_of(self, model: nn.Module) -> Average:
         """Return the average of this model; begin one if there is none."""
-        if self.averaged is None or model is not self._model:
-            average = get_ema_multi_avg_fn(self.decay)
-            self.averaged = AveragedModel(model, multi_avg_fn=average, use_buffers=self.use_buffers)
-            self.averaged.requires_grad_(False)
-            self._model, self._updates = model, 0
+        self._model = model
         if self._loaded is not None:
-            loaded, self._loaded = self._loaded, None
-            self._load(self.averaged, loaded)
-        return self.averaged
-
-    def _load(self, averaged: AveragedModel, state: Mapping[str, Any]) -> None:
-        self._updates = state["updates"]
-        averaged.n_averaged.fill_(self._updates)
-        averaged.module.load_state_dict(state["averaged"])
+            self._averages[model], self._loaded = self._loaded, None
+        return self._averages.setdefault(model, Average())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the average and the number of its steps."""
-        if self._loaded is not None:
-            return {**super().state_dict(), **self._loaded}
-        tensors = {} if self.averaged is None else self.averaged.module.state_dict()
-        return {
-            **super().state_dict(),
-            "updates": self._updates,
-            "averaged": {name: value.detach().clone() for name, value in tensors.items()},
-        }
+        """Return the average and the number of its steps: of the model that was averaged last."""
+        average = self._loaded or (Average() if self._model is None else self._averages[self._model])
+        tensors = {name: tensor.clone() for name, tensor in average.tensors.items()}
+        return {**super().state_dict(), "updates": average.updates, "average": tensors}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned; before the first step, as soon as the model is known."""
         super().load_state_dict(state)
-        if not state["updates"]:
-            self.averaged, self._model, self._updates, self._loaded = None, None, 0, None
-        elif self.averaged is None:
-            self._loaded = {name: state[name] for name in ("updates", "averaged")}
-        else:
-            self._load(self.averaged, state)
+        tensors = {name: tensor.clone() for name, tensor in state["average"].items()}
+        self._loaded = Average(tensors, state["updates"]) if state["updates"] else None
+        if self._loaded is None:
+            self._averages, self._model = PerObject(), None
+        elif self._model is not None:
+            self._average_of(self._model)
+
+
+@final
+class Average:
+    """The average of one model.
+
+    Attributes:
+        tensors: the average of each tensor, by its name in the model.
+        updates: the steps that are in it.
+    """
+
+    def __init__(self, tensors: dict[str, Tensor] | None = None, updates: int = 0) -> None:
+        self.tensors = tensors or {}
+        self.updates = updates
+
+    @torch.no_grad()
+    def update(self, current: Mapping[str, Tensor], decay: float) -> None:
+        """Move the average towards the current tensors; a tensor that is new is its own average."""
+        before = self.tensors
+        self.tensors = {
+            name: fitted(before[name], tensor) if name in before else tensor.detach().clone()
+            for name, tensor in current.items()
+        }
+        groups: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+        for name in filter(before.__contains__, current):
+            tensor = current[name].detach()
+            averages, tensors = groups.setdefault((tensor.device, tensor.dtype), ([], []))
+            averages.append(self.tensors[name])
+            tensors.append(tensor)
+        for averages, tensors in groups.values():
+            get_ema_multi_avg_fn(decay)(averages, tensors, self.updates)
+        self.updates += 1
+
+
+def fitted(average: Tensor, tensor: Tensor) -> Tensor:
+    """Return an average in the form of a tensor that has replaced the averaged one.
+
+    What they have in common stays, a block from the first index on; the rest is that of the tensor.
+
+    >>> fitted(torch.zeros(2, 2), torch.ones(2, 3))
+    tensor([[0., 0., 1.],
+            [0., 0., 1.]])
+    """
+    if average.shape == tensor.shape:
+        return average.to(tensor)  # itself, if it has the device and the type already
+    made = tensor.detach().clone()
+    if average.dim() == made.dim():
+        common = tuple(slice(min(sizes)) for sizes in zip(average.shape, made.shape, strict=True))
+        made[common] = average[common].to(made)
+    return made
 
 
 def decay_after(updates: int, decay: float) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.model.modules import Chosen, choices, chosen, require_module
 from train_manager.validation import require_count
@@ -29,7 +30,8 @@ class FreezeModules(Extension):
     trained; the others, such as dropout, stay in train mode. When the run ends, also by an error, ``requires_grad`` and
     the modes are restored. An extension that is removed in the middle of a run unfreezes at the end of the run.
 
-    *Runs at:* around ``run`` and ``train``, and the start of ``train_step_epoch`` and of ``train_step_batch``.
+    *Runs at:* around ``run`` and ``train``, the end of ``run``, and the start of ``train_step_epoch`` and of
+    ``train_step_batch``.
 
     *Asks for:* ``epoch_num``; the model.
 
@@ -48,12 +50,24 @@ class FreezeModules(Extension):
         self.until = None if until is None else require_count(until, "until", at_least=1)
         self._frozen: list[tuple[nn.Parameter, bool]] = []  # each with its requires_grad from before
         self._with_buffers: list[nn.Module] = []
+        self._is_in_run = False  # False if the extension was added to an open run: then each training freezes
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        yield from self._keep_frozen(train_manager)
+        self._is_in_run = True
+        try:
+            yield from self._keep_frozen(train_manager)
+        finally:
+            self._is_in_run = False
+
+    @always
+    def post_run(self) -> None:
+        self._unfreeze()  # and once more at the end of around_run, if Ctrl-C comes here
 
     def around_train(self, train_manager: TrainManager) -> Iterator[None]:
-        yield from self._keep_frozen(train_manager)  # if the extension was added to an open run
+        if self._is_in_run:
+            yield
+        else:
+            yield from self._keep_frozen(train_manager)
 
     def pre_train_step_epoch(self, epoch_num: int) -> None:
         if self._is_over(epoch_num):
@@ -66,17 +80,15 @@ class FreezeModules(Extension):
             module.training = False
 
     def _keep_frozen(self, train_manager: TrainManager) -> Iterator[None]:
-        is_outermost = not self._frozen and not self._with_buffers  # the stage that froze them unfreezes them
-        if is_outermost:
-            model = require_module(train_manager.model, "FreezeModules")
-            modules = chosen(model, self.modules, "FreezeModules")  # also if over: a wrong name is an error
+        self._unfreeze()  # what Ctrl-C has kept from being restored before
+        model = require_module(train_manager.model, "FreezeModules")
+        modules = chosen(model, self.modules, "FreezeModules")  # also if over: a wrong name is an error
+        try:
             if not self._is_over(train_manager.epoch_num):
                 self._freeze(modules.values())
-        try:
             yield
         finally:
-            if is_outermost:
-                self._unfreeze()
+            self._unfreeze()
 
     def _is_over(self, epoch_num: int) -> bool:
         return self.until is not None and epoch_num >= self.until
@@ -90,6 +102,7 @@ class FreezeModules(Extension):
             parameter.requires_grad_(False)
 
     def _unfreeze(self) -> None:
+        """Restore what was before, and forget it afterwards, so that Ctrl-C can cut it short."""
         for parameter, required_grad in self._frozen:
             parameter.requires_grad_(required_grad)
         self._frozen, self._with_buffers = [], []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
@@ -11,8 +13,20 @@ from torch.optim import Optimizer
 from train_manager.core.decorators import always, provides
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
-from train_manager.metrics.monitor import metric_name, metric_value, require_set
-from train_manager.model.optimizers import Rate, learning_rates, require_scheduler_factory, set_learning_rates
+from train_manager.core.signature import with_parameters
+from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, require_set
+from train_manager.model.optimizers import (
+    Rate,
+    StepsOf,
+    learning_rates,
+    optimizer_of,
+    optimizers_of,
+    require_scheduler_factory,
+    restore_settings,
+    set_learning_rates,
+    settings_of,
+)
+from train_manager.model.per_object import PerObject
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:
@@ -34,25 +48,30 @@ class LRSchedule(Extension):
     >>> rates
     [(0.5,), (0.5,), (0.5,), (0.25,), (0.25,), (0.25,)]
 
-    With a metric, for ``ReduceLROnPlateau``, it steps after each evaluation, also after the evaluation before the first
-    epoch. It does not step after an evaluation that is a run of its own, nor if a hook has left out the set.
+    With a metric, for ``ReduceLROnPlateau``, it steps after each evaluation, except that of the untrained model at the
+    start (unless ``count_start`` is given), an evaluation that is a run of its own, and an evaluation from which a hook
+    has left out the set.
 
-    The scheduler begins when the first run opens, and goes on from run to run. To begin with small rates, add
-    ``WarmUp``.
+    The scheduler begins when the first run opens, and goes on from run to run. If a phase of the training swaps the
+    optimizer, and swaps it back, its scheduler goes on. To begin with small rates, add ``WarmUp``.
 
-    *Runs at:* the start of ``run``, ``train`` and ``train_optimizer_step``, the start and the end of
-    ``train_step_epoch`` and ``train_step_batch``, and the end of ``eval``.
+    *Runs at:* the start of ``run``, ``train`` and ``train_step_batch``, the start and the end of ``train_step_epoch``
+    and ``train_optimizer_step``, and the end of ``eval``.
 
-    *Asks for:* ``epoch_num``, ``update_num``, ``eval_results`` and ``standalone_eval``; ``warm_up_factor`` if it is
-    alive, so that ``WarmUp`` multiplies the rates before they are read; the optimizer.
+    *Asks for:* ``epoch_num``, ``step_num``, ``start_step``, ``update_num``, ``eval_results`` and ``standalone_eval``;
+    ``optimizer_name`` if it is alive, and ``warm_up_factor``, so that ``WarmUp`` multiplies the rates before they are
+    read; the optimizer.
 
     *Leaves behind:* ``learning_rates`` of ``train_step_batch``: the rate of each parameter group in this step of the
-    optimizer. It is not defined for a batch after which the optimizer does not step.
+    optimizer; with ``optimizer="critic"`` it is called ``learning_rates_critic``. It is not defined for a batch after
+    which the optimizer does not step.
 
     Args:
         make: returns a scheduler for an optimizer.
         per: "epoch" (the default) or "step", which is a step of the optimizer.
         metric: the set and the metric, as ``"valid/loss"``, in place of ``per``.
+        optimizer: the name of one of several optimizers.
+        count_start: whether it steps with the evaluation before the first epoch.
 
     Attributes:
         scheduler: the scheduler of torch; None before the first run.
@@ -61,7 +80,15 @@ class LRSchedule(Extension):
         InputError: an argument is invalid, or does not fit the scheduler.
     """
 
-    def __init__(self, make: Callable[[Optimizer], Any], *, per: str | None = None, metric: str | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[Optimizer], Any],
+        *,
+        per: str | None = None,
+        metric: str | None = None,
+        optimizer: str | None = None,
+        count_start: bool = False,
+    ) -> None:
         if not callable(make):
             what = f"LRSchedule needs a function of the optimizer, but was given a {type(make).__name__}"
             raise _invalid(what, "make", EXAMPLE)
@@ -72,15 +99,33 @@ class LRSchedule(Extension):
         self.make = make
         self.metric = None if metric is None else metric_name(metric, "LRSchedule")
         self.per = "metric" if metric is not None else require_one_of(per or "epoch", "per", ("epoch", "step"))
+        self.optimizer = optimizer
+        self.count_start = count_start
         self.scheduler: Any = None
         self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
+        self._put_away: PerObject[Optimizer, dict[str, Any]] = PerObject()  # states for optimizers that were swapped
+        self._is_idle = False
         self._done = 0  # epochs or steps that were done when the present one began
         self._loaded: Mapping[str, Any] | None = None  # a loaded state that waits for the optimizer
+        self.pre_train_optimizer_step = self._rates_hook()
+
+    def _rates_hook(self) -> Callable[..., Any]:
+        """Return the hook that provides the rates; a fixture of its own for each of several optimizers."""
+        factors = ["warm_up_factor", *([] if self.optimizer is None else [f"warm_up_factor_{self.optimizer}"])]
+        optional = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in factors]
+        rates = "learning_rates" if self.optimizer is None else f"learning_rates_{self.optimizer}"
+        hook = provides(rates, stage="train_step_batch")(with_parameters(["train_manager", *optional], self._rates))
+        return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
+
+    def _rates(self, asked: Mapping[str, Any]) -> tuple[Rate, ...]:  # the hook pre_train_optimizer_step: see __init__
+        optimizer = optimizer_of(asked["train_manager"], self.optimizer, "LRSchedule")
+        assert optimizer is not None, "it is about to step"
+        return learning_rates(optimizer)
 
     # ---- stepping --------------------------------------------------------------------------------------------------
 
     def pre_run(self, train_manager: TrainManager) -> None:
-        self._begin(train_manager.optimizer)
+        self._begin(train_manager)
 
     def pre_train(self, train_manager: TrainManager) -> None:
         if self.metric is not None:
@@ -96,43 +141,58 @@ class LRSchedule(Extension):
             self._step()
 
     def pre_train_step_batch(self, train_manager: TrainManager, update_num: int) -> None:
-        self._begin(train_manager.optimizer)  # if the extension was added to an open run
+        self._begin(train_manager)  # if the extension was added to an open run, or the optimizer was swapped
         if self.per == "step":
             self._done = update_num
 
-    @provides("learning_rates", stage="train_step_batch")
-    def pre_train_optimizer_step(self, train_manager: TrainManager, warm_up_factor: float = 1.0) -> tuple[Rate, ...]:
-        assert train_manager.optimizer is not None, "it is about to step"
-        return learning_rates(train_manager.optimizer)
-
-    @always  # also after a batch that a hook skips when the optimizer has stepped
-    def post_train_step_batch(self, update_num: int) -> None:
-        if self.per == "step" and update_num > self._done:
-            self._step()
+    @always  # also if a hook fails, or skips the batch, when the optimizer has stepped
+    def post_train_optimizer_step(self, update_num: int, optimizer_name: str | None = None) -> None:
+        if self.per == "step":
+            if update_num > self._done and self.optimizer in (None, optimizer_name):
+                self._step()
+            self._done = update_num  # also after a step of another optimizer
 
     def post_eval(
-        self, eval_results: Mapping[str, Mapping[str, float]], standalone_eval: bool, train_manager: TrainManager
+        self,
+        eval_results: Mapping[str, Mapping[str, float]],
+        standalone_eval: bool,
+        epoch_num: int,
+        step_num: int,
+        start_step: int,
+        train_manager: TrainManager,
     ) -> None:
         if self.metric is None or standalone_eval:
             return
         value = metric_value(self.metric, eval_results, train_manager.eval_data, "LRSchedule")
-        if value is not None:
+        if value is not None and (self.count_start or not is_at_start(epoch_num, step_num, start_step)):
             self._step(value)
 
     def _step(self, *metric: float) -> None:
-        if self.scheduler is not None:  # None before the first batch, if added to an open run
+        if self.scheduler is not None and not self._is_idle:  # None before the first batch, if added to an open run
             self.scheduler.step(*metric)
 
     # ---- the scheduler ---------------------------------------------------------------------------------------------
 
-    def _begin(self, optimizer: Optimizer | None) -> None:
-        """Make the scheduler, once per optimizer."""
+    def _begin(self, train_manager: TrainManager) -> None:
+        """Make the scheduler of the optimizer, anew or as it was when another took the optimizer's place."""
+        is_known = self.optimizer is None or self.optimizer in optimizers_of(train_manager)
+        self._is_idle = not is_known and self._optimizer is not None  # in a phase without this optimizer
+        if self._is_idle:
+            return
+        optimizer = optimizer_of(train_manager, self.optimizer, "LRSchedule")
         if optimizer is None or optimizer is self._optimizer:  # None: a run that only evaluates
             return
+        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
+            # Not the scheduler itself, which would keep the optimizer alive.
+            self._put_away[self._optimizer] = copy.deepcopy(self.scheduler.state_dict())
+        settings = settings_of(optimizer)
         self.scheduler = self._usable(self.make(optimizer))
         self._optimizer = optimizer
         if self._loaded is not None:
             self._load(self._loaded)
+        elif optimizer in self._put_away:
+            self.scheduler.load_state_dict(self._put_away.pop(optimizer))
+            restore_settings(optimizer, settings)  # making a scheduler has set the first rates
 
     def _usable(self, scheduler: Any) -> Any:
         kind = type(scheduler).__name__

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
 
 from train_manager.core.decorators import always, priority, provides
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
-from train_manager.model.optimizers import Rate, learning_rates, set_learning_rates
+from train_manager.core.signature import with_parameters
+from train_manager.model.optimizers import Rate, StepsOf, learning_rates, optimizer_of, set_learning_rates
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
@@ -28,49 +32,87 @@ class WarmUp(Extension):
     >>> factors
     [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
 
-    It counts with the manager's own counters, so a training that goes on does not warm up again.
+    It counts with the manager's own counters, so a training that goes on does not warm up again; the steps of one of
+    several optimizers it counts itself.
 
     *Runs at:* the start of ``train_optimizer_step``, after other hooks (priority 100), and its end, before other hooks
-    (priority -100).
+    (priority -100); the start and the end of ``run``.
 
-    *Asks for:* ``update_num`` and ``epoch_num``; the optimizer.
+    *Asks for:* ``update_num`` and ``epoch_num``, and ``optimizer_name`` if it is alive; the optimizer.
 
-    *Leaves behind:* ``warm_up_factor`` of ``train_step_batch``.
+    *Leaves behind:* ``warm_up_factor`` of ``train_step_batch``; with ``optimizer="critic"`` it is called
+    ``warm_up_factor_critic``.
 
     Args:
         steps: the number of steps of the optimizer in which the factor grows; or
         epochs: the number of epochs; the factor is constant within an epoch.
         start: the first factor.
+        optimizer: the name of one of several optimizers.
 
     Raises:
         InputError: not exactly one of ``steps`` and ``epochs`` is given, or an argument is out of its range.
     """
 
-    def __init__(self, steps: int | None = None, *, epochs: int | None = None, start: float = 0.01) -> None:
+    def __init__(
+        self,
+        steps: int | None = None,
+        *,
+        epochs: int | None = None,
+        start: float = 0.01,
+        optimizer: str | None = None,
+    ) -> None:
         if (steps is None) == (epochs is None):
             what = f"WarmUp needs steps or epochs, but was given {'neither' if steps is None else 'both'}"
             raise InputError(what, name="steps", cure="give one of them: WarmUp(steps=500)")
         self.steps = None if steps is None else require_count(steps, "steps", at_least=1)
         self.epochs = None if epochs is None else require_count(epochs, "epochs", at_least=1)
         self.start = require_number(start, "start", at_least=0, at_most=1)
-        self._before: tuple[Rate, ...] | None = None  # the schedule's rates, during the step of the optimizer
+        self.optimizer = optimizer
+        self._own_steps = 0  # of the optimizer that is named
+        self._update_num = 0  # as the present step of an optimizer began
+        self._before: tuple[Optimizer, tuple[Rate, ...]] | None = None  # the schedule's rates, during that step
+        self.pre_train_optimizer_step = self._factor_hook()
 
-    @priority(100)  # last, to multiply the rates that other hooks have set
-    @provides("warm_up_factor", stage="train_step_batch")
-    def pre_train_optimizer_step(self, train_manager: TrainManager, update_num: int, epoch_num: int) -> float:
-        factor = self.factor(update_num, epoch_num)
+    def _factor_hook(self) -> Callable[..., Any]:
+        """Return the hook that provides the factor; a fixture of its own for each of several optimizers."""
+        name = "warm_up_factor" if self.optimizer is None else f"warm_up_factor_{self.optimizer}"
+        hook = with_parameters(["train_manager", "update_num", "epoch_num"], self._multiply)
+        # last, to multiply the rates that other hooks have set
+        hook = priority(100)(provides(name, stage="train_step_batch")(hook))
+        return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
+
+    def pre_run(self, train_manager: TrainManager, update_num: int) -> None:
+        optimizer_of(train_manager, self.optimizer, "WarmUp")  # a wrong name is an error
+        self._update_num = update_num
+
+    def _multiply(self, asked: Mapping[str, Any]) -> float:  # the hook pre_train_optimizer_step: see __init__
+        self._restore()  # what Ctrl-C has kept from being restored
+        steps = asked["update_num"] if self.optimizer is None else self._own_steps
+        factor = self.factor(steps, asked["epoch_num"])
         if factor != 1:
-            assert train_manager.optimizer is not None, "it is about to step"
-            self._before = learning_rates(train_manager.optimizer)
-            set_learning_rates(train_manager.optimizer, [rate * factor for rate in self._before])
+            optimizer = optimizer_of(asked["train_manager"], self.optimizer, "WarmUp")
+            assert optimizer is not None, "it is about to step"
+            self._before = optimizer, learning_rates(optimizer)
+            set_learning_rates(optimizer, [rate * factor for rate in self._before[1]])
         return factor
 
     @always  # also if the step fails: the next factor must not multiply a multiplied rate
     @priority(-100)  # first, so that other hooks find the rates of the schedule
-    def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
-        before, self._before = self._before, None
-        if before is not None and train_manager.optimizer is not None:
-            set_learning_rates(train_manager.optimizer, before)
+    def post_train_optimizer_step(self, update_num: int, optimizer_name: str | None = None) -> None:
+        self._restore()
+        if self.optimizer == optimizer_name and update_num > self._update_num:
+            self._own_steps += 1
+        self._update_num = update_num  # also after a step of another optimizer
+
+    @always
+    def post_run(self) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        """Set the rates from before; they are forgotten afterwards, so that Ctrl-C can cut it short."""
+        if self._before is not None:
+            set_learning_rates(*self._before)
+            self._before = None
 
     def factor(self, update_num: int, epoch_num: int) -> float:
         """Return the factor after these numbers of steps and epochs."""
@@ -78,6 +120,15 @@ class WarmUp(Extension):
             return factor_after(update_num, self.steps, self.start)
         assert self.epochs is not None, "one of the two is given"
         return factor_after(epoch_num, self.epochs, self.start)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the steps of the optimizer, if it is one of several."""
+        return super().state_dict() | ({} if self.optimizer is None else {"steps": self._own_steps})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self._own_steps = state.get("steps", 0)
 
 
 def factor_after(done: int, length: int, start: float) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.metrics.deferred import DeferredScalars
+from train_manager.metrics.deferred import DeferredScalars, numbers
 from train_manager.records.files import replace_file
 from train_manager.reporting.curves import Curves, PartCurves, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, rendered, require_matplotlib
@@ -142,7 +142,8 @@ class LossCurves(Extension):
     def _take_losses(self) -> None:
         """Move the deferred losses into the curves, with one copy from the device for all of them."""
         steps, self._steps = self._steps, []
-        for loss, (step, examples) in zip(self._losses.take(), steps, strict=True):
+        sizes = numbers([size for _, size in steps])
+        for loss, (step, _), examples in zip(self._losses.take(), steps, sizes, strict=True):
             self._examples += examples
             self._epoch_sum += loss * examples
             self._epoch_weight += examples

@@ -424,8 +424,8 @@ def test_a21_early_stopping_is_an_extension_that_receives_the_results_of_the_eva
     tm = tiny_manager(EarlyStopping("valid/loss", patience=3), Worse(), epochs=10)
     tm.train()
 
-    assert tm.epoch_num == 3
-    assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than 0 in 3 evaluations"
+    assert tm.epoch_num == 4
+    assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than 1 in 3 evaluations"
 
 
 def test_a23_a_line_a_step_of_ones_own_and_a_loop_of_ones_own_train_alike() -> None:

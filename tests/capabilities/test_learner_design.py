@@ -434,11 +434,12 @@ def test_f20_explain_gives_the_interface_of_each_stage_from_its_source() -> None
 def test_f20_explain_gives_the_interface_of_the_stages_of_training() -> None:
     told = interface(tiny_manager())
     parts = {"batch", "losses", "inputs", "targets", "true_batch_size", "prediction", "loss"}
-    assert told["train_step_batch"][0] == {*parts, "last_batch", "backward_loss"}
+    flags = {"batch_num", "datasource_name", "update_begins", "update_ends", "last_batch", "example_index"}
+    assert told["train_step_batch"][0] == {*parts, *flags, "global_batch_size"}
     assert told["train_step_batch"][1] >= {"batch", "loss"}
     assert told["train_model_forward"][:2] == (set(), {"inputs", "losses"})
     assert told["train_loss_forward"][1] >= {"prediction", "targets"}
-    assert told["train_backward"][:2] == (set(), {"backward_loss"})
+    assert told["train_backward"][:2] == ({"backward_loss", "optimizer", "optimizer_name"}, {"backward_loss"})
     assert told["eval_step_batch"][0] == parts
     assert told["eval_step_batch"][1] >= {"batch", "loss", "true_batch_size"}
 
@@ -469,8 +470,8 @@ def test_f21_gradient_and_update_are_stages_one_after_the_other() -> None:
 
 def test_f22_a_hook_reads_by_default_and_transforms_on_request() -> None:
     class Reads(Extension):
-        def post_gradient(self, loss: float) -> float:
-            return 0.0
+        def post_gradient(self, loss: float) -> None:
+            loss = 0.0  # noqa: F841  # which nothing else sees
 
     watch = Watch()
     Learner([Reads(), watch]).step()

@@ -59,14 +59,14 @@ def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage(
         "    store.running = hook_0\n"
         "    stage._enter(hook_0)  # Watcher.around_step\n"
         "    store.running = hook_1\n"
-        "    call_1(cell_x.value, cell_y.value)  # Watcher.pre_step\n"
+        "    if call_1(cell_x.value, cell_y.value) is not None: stage._refuse_return(hook_1)  # Watcher.pre_step\n"
         "    store.running = None\n"
         "\n"
         "def post_step(stage, store):\n"
         "    store.running = hook_0\n"
         "    stage._call(hook_0)  # Watcher.post_step\n"
         "    store.running = hook_1\n"
-        "    call_1()  # Nameless.post_step\n"
+        "    if call_1() is not None: stage._refuse_return(hook_1)  # Nameless.post_step\n"
         "    store.running = hook_2\n"
         "    stage._call(hook_2)  # Optional.post_step\n"
         "    store.running = None\n"
@@ -109,7 +109,7 @@ def test_an_error_of_a_hook_shows_the_line_that_called_it() -> None:
     with pytest.raises(KeyError) as error:
         Stepper([Failing()]).step()
     lines = [entry.line for entry in traceback.extract_tb(error.value.__traceback__)]
-    assert "call_0(cell_x.value)  # Failing.pre_step" in lines
+    assert "if call_0(cell_x.value) is not None: stage._refuse_return(hook_0)  # Failing.pre_step" in lines
     assert lines[-1] == 'raise KeyError("x")'
 
 

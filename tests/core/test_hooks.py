@@ -122,19 +122,50 @@ def test_a_function_given_to_one_object_is_a_hook_of_it() -> None:
     assert seen == [1]
 
 
-def test_properties_and_attributes_are_no_hooks_and_are_not_looked_at() -> None:
+def test_attributes_that_cannot_be_called_are_no_hooks() -> None:
     class Watcher(Extension):
         pre_trained = True
+        post_error = ValueError
 
+    watcher: Any = Watcher()
+    watcher.pre_count = 3
+    assert read_hooks(watcher, "w") == []
+
+
+@pytest.mark.parametrize("decorator", [property, functools.cached_property, functools.singledispatchmethod])
+def test_what_computes_a_callable_is_refused_and_not_looked_at(decorator: Any) -> None:
+    class Watcher(Extension):
+        @decorator  # type: ignore[untyped-decorator]
+        def pre_step(self) -> Callable[[], None]:
+            raise AssertionError("was looked at")
+
+    if decorator is functools.cached_property:
+        Watcher.__dict__["pre_step"].__set_name__(Watcher, "pre_step")
+    with pytest.raises(HookError) as error:
+        read_hooks(Watcher(), "w")
+    assert str(error.value).splitlines()[0] == (
+        f"Watcher.pre_step has the name of a hook, but is a {decorator.__name__}, which cannot be called as one"
+    )
+    assert str(error.value).endswith("write a method, `def pre_step(self, ...)`; or take another name")
+
+
+def test_a_property_of_a_loop_is_refused_only_if_it_has_the_name_of_one_of_its_stages() -> None:
+    class Loop(Extensible):
         @property
-        def pre_computed(self) -> int:
+        def pre_trained(self) -> bool:
             raise AssertionError("was looked at")
 
-        @functools.cached_property
-        def post_computed(self) -> int:
-            raise AssertionError("was looked at")
+        def step(self) -> None:
+            with self.staged("step"):
+                pass
 
-    assert read_hooks(Watcher(), "w") == []
+    Loop()
+    with pytest.raises(HookError, match=r"Hooked\.post_step has the name of a hook, but is a property"):
+
+        class Hooked(Loop):
+            post_step = property(lambda self: print)
+
+        Hooked()
 
 
 def test_a_bare_prefix_is_no_hook() -> None:

@@ -8,7 +8,7 @@ from train_manager import Extensible, Extension, StageError
 from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
 from train_manager.core.plan import Plans, compile_plan
-from train_manager.core.state import State
+from train_manager.core.store import Store
 
 
 class Watcher(Extension):
@@ -65,7 +65,7 @@ def test_the_extensibles_own_hooks_run_first_whatever_the_priorities() -> None:
 
 
 def test_a_plan_is_made_once_and_anew_only_when_the_hooks_change() -> None:
-    plans = Plans(State({}))
+    plans = Plans(Store({}))
     plans.use(read_hooks(Watcher(), "a"), [])
     first = plans["step"]
     assert plans["step"] is first

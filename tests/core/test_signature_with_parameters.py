@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import copy
 from inspect import Parameter, signature
 
-from train_manager import Extensible, Extension
-from train_manager.core.signature import with_parameters
+import pytest
+
+from train_manager import CheckError, Extensible, Extension
+from train_manager.core.signature import NamedCall, with_parameters
 
 
 class Worker(Extensible):
@@ -43,3 +46,31 @@ def test_parameters_with_and_without_a_default_do_not_get_mixed_up() -> None:
     ).work()
 
     assert seen == [{"size": 2, "colour": "red"}]
+
+
+def test_a_name_that_is_seldom_alive_is_left_out_while_it_is_not() -> None:
+    seen: list[object] = []
+    made = with_parameters(["size"], lambda values: seen.append(dict(values)), seldom=["colour", "height"])
+    Worker([Extension.of(post_work=made)]).work()
+
+    assert seen == [{"size": 2, "colour": "red"}]
+
+
+def test_a_name_that_is_both_required_and_seldom_alive_is_required() -> None:
+    assert str(signature(with_parameters(["size"], dict, seldom=["size"]))) == "(size)"
+
+
+def test_the_check_refuses_a_seldom_name_that_is_never_alive() -> None:
+    class Asks(Extension):
+        def __init__(self) -> None:
+            self.post_work = with_parameters([], dict, seldom=["siz"])
+
+    with pytest.raises(CheckError, match=r"Asks.post_work wants 'siz'") as caught:
+        Worker([Asks()]).check()
+    assert caught.value.mistakes[0].nearest[0] == "size"
+
+
+def test_a_copied_hook_still_knows_its_seldom_names() -> None:
+    made = copy.deepcopy(with_parameters([], dict, seldom=["siz"]))
+
+    assert NamedCall(made).expected == ("siz",)

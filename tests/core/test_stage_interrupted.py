@@ -7,7 +7,9 @@ from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 from typing import Any
 
-from train_manager import Extensible, Extension, always
+import pytest
+
+from train_manager import Extensible, Extension, always, fixture
 
 At = Callable[[str], str]
 
@@ -76,3 +78,27 @@ def test_ctrl_c_anywhere_in_the_library_leaves_the_fixtures_as_they_were() -> No
             pass
         count += 1
     assert count > 100
+
+
+class InterruptedAtClearing(list[str]):
+    """Requests whose clearing Ctrl-C cuts short."""
+
+    def __delitem__(self, index: Any) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_ctrl_c_while_requests_are_cleared_leaves_no_fixture_running(fails: bool) -> None:
+    class Lazy(Extensible):
+        @fixture("step")
+        def lazy(self) -> int:
+            if fails:
+                raise ValueError
+            return 1
+
+    extensible = Lazy()
+    with extensible.staged("step"):
+        extensible._store.requests = InterruptedAtClearing()
+        with pytest.raises(KeyboardInterrupt):
+            extensible.fixtures["lazy"]
+        assert extensible._store.running is None

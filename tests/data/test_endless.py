@@ -38,6 +38,24 @@ def test_it_goes_on_where_its_state_was_taken() -> None:
     assert [batch.tolist() for batch in seen + rest] == [batch.tolist() for batch in islice(whole, 9)]
 
 
+def test_the_epoch_is_passed_on_and_every_pass_within_it_has_an_order_of_its_own() -> None:
+    def orders(epoch: int) -> list[list[int]]:
+        data = Endless(InMemory(torch.arange(50), batch_size=50, shuffle=True))
+        data.set_epoch(epoch)
+        return [batch.tolist() for batch in islice(data, 2)]
+
+    assert orders(1) == orders(1)
+    assert len({tuple(order) for epoch in (0, 1) for order in orders(epoch)}) == 4
+
+
+def test_the_numbers_of_the_examples_are_those_of_its_data() -> None:
+    data = Endless(InMemory(torch.arange(4), batch_size=2))
+    list(islice(data, 2))
+
+    assert data.example_index.tolist() == [2, 3]
+    assert not hasattr(Endless([1]), "example_index")
+
+
 def test_what_can_be_read_once_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         Endless(number for number in range(3))

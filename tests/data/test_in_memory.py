@@ -240,6 +240,49 @@ def test_the_state_of_other_data_is_refused() -> None:
     )
 
 
+def test_how_many_batches_were_given_before_is_known_until_the_pass_begins() -> None:
+    first, resumed = shuffled(), shuffled()
+    list(islice(first, 3))
+    resumed.load_state_dict(first.state_dict())
+    before = resumed.batches_done
+    list(resumed)
+
+    assert (first.batches_done, before, resumed.batches_done) == (0, 3, 0)
+
+
+# ---- which examples ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_numbers_of_a_batchs_examples_are_known(shuffle: bool) -> None:
+    data = shuffled(10, batch_size=4, shuffle=shuffle)  # whose rows are their numbers
+
+    for batch in data:
+        assert data.example_index.equal(batch)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_numbers_of_the_examples_are_on_the_device_of_the_rows(shuffle: bool) -> None:
+    data = InMemory(torch.zeros(4, device="meta"), batch_size=2, shuffle=shuffle)
+    next(iter(data))
+
+    assert data.example_index.device.type == "meta"
+
+
+def test_numbers_of_examples_that_are_changed_in_place_do_not_change_the_data() -> None:
+    data = shuffled()
+    next(iter(data))
+    kept = data.example_index.tolist()
+    data.example_index.zero_()
+
+    assert data.example_index.tolist() == kept
+
+
+def test_before_the_first_batch_no_example_is_known() -> None:
+    with pytest.raises(AttributeError, match=r"^InMemory has given no batch, so there is no example_index$"):
+        shuffled().example_index  # noqa: B018
+
+
 # ---- what is refused ---------------------------------------------------------------------------------------------
 
 

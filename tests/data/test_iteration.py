@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, cycle, islice
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    StackDataset,
+    Subset,
+    TensorDataset,
+)
 
-from train_manager import Endless, InMemory, InputError
+from train_manager import Endless, InMemory, InputError, Interleaved, Together
 from train_manager.data.iteration import (
     begin_epoch,
+    example_index_of,
     is_endless,
     is_read_once,
     length_of,
     no_batch,
     refuse_unusable,
     unending,
-    walk,
-    walk_steps,
 )
 
 
@@ -56,76 +62,6 @@ class Stream(IterableDataset[int]):
         return iter(range(4))
 
 
-# ---- which is the last ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("data", [[0, 1, 2], Sized(3), Numbers(3), iter([0, 1, 2]), (n for n in range(3))])
-def test_the_last_batch_is_marked_and_no_other(data: Iterable[int]) -> None:
-    assert list(walk(data, "data")) == [(0, False), (1, False), (2, True)]
-
-
-@pytest.mark.parametrize("data", [[7], (7 for _ in range(1))])
-def test_an_only_batch_is_the_last(data: Iterable[int]) -> None:
-    assert list(walk(data, "data")) == [(7, True)]
-
-
-@pytest.mark.parametrize("data", [[], Numbers(0), Sized(0), Sized(0, length=3)])
-def test_no_batch_gives_none(data: Iterable[int]) -> None:
-    assert list(walk(data, "data")) == []
-
-
-@given(st.integers(0, 9), st.booleans())
-def test_every_batch_comes_once_and_in_order(end: int, sized: bool) -> None:
-    walked = list(walk(Sized(end) if sized else Numbers(end), "data"))
-
-    assert walked == [(number, number == end - 1) for number in range(end)]
-
-
-def test_nothing_is_read_ahead_where_the_length_is_known() -> None:
-    data = Sized(3)
-    walked = walk(data, "data")
-    next(walked)
-
-    assert data.read == [0]
-
-
-def test_one_batch_is_read_ahead_where_the_length_is_unknown() -> None:
-    data = Numbers(3)
-    walked = walk(data, "data")
-    next(walked)
-
-    assert data.read == [0, 1]
-
-
-@pytest.mark.parametrize("length", [2, 4])
-def test_a_wrong_length_warns_at_the_end_of_the_pass(length: int) -> None:
-    message = rf"data says len\(\) = {length} but gave 3 batches, so `last_batch` was wrong"
-    with pytest.warns(RuntimeWarning, match=message):
-        walked = list(walk(Sized(3, length), "data"))
-
-    assert [number for number, _ in walked] == [0, 1, 2]
-
-
-def test_a_walk_that_is_broken_off_does_not_warn() -> None:
-    for _ in walk(Sized(3), "data"):
-        break
-
-
-def test_a_walk_that_is_broken_off_closes_the_data() -> None:
-    closed: list[bool] = []
-
-    def data() -> Iterator[int]:
-        try:
-            yield from range(3)
-        finally:
-            closed.append(True)
-
-    for _ in walk(data(), "data"):
-        break
-
-    assert closed == [True]
-
-
 # ---- from epoch to epoch -----------------------------------------------------------------------------------------
 
 
@@ -140,40 +76,11 @@ class Resettable(Numbers):
         self.resets.append(len(self.read))
 
 
-class ResettableSized(Resettable):
-    def __len__(self) -> int:
-        return self.end
-
-
-@pytest.mark.parametrize("kind", [Resettable, ResettableSized])
-def test_the_data_is_reset_after_each_pass(kind: type[Resettable]) -> None:
-    data = kind(3)
-    for _ in range(2):
-        list(walk(data, "data"))
-
-    assert data.resets == [3, 6]
-
-
-def test_a_walk_that_is_broken_off_resets_nothing() -> None:
-    data = ResettableSized(3)
-    for _ in walk(data, "data"):
-        break
-
-    assert data.resets == []
-
-
 def test_the_data_of_an_unending_stream_is_reset_between_its_passes() -> None:
     data = Resettable(2)
     list(islice(unending(data), 5))
 
     assert data.resets == [2, 4]
-
-
-def test_a_pass_that_goes_on_knows_which_batch_is_the_last() -> None:
-    data = InMemory(torch.arange(5), batch_size=1)
-    data.load_state_dict({"seed": 0, "epoch": 0, "batches": 3, "examples": 5})
-
-    assert [last_batch for _, last_batch in walk(data, "data", done=3)] == [False, True]
 
 
 def test_the_epoch_is_said_to_whoever_wants_to_know() -> None:
@@ -193,6 +100,75 @@ def test_the_epoch_is_said_to_whoever_wants_to_know() -> None:
     begin_epoch([1, 2], 3)
 
     assert said == [("loader", 3), ("sampler", 3), ("dataset", 3)]
+
+
+class Told(Dataset[int]):
+    """A dataset, or a sampler, that is told the epoch."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, row: int) -> int:
+        return row
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+
+
+TOLD: dict[str, Callable[[Any], Any]] = {
+    "dataset": lambda told: DataLoader(told),
+    "sampler": lambda told: DataLoader(told, sampler=told),
+    "batch sampler": lambda told: DataLoader(range(2), batch_sampler=told),  # type: ignore[arg-type]
+    "sampler of a batch sampler": lambda told: DataLoader(range(2), batch_sampler=BatchSampler(told, 2, False)),  # type: ignore[arg-type]
+    "subset": lambda told: DataLoader(Subset(told, [0])),
+    "datasets in a row": lambda told: DataLoader(ConcatDataset([Subset(told, [0]), told])),
+    "datasets side by side": lambda told: DataLoader(StackDataset(a=told)),
+}
+
+
+@pytest.mark.parametrize("make", TOLD.values(), ids=TOLD)
+def test_the_epoch_reaches_every_part_of_a_loader_once(make: Callable[[Any], Any]) -> None:
+    told = Told()
+    begin_epoch(make(told), 3)
+
+    assert told.epochs == [3]
+
+
+@pytest.mark.parametrize("several", [Interleaved, Together])
+def test_the_epoch_reaches_every_set_when_it_is_read(several: type[Interleaved | Together]) -> None:
+    loader, rows, endless = Told(), Told(), Told()
+    data = several({"a": DataLoader(Subset(loader, [0])), "b": rows, "c": Endless(endless)})
+    begin_epoch(data, 3)
+    list(data)
+
+    assert (loader.epochs[0], rows.epochs[0]) == (3, 3)
+    assert endless.epochs == [3 << 20]  # the number of the data's first pass in this epoch
+
+
+# ---- which examples ----------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_examples_are_those_of_the_data() -> None:
+    data = InMemory(torch.zeros(4), batch_size=2)
+    next(iter(data))
+
+    assert example_index_of(data, "train_data").tolist() == [0, 1]
+
+
+def test_data_that_do_not_number_their_examples_are_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        example_index_of(DataLoader(Told()), "train_data")
+
+    assert str(caught.value) == (
+        "train_data (DataLoader) does not know the numbers of its examples\n"
+        "  InMemory and Rows do; the dataset of a DataLoader can return its index as a part of each example"
+    )
 
 
 # ---- without an end ----------------------------------------------------------------------------------------------
@@ -230,33 +206,9 @@ def test_a_generator_does_not_know_its_length() -> None:
 # ---- cut into epochs ---------------------------------------------------------------------------------------------
 
 
-def test_the_last_of_so_many_steps_is_marked() -> None:
-    assert list(walk_steps(iter("abc"), 2)) == [("a", False), ("b", True)]
-
-
-def test_too_few_steps_warn() -> None:
-    message = "train_data ended after 2 of 3 batches of an epoch, so `last_batch` was wrong"
-    with pytest.warns(RuntimeWarning, match=message):
-        walked = list(walk_steps(iter("ab"), 3))
-
-    assert walked == [("a", False), ("b", False)]
-
-
-def test_no_steps_at_all_do_not_warn() -> None:
-    """That is an error of its own."""
-    assert list(walk_steps(iter(""), 3)) == []
-
-
-def test_the_stream_goes_on_where_the_last_steps_stopped() -> None:
-    stream = count()
-    list(walk_steps(stream, 2))
-
-    assert [batch for batch, _ in walk_steps(stream, 2)] == [2, 3]
-
-
 def test_nothing_is_read_beyond_the_last_step() -> None:
     data = Numbers(9)
-    list(walk_steps(unending(data), 2))
+    list(islice(unending(data), 2))
 
     assert data.read == [0, 1]
 
@@ -391,7 +343,7 @@ def test_a_dict_is_refused() -> None:
 
     assert str(caught.value) == (
         "train_data must be an iterable of batches, but is a dict, whose keys would be the batches\n"
-        "  give the iterable of batches itself"
+        "  give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     )
 
 

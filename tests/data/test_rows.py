@@ -133,6 +133,14 @@ def test_examples_that_do_not_fit_together_are_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_numbers_of_a_batchs_examples_are_known(shuffle: bool) -> None:
+    data = Rows(range(10), batch_size=4, shuffle=shuffle)
+
+    for batch in data:
+        assert data.example_index.equal(batch)
+
+
 # ---- by column ---------------------------------------------------------------------------------------------------
 
 

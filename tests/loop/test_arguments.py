@@ -281,7 +281,7 @@ def test_a_scheduler_that_needs_a_metric_is_refused() -> None:
 
     assert text == (
         "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
-        "  step it in a hook: `def post_eval(self, eval_results)`"
+        "  step it with a metric: extensions=[LRSchedule(make, metric=...)]"
     )
 
 

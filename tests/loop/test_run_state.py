@@ -373,13 +373,7 @@ def test_the_end_is_known_from_the_start_in_train_steps() -> None:
     assert ends(tm, lambda: tm.train_steps(5)) == [5] * 5
 
 
-def test_the_end_of_data_without_a_length_is_known_in_the_last_step() -> None:
-    tm = tiny_manager(train_data=Unsized())
-
-    assert ends(tm, tm.train) == [None, None, None, 4]
-
-
-def test_the_end_of_data_without_a_length_is_known_once_an_epoch_is_over() -> None:
+def test_the_coming_epochs_are_expected_to_be_as_long_as_the_last_one() -> None:
     tm = tiny_manager(train_data=Unsized(), epochs=3)
 
     assert ends(tm, tm.train) == [None] * 4 + [12] * 8
@@ -403,11 +397,11 @@ def test_the_next_call_begins_where_the_last_one_ended() -> None:
     assert limits.seen == [(0, 3), (3, 6)]
 
 
-def test_an_epoch_that_goes_on_has_an_end_that_is_not_known_until_it_is_over() -> None:
+def test_an_epoch_that_goes_on_counts_with_what_is_left_of_it() -> None:
     tm = tiny_manager()
     tm.train_steps(2)
 
-    assert ends(tm, lambda: tm.train_epochs(2)) == [None, 6, 6, 6]
+    assert ends(tm, lambda: tm.train_epochs(2)) == [6, 6, 6, 6]
 
 
 def test_a_run_that_was_stopped_has_ended_there() -> None:

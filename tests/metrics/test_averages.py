@@ -89,6 +89,15 @@ def test_a_mean_is_a_plain_number_also_where_weights_are_tensors() -> None:
     assert type(mean.value()) is float
 
 
+def test_weights_that_are_tensors_are_summed_as_exactly_as_numbers() -> None:
+    plain, tensors = WeightedMean(), WeightedMean()
+    for number in range(1, 400):
+        plain.append(torch.tensor(1 / number), weight=number)
+        tensors.append(torch.tensor(1 / number), weight=torch.tensor(number))  # type: ignore[arg-type]
+
+    assert tensors.value() == plain.value()
+
+
 def test_a_mean_can_be_read_on_the_way() -> None:
     mean = WeightedMean()
     mean.append(torch.tensor(1.0), weight=1)

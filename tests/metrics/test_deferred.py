@@ -9,7 +9,7 @@ import torch
 
 from tests.host_reads import HostReads
 from train_manager.core.errors import InputError
-from train_manager.metrics.deferred import DeferredScalars
+from train_manager.metrics.deferred import DeferredScalars, numbers
 
 
 def test_values_come_oldest_first() -> None:
@@ -104,3 +104,15 @@ def test_a_scalar_that_was_made_in_place_is_kept_though_the_first_one_was_not() 
     losses.append(torch.tensor(1.0))
     losses.append(other)
     assert losses.take() == [1.0, 2.0]
+
+
+def test_numbers_that_are_tensors_come_to_the_host_with_one_copy() -> None:
+    reads = HostReads()
+    with reads:
+        found = numbers([torch.tensor(16), torch.tensor(8)])
+    assert (found, reads.stacks, reads.count) == ([16, 8], 1, 0)
+
+
+def test_other_numbers_stay_as_they_are() -> None:
+    assert numbers([16, 0.5, torch.tensor(8)]) == [16, 0.5, 8]
+    assert numbers([]) == []

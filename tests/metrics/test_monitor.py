@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from train_manager import InputError
-from train_manager.metrics.monitor import metric_name, metric_value, mode_of, require_set
+from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, mode_of, require_set
 
 RESULTS = {"valid": {"loss": 0.5, "top5/accuracy": 0.9}, "valid/hard": {"loss": 0.7}}
 
@@ -82,3 +82,12 @@ def test_a_mode_that_is_none_is_refused() -> None:
     with pytest.raises(InputError) as error:
         mode_of("valid/loss", "smallest", "EarlyStopping")
     assert str(error.value) == "mode must be 'min' or 'max', but is 'smallest'"
+
+
+@pytest.mark.parametrize(
+    ("counts", "found"), [((0, 0, 0), True), ((0, 4, 4), True), ((0, 1, 0), False), ((1, 3, 3), False)]
+)
+def test_the_start_is_before_the_first_epoch_where_nothing_is_trained_in_this_call(
+    counts: tuple[int, int, int], found: bool
+) -> None:
+    assert is_at_start(*counts) is found

@@ -110,6 +110,17 @@ def test_every_1_is_each_opening() -> None:
     assert ran_in(3, every(1)) == [1, 2, 3]
 
 
+def test_every_third_opening_and_the_first_is_1_3_6() -> None:
+    assert ran_in(7, every(3, first=True)) == [1, 3, 6]
+    assert ran_in(3, every(1, first=True)) == [1, 2, 3]
+
+
+def test_whether_every_begins_with_the_first_opening_must_be_a_bool() -> None:
+    assert refused(lambda: every(3, first=1)) == (  # type: ignore[arg-type]
+        "every's first must be True or False, but is 1\n  write @every(50, first=True)"
+    )
+
+
 def test_a_pre_hook_and_an_around_hook_count_as_a_post_hook_does() -> None:
     class AllKinds(Extension):
         def __init__(self) -> None:
@@ -767,9 +778,12 @@ def test_a_schedule_on_a_method_that_is_not_a_hook_is_refused() -> None:
 
 
 def test_schedules_are_shown_as_they_are_written() -> None:
-    shown = [every(2), at_most(3), exponentially(100, 1.2, at_end=True), periodically(1.5, at_end=True), once]
+    counted = [every(2), every(2, first=True), every(2, of="update")]
+    shown = [*counted, at_most(3), exponentially(100, 1.2, at_end=True), periodically(1.5, at_end=True), once]
     assert list(map(str, shown)) == [
         "every(2)",
+        "every(2, first=True)",
+        "every(2, of='update')",
         "at_most(3)",
         "exponentially(100, 1.2, at_end=True)",
         "periodically(1.5, at_end=True)",

@@ -5,8 +5,9 @@ the core and the standard library only. Its files in reading order; each imports
 
     method_source  the source of one method, and what its expressions stand for
     outline        what a method does with stages and fixtures, item by item
-    reader         makes the outline of a method from its source
     tree           the stages of a class, and what may be alive at each
+    known          what was read of a class before
+    reader         makes the outline of a method from its source
     hook_writes    the fixtures that a hook writes beside those it declares
     walk           follows the outlines through all calls and fills the tree
     mistakes       compares hooks and providers with the tree
@@ -24,8 +25,9 @@ What it understands:
 - reads and writes: ``self.fixtures["x"]``, assignments to it, ``define``, ``setdefault``, ``update``, ``modify`` and
   ``get``; the same through a variable called ``fixtures``
 - calls: ``self.method()``, also inherited, overridden and private ones; ``super().method()``; ``self()``; properties
-  and cached properties; methods behind decorators that use ``functools.wraps``; ``self.call_by_name(self.method)``,
-  and ``self._chosen.method()``, by which a TrainManager calls a method by name
+  and their setters, cached properties; methods behind decorators that use ``functools.wraps``, and those that a
+  ``singledispatchmethod`` chooses from; ``self.call_by_name(self.method)``, and ``self._chosen.method()``, by which a
+  TrainManager calls a method by name
 - functions as values: bound methods handed to other code, bound methods, nested functions and lambdas in a local
   variable, ``partial(self.method)`` in a local variable, ``partialmethod``
 - generators: ``for`` loops and comprehensions over generator methods, also through ``enumerate``, ``zip``, a local
@@ -41,10 +43,11 @@ What it reports as unknown, and then passes over whatever this may define or ope
 - ``self`` or ``fixtures`` under another local name, or handed to code that is not read (builtins are harmless, except
   for ``getattr``); ``with self``
 - a bound method kept on the object, also in a list or dict
-- a generator that is advanced with ``next``
+- a generator that is advanced with ``next``, or chosen by ``singledispatchmethod``
 - a method without source, or with a decorator that opens stages or writes fixtures
 - calls that take too many paths, or go too deep
 - stages that code outside of the class opens, in a run that is held open
 
-A fixture whose name is made at run time is not reported: any name may be alive in that stage.
+Unknown code that has the object may call any method, so any name may be alive in the stages of methods that only it may
+call. A fixture whose name is made at run time is not reported: any name may be alive in that stage.
 """

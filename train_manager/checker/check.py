@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 
 from train_manager.checker.mistakes import Mistakes, unopened
-from train_manager.checker.walk import stage_tree
+from train_manager.checker.walk import tree_of
 from train_manager.core.errors import CheckError, did_you_mean, near
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import chosen
@@ -42,8 +42,8 @@ def check(
         ValueError: the class has no method ``entry``.
     """
     _require_method(owner, entry)
-    whole = stage_tree(owner, registry.plans.__getitem__)
-    entered = whole if entry is None else stage_tree(owner, registry.plans.__getitem__, entry)
+    whole = tree_of(owner, registry)
+    entered = whole if entry is None else tree_of(owner, registry, entry)
     providers = [provider for in_stage in chosen(registry.providers).values() for provider in in_stage.values()]
     search = Mistakes(whole, entered, providers, frozenset(known))
     found = list(search.of(registry.hooks, strict=strict, outside=outside))

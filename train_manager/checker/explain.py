@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from train_manager.checker.tree import StageNode, StageTree
-from train_manager.checker.walk import stage_tree
+from train_manager.checker.walk import tree_of
 from train_manager.core.extension import Extension
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.order import reasons_for
@@ -28,7 +28,7 @@ def explain(owner: type, registry: Registry, about: str | Extension | None, form
         if not isinstance(about, str):
             raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
         return "\n".join(sequence.text() for sequence in registry.plans[about].sequences if sequence)
-    explanation = Explanation(stage_tree(owner, registry.plans.__getitem__), registry.plans)
+    explanation = Explanation(tree_of(owner, registry), registry.plans)
     if format == "json":
         return json.dumps(explanation.data(), indent=2)
     if format != "text":

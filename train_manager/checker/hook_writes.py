@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from types import FunctionType
 
+from train_manager.checker.known import refresh
 from train_manager.checker.method_source import ANYTHING, Names
 from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown
 from train_manager.checker.reader import outline_of
@@ -45,6 +46,7 @@ def _items(hook: Hook) -> Iterator[tuple[Item, OpenStages]]:
     function = inspect.unwrap(getattr(bound, "__func__", bound))
     if not isinstance(function, FunctionType):
         return
+    refresh(owner)
     seen: set[tuple[FunctionType, OpenStages]] = {(function, frozenset())}
     ahead: list[tuple[Outline, OpenStages]] = [(outline_of(function, owner), frozenset())]
     while ahead:  # not by recursion: methods that all call each other go deep

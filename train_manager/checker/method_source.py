@@ -8,7 +8,7 @@ import contextlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partialmethod
+from functools import cached_property, partialmethod, singledispatchmethod
 from types import FunctionType
 from typing import Any, TypeGuard
 
@@ -33,6 +33,19 @@ def method(owner: type, name: str) -> FunctionType | None:
         found = found.func
     found = inspect.unwrap(found) if callable(found) else None
     return found if isinstance(found, FunctionType) else None
+
+
+def functions_of(owner: type, name: str) -> list[FunctionType]:
+    """Return all functions behind a name: a property may have three, a ``singledispatchmethod`` has one per type."""
+    found = inspect.getattr_static(owner, name, None)
+    if isinstance(found, property):
+        parts = [found.fget, found.fset, found.fdel]
+    elif isinstance(found, singledispatchmethod):
+        parts = [*found.dispatcher.registry.values()]
+    else:
+        parts = [method(owner, name)]
+    functions = [inspect.unwrap(part) for part in parts if part is not None]
+    return [function for function in functions if isinstance(function, FunctionType)]
 
 
 @dataclass
@@ -130,6 +143,20 @@ class MethodSource:
         else:
             return None
         return None if found is None or (found.__module__ or "").startswith(NEVER_LOOKED_INTO) else found
+
+    def chosen_at_call(self, node: ast.expr) -> list[FunctionType]:
+        """Return the methods that ``self.x`` chooses from by the type of its argument."""
+        if not (isinstance(node, ast.Attribute) and self.is_self(node.value)):
+            return []
+        is_dispatched = isinstance(inspect.getattr_static(self.owner, node.attr, None), singledispatchmethod)
+        return functions_of(self.owner, node.attr) if is_dispatched else []
+
+    def accessors(self, name: str, does: str) -> list[FunctionType]:
+        """Return the function that sets a property of the object (``fset``), or that deletes it (``fdel``)."""
+        found = inspect.getattr_static(self.owner, name, None)
+        function = getattr(found, does) if isinstance(found, property) else None
+        function = inspect.unwrap(function) if callable(function) else None
+        return [function] if isinstance(function, FunctionType) else []
 
     def mangled(self, name: str) -> str:
         """Return the name under which Python keeps a private method: ``_A__x`` for ``__x`` of class ``A``."""

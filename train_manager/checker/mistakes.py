@@ -56,6 +56,7 @@ class Mistakes:
         for hook in hooks:
             if not outside or hook.everywhere or hook.stage in self.whole.stages or near(hook.stage, self.whole.stages):
                 yield from self.of_hook(hook)
+            yield from self.never_counted(hook, outside)
             yield from self.asked_too_early(hook)
             if strict:
                 yield from self.undeclared(hook)
@@ -73,7 +74,15 @@ class Mistakes:
             yield from self.never_around(hook)
             yield from self.never_alive(hook)
         elif not self.whole.any_stage:
-            yield self.no_such_stage(hook, f"{hook.kind}_{hook.stage}")
+            yield self.no_such_stage(hook, f"{hook.kind}_{hook.stage}", hook.stage)
+
+    def never_counted(self, hook: Hook, outside: bool) -> Found:
+        """Find schedules that count the ends of a stage that does not exist."""
+        for schedule, _ in hook.schedules:
+            if schedule.of is None or schedule.of in self.whole.stages or self.whole.any_stage:
+                continue
+            if not outside or near(schedule.of, self.whole.stages):
+                yield self.no_such_stage(hook, f"@{schedule}", schedule.of)
 
     def never_around(self, hook: Hook) -> Found:
         for write in hook.writes:
@@ -85,7 +94,7 @@ class Mistakes:
 
     def never_alive(self, hook: Hook) -> Found:
         nodes = self.entered.stages.get(hook.stage, [])
-        wanted = hook.call.required
+        wanted = hook.call.expected
         modified = [write.name for write in hook.writes if not write.defines and write.name not in wanted]
         scheduled = [name for _, should_run in hook.schedules for name in should_run.required]
         yield from self.missing(hook, f"{hook.label} wants", wanted, nodes, hook.kind)
@@ -133,7 +142,7 @@ class Mistakes:
             nodes = self.entered.stages.get(provider.stage, [])
             yield from self.missing(provider, f"{provider.label} wants", provider.call.required, nodes, "post")
         elif not self.whole.any_stage:
-            yield self.no_such_stage(provider, f'@fixture("{provider.stage}")')
+            yield self.no_such_stage(provider, f'@fixture("{provider.stage}")', provider.stage)
 
     def cycles(self) -> Found:
         told: list[Provider] = []
@@ -181,11 +190,11 @@ class Mistakes:
 
     # ---- errors --------------------------------------------------------------------------------------------------
 
-    def no_such_stage(self, asker: Hook | Provider, what: str) -> TrainManagerError:
-        nearest = near(asker.stage, self.whole.stages)
+    def no_such_stage(self, asker: Hook | Provider, what: str, stage: str) -> TrainManagerError:
+        nearest = near(stage, self.whole.stages)
         cure = did_you_mean(nearest) or f"the stages are {', '.join(self.whole.stages) or 'none'}"
         what = f"{asker.label} ({asker.whose}) would never run: {what} names no stage"
-        return _error(HookError, asker, what, asker.stage, cure, nearest=nearest)
+        return _error(HookError, asker, what, stage, cure, nearest=nearest)
 
     def missing(
         self, asker: Hook | Provider, asks: str, names: Iterable[str], nodes: Sequence[StageNode], kind: str

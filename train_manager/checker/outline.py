@@ -77,9 +77,10 @@ class Yields:
 @final
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Code that may open stages and define fixtures, and cannot be read."""
+    """Code that may open stages and define fixtures, and cannot be read; ``calls``: it may call any method."""
 
     what: str
+    calls: bool = True
 
 
 Item = Opens | Defines | Touches | Calls | Loops | Yields | Unknown

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import final
 
+from train_manager.checker.known import known_of
 from train_manager.checker.method_source import (
     MethodSource,
     argument,
@@ -20,16 +21,12 @@ from train_manager.checker.method_source import (
     targets_of,
 )
 from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown, Yields
-
-_KEPT = "__train_manager_outlines__"
-_IMMUTABLE = 1 << 8  # the flag of a builtin class
+from train_manager.core.scope import stage_name
 
 
 def outline_of(function: FunctionType, owner: type) -> Outline:
     """Return the outline of a method, as it runs on an object of class ``owner``."""
-    outlines: dict[FunctionType, Outline] = vars(owner).get(_KEPT) or {}
-    if not outlines and not owner.__flags__ & _IMMUTABLE:
-        setattr(owner, _KEPT, outlines)  # on the class, so that both are freed together
+    outlines = known_of(owner).outlines
     if function not in outlines:
         outlines[function] = _read(function, owner)
     return outlines[function]
@@ -91,7 +88,8 @@ class _Reader(MethodSource):
             case ast.With() | ast.AsyncWith():
                 return self.with_items(node.items, node.body)
             case ast.For() | ast.AsyncFor():
-                return (*self.repeated(node.iter, self.block(node.body)), *self.block(node.orelse))
+                body = (*self.set_by(node.target), *self.block(node.body))
+                return (*self.repeated(node.iter, body), *self.block(node.orelse))
             case ast.While():
                 return (Loops(self.block([node.test, *node.body])), *self.block(node.orelse))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -120,15 +118,16 @@ class _Reader(MethodSource):
             case _:
                 return self.block(ast.iter_child_nodes(node))
 
-    def unknown(self, node: ast.AST, does: str) -> Unknown:
-        return Unknown(f"{self.function.__qualname__} ({self.line(node)}) {does}")
+    def unknown(self, node: ast.AST, does: str, *, calls: bool = True) -> Unknown:
+        return Unknown(f"{self.function.__qualname__} ({self.line(node)}) {does}", calls)
 
     # ---- statements ----------------------------------------------------------------------------------------------
 
     def with_items(self, items: list[ast.withitem], body: list[ast.stmt]) -> Outline:
         if not items:
             return self.block(body)
-        context, inside = items[0].context_expr, self.with_items(items[1:], body)
+        context = items[0].context_expr
+        inside = (*self.set_by(items[0].optional_vars), *self.with_items(items[1:], body))
         if isinstance(context, ast.Call) and self.is_staged(context.func):
             return (*self.arguments(context), *self.stages_opened(context, inside))
         if isinstance(context, ast.Call) and (called := self.own_method(context.func)) is not None:
@@ -140,7 +139,7 @@ class _Reader(MethodSource):
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
         given = self.keys_of(argument(call, 1, "fixtures")) | self.keys_of(argument(call, 2, "defaults"))
         for stage in self.constants(argument(call, 0, "name")) or (None,):
-            yield Opens(stage, given, self.line(call), inside)
+            yield Opens(stage and stage_name(stage), given, self.line(call), inside)
 
     def repeated(self, iterated: ast.expr, body: Outline) -> Outline:
         """Return a body for each item; if methods of the same object make the items, it runs at their ``yield``."""
@@ -156,6 +155,10 @@ class _Reader(MethodSource):
         targets = targets_of(node)
         if node.value is not None:
             yield from self.value_given(node, node.value, targets)
+        if isinstance(node, ast.AugAssign):  # reads the old value first
+            yield from self.attribute(node.target) if isinstance(node.target, ast.Attribute) else ()
+        for target in targets:
+            yield from self.set_by(target)
         for part in (part for target in targets for part in ast.walk(target) if isinstance(part, ast.Subscript)):
             if self.is_fixtures(part.value):
                 yield Defines(self.name_of(part.slice), None, self.line(node))
@@ -168,7 +171,7 @@ class _Reader(MethodSource):
         if self.holds_self(value) and hasattr(self.owner, "staged"):
             yield self.unknown(node, f"gives `{self.self_name}` another name")
         if self.is_fixtures(value) and any(getattr(target, "id", "fixtures") != "fixtures" for target in targets):
-            yield self.unknown(node, "gives `fixtures` another name")
+            yield self.unknown(node, "gives `fixtures` another name", calls=False)
         if kept and not is_local:
             yield self.unknown(node, "keeps a bound method")
         # A lambda or a method under a local name counts at each use of the name.
@@ -196,7 +199,20 @@ class _Reader(MethodSource):
         elif isinstance(value, ast.Call):  # partial(self.step)
             yield from (Calls(found) for part in value.args for found in self.bound_methods(part))
 
+    def set_by(self, target: ast.expr | None) -> Iterator[Calls]:
+        """Yield the setters of properties that an assignment to a target calls."""
+        for part in ast.walk(target) if target is not None else ():
+            if isinstance(part, ast.Attribute) and self.is_self(part.value):
+                yield from map(Calls, self.accessors(part.attr, "fset"))
+
     def attribute(self, node: ast.Attribute) -> Iterator[Item]:
+        if isinstance(node.ctx, ast.Del):
+            yield from map(Calls, self.accessors(node.attr, "fdel"))
+            return
+        chosen = self.chosen_at_call(node)
+        yield from map(Calls, chosen)
+        if any(map(inspect.isgeneratorfunction, chosen)):
+            yield self.unknown(node, f"chooses `{self.self_name}.{node.attr}`, which has a `yield`, by a type")
         if node.attr == "staged":
             yield self.unknown(node, f"gives `{self.self_name}.staged` another name")
         if (found := self.own_method(node)) is not None:  # a property, or a bound method that is handed on
@@ -240,8 +256,8 @@ class _Reader(MethodSource):
             stage = argument(node, 2, "stage")
             stages = self.constants(stage)
             if stage is not None and not stages and not is_none(stage):
-                yield self.unknown(node, "defines a fixture in a stage whose name is made at run time")
-            yield Defines(name, stages[0] if stages else None, self.line(node))
+                yield self.unknown(node, "defines a fixture in a stage whose name is made at run time", calls=False)
+            yield Defines(name, stage_name(stages[0]) if stages else None, self.line(node))
         elif does == "setdefault":
             yield Defines(name, None, self.line(node))
         elif does == "update":
@@ -256,8 +272,11 @@ class _Reader(MethodSource):
         for given in (*node.args, *(keyword.value for keyword in node.keywords)):
             can_open = self.holds_self(given) and hasattr(self.owner, "staged")
             if (can_open or self.is_fixtures(given)) and not is_harmless(node.func):
-                yield self.unknown(node, f"hands `{ast.unparse(given)}` to `{ast.unparse(node.func)}`")
+                yield self.unknown(node, f"hands `{ast.unparse(given)}` to `{ast.unparse(node.func)}`", calls=can_open)
         yield from self.called_by_name(node)
+        if is_name(node.func, "setattr") and len(node.args) > 1 and self.is_self(node.args[0]):
+            for name in self.constants(node.args[1]) or dir(self.owner):
+                yield from map(Calls, self.accessors(name, "fset"))
         if is_name(node.func, "next") and any(map(self.called_methods, node.args)):
             yield self.unknown(node, "advances a generator with `next`")
 

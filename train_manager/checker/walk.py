@@ -15,7 +15,8 @@ from types import FunctionType
 from typing import final
 
 from train_manager.checker.hook_writes import defined_inside
-from train_manager.checker.method_source import ANYTHING, NEVER_LOOKED_INTO, Names, method
+from train_manager.checker.known import refresh
+from train_manager.checker.method_source import ANYTHING, NEVER_LOOKED_INTO, Names, functions_of
 from train_manager.checker.outline import (
     Calls,
     Defines,
@@ -33,9 +34,21 @@ from train_manager.checker.tree import Path, StageNode, StageTree
 from train_manager.core.decorators import declarations_of
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.plan import Plan
+from train_manager.core.registry import Registry
 
 MOST_STEPS = 50_000  # a large class takes some hundred; without a limit, methods that all call each other never end
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+
+
+def tree_of(owner: type, registry: Registry, entry: str | None = None) -> StageTree:
+    """Return ``stage_tree`` with the hooks of a registry; if all that it is made of is as before, the one from then."""
+    hooks = tuple((hook.kind, hook.stage, hook.label, _defined_by(hook)) for hook in registry.hooks)
+    lazy = tuple((provider.stage, provider.name, provider.label) for provider in registry.providers)
+    key = entry, tuple(hook for hook in hooks if hook[-1]), lazy  # most hooks define nothing: the tree is the same
+    known = refresh(owner)
+    if key not in known.trees:
+        known.keep(key, stage_tree(owner, registry.plans.__getitem__, entry))
+    return known.trees[key]
 
 
 def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = None) -> StageTree:
@@ -46,20 +59,30 @@ def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = 
         plan_of: finds what runs at a stage, in order.
         entry: the method to begin at; None begins at every method that no other method calls.
     """
+    refresh(owner)
     walk = _Walk(owner, plan_of)
     methods = _own_methods(owner)
-    for function in _roots(methods, owner) if entry is None else [methods[entry]]:
-        if function not in walk.begun:
-            walk.begin(function)
+    walk.begin_all([methods[entry]] if entry is not None else _roots(methods, owner))
+    if walk.entered_by_unknown:  # which may call any method, also those that the entry does not lead to
+        walk.begin_all(_roots(methods, owner))
     walk.finish()
     return walk.tree
 
 
+def _defined_by(hook: Hook) -> tuple[tuple[Names, str | None], ...]:
+    """Return the names that a hook defines, each set with its stage; None stands for the innermost one."""
+    declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
+    return (*declared, *defined_inside(hook))
+
+
 def _own_methods(owner: type) -> dict[str, FunctionType]:
     """Return the methods of a class by name, without those of the core, of torch and of the standard library."""
-    names = [name for cls in reversed(owner.__mro__) for name in vars(cls)]
-    found = {name: method(owner, name) for name in dict.fromkeys(names)}
-    return {name: function for name, function in found.items() if function is not None and _may_open(function)}
+    found: dict[str, FunctionType] = {}
+    for name in dict.fromkeys(name for cls in reversed(owner.__mro__) for name in vars(cls)):
+        for number, function in enumerate(functions_of(owner, name)):
+            if _may_open(function):
+                found[name if number == 0 else f"{name} {number}"] = function
+    return found
 
 
 def _may_open(function: FunctionType) -> bool:
@@ -113,10 +136,20 @@ class _Walk:
     stack: list[_OpenStage] = field(default_factory=list)
     begun: set[FunctionType] = field(default_factory=set)
     anywhere: set[str] = field(default_factory=set)  # alive where unknown code runs, which may call any method
+    entered_by_unknown: set[int] = field(default_factory=set)  # the walks, by number, that came to such code
+    walks_to: dict[Path, set[int]] = field(default_factory=dict)  # the walks that came to each stage
+    number: int = 0
+    defined: dict[int, tuple[tuple[Names, str | None], ...]] = field(default_factory=dict)  # by each hook, by its id
     steps: int = 0
+
+    def begin_all(self, functions: Iterable[FunctionType]) -> None:
+        for function in functions:
+            if function not in self.begun:
+                self.begin(function)
 
     def begin(self, function: FunctionType) -> None:
         """Walk a method that is called from outside, with no stage open."""
+        self.number += 1
         self.stack = [_OpenStage(StageNode(()), walked={function: 0})]
         self.begun.add(function)
         try:
@@ -125,10 +158,14 @@ class _Walk:
             self.give_up()
 
     def finish(self) -> None:
-        """Note in all nodes what may be alive anywhere, which is known only after the walk."""
-        for node in self.tree.nodes.values():
+        """Note in all nodes what may be alive anywhere, which is known only after the walk.
+
+        Unknown code may define any fixture, and then call a method that another walk began with.
+        """
+        for path, node in self.tree.nodes.items():
+            is_called = any(self.entered_by_unknown - {walk} for walk in self.walks_to[path])
             for alive in node.alive.values():
-                alive |= self.anywhere
+                alive |= self.anywhere | ({ANYTHING} if is_called else set())
 
     def give_up(self) -> None:
         self.tree.unknown.setdefault(f"the calls of {self.owner.__name__} take more paths than the check follows")
@@ -173,6 +210,7 @@ class _Walk:
             return
         path = (*self.path, item.stage)
         node = self.tree.nodes.setdefault(path, StageNode(path))
+        self.walks_to.setdefault(path, set()).add(self.number)
         if self.path.count(item.stage) > 1:  # a recursion: one round of it shows all that can be alive
             return
         plan = self.plan_of(item.stage)
@@ -197,8 +235,9 @@ class _Walk:
 
     def run(self, hooks: Iterable[Hook]) -> None:
         for hook in hooks:
-            declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
-            for names, stage in [*declared, *defined_inside(hook)]:
+            if id(hook) not in self.defined:
+                self.defined[id(hook)] = _defined_by(hook)
+            for names, stage in self.defined[id(hook)]:
                 self.define(names, stage, hook.label)
 
     def define(self, names: Names, stage: str | None, definer: str) -> None:
@@ -223,6 +262,8 @@ class _Walk:
     def unknown(self, item: Unknown) -> None:
         self.tree.unknown.setdefault(item.what)
         self.tree.any_stage = True
+        if item.calls:
+            self.entered_by_unknown.add(self.number)
         self.anywhere |= self.alive - {ANYTHING}
         self.define(frozenset({ANYTHING}), None, "")
 

@@ -24,5 +24,6 @@ Its files in the order a value travels; each imports only those above it:
     hook_calls        around-hooks, and the writing of return values
     registry          the extensions of one Extensible, by name
     stage             the `with` block that opens a scope and runs hooks
+    joining           the extensions that come or go while a run is open
     extensible        the class whose methods have stages
 """

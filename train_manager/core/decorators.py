@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, final
 
 from train_manager.core.errors import HookError
+from train_manager.core.scope import stage_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -69,7 +70,9 @@ def always(hook: Function) -> Function:
 def priority(value: int) -> Callable[[Function], Function]:
     """Order a hook among those of its stage that are not ordered by what they read and write.
 
-    The lowest comes first; 0 is the default. Equals run as registered.
+    The lowest comes first; 0 is the default. Equals run as registered. The attribute ``priority`` of an extension is
+    for all its hooks, and a hook's own priority wins. In the body of a class the attribute hides the decorator from
+    the hooks below it: write ``@train_manager.priority(10)`` there.
 
     >>> from train_manager import Extension, priority
     >>> class Last(Extension):
@@ -139,7 +142,7 @@ def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Funct
     """
     if not isinstance(stage, str):
         raise HookError('@fixture takes the name of a stage: @fixture("train_step_batch")', name="fixture")
-    return lambda method: _declare(method, fixture_of=stage, overrides=override)
+    return lambda method: _declare(method, fixture_of=stage_name(stage), overrides=override)
 
 
 def overridable(method: Callable[..., R]) -> Callable[..., R]:
@@ -156,7 +159,7 @@ def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Cal
     if not names or not all(isinstance(name, str) for name in names):
         decorator = "provides" if defines else "modifies"
         raise HookError(f'@{decorator} takes the names of fixtures: @{decorator}("loss")', name=decorator)
-    writes = tuple(Write(name, defines, stage) for name in names)
+    writes = tuple(Write(name, defines, stage and stage_name(stage)) for name in names)
     # decorators apply from below, and the returned tuple is read from above
     return lambda hook: _declare(hook, writes=writes + declarations_of(hook).writes)
 

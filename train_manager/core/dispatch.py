@@ -6,7 +6,7 @@ each. A hook that needs more (a return value, a schedule, a lazy fixture) is cal
 
     def post_train_step_batch(stage, store):
         store.running = hook_0
-        call_0(cell_loss.value, cell_step_num.value)  # LossCurves.post_train_step_batch
+        if call_0(cell_loss.value) is not None: stage._refuse_return(hook_0)  # LossCurves.post_train_step_batch
         store.running = hook_1
         stage._call(hook_1)  # GradNorm.post_train_step_batch
         store.running = None
@@ -39,6 +39,9 @@ class Runner(Protocol):
     def _define_lazy(self) -> None: ...
     def _enter(self, around: Hook) -> None: ...
     def _call(self, hook: Hook) -> Any: ...
+    def _refuse_return(self, hook: Hook) -> None: ...
+    def _opened(self) -> None: ...
+    def _ends(self) -> None: ...
 
 
 CellOf = Callable[[str], Cell]
@@ -59,7 +62,10 @@ class HookSequence:
         lazy: names of fixtures that may have to be computed before a hook can be called.
         defines_lazy: it begins with the definition of the stage's own lazy fixtures.
         schedules: those of all hooks of the stage, which are told first that it opens.
+        counting: those of hooks of any stage that are told first that this one ends.
         is_timed: the time it takes is added up in ``store.hook_seconds``.
+        begins: a call before all hooks.
+        ends: a call after them.
     """
 
     name: str
@@ -67,14 +73,18 @@ class HookSequence:
     lazy: frozenset[str] = frozenset()
     defines_lazy: bool = False
     schedules: tuple[Schedule, ...] = ()
+    counting: tuple[Schedule, ...] = ()
     is_timed: bool = False
+    begins: str = ""
+    ends: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.hooks or self.schedules) or self.defines_lazy
+        return bool(self.hooks or self.schedules or self.counting or self.ends) or self.defines_lazy
 
     def function(self, cell_of: CellOf) -> Run:
         """Make the function of ``text``."""
         names: dict[str, Any] = {f"schedule_{number}": schedule for number, schedule in enumerate(self.schedules)}
+        names |= {f"counting_{number}": schedule for number, schedule in enumerate(self.counting)}
         names |= {"clock": perf_counter, "Alive": Alive}
         for number, hook in enumerate(self.hooks):
             names |= {f"hook_{number}": hook, f"call_{number}": hook.call.function}
@@ -86,13 +96,16 @@ class HookSequence:
     def text(self) -> str:
         """Return the source of the function."""
         body = ["began = clock()"] if self.is_timed else []
+        body += [self.begins] if self.begins else []
         body += ["stage._define_lazy()"] if self.defines_lazy else []
         body += [f"schedule_{number}.opened(stage, Alive(store))" for number in range(len(self.schedules))]
+        body += [f"counting_{number}.ended(stage, Alive(store))" for number in range(len(self.counting))]
         for number, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # a class made at run time may have any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]
         body += ["store.hook_seconds += clock() - began"] if self.is_timed else []
-        return "\n    ".join([f"def {self.name}(stage, store):", *body, "store.running = None"]) + "\n"
+        body += ["store.running = None", *([self.ends] if self.ends else [])]
+        return "\n    ".join([f"def {self.name}(stage, store):", *body]) + "\n"
 
     def _call(self, number: int, hook: Hook) -> str:
         """Return the call of one hook."""
@@ -102,7 +115,8 @@ class HookSequence:
         if not hook.is_plain or not self.lazy.isdisjoint(names):
             return f"stage._call(hook_{number})"
         # A cell without a value raises an AttributeError, which `Stage._told` turns into a FixtureNotFound.
-        return f"call_{number}({', '.join('stage' if name == 'stage' else f'cell_{name}.value' for name in names)})"
+        call = f"call_{number}({', '.join('stage' if name == 'stage' else f'cell_{name}.value' for name in names)})"
+        return f"if {call} is not None: stage._refuse_return(hook_{number})" if hook.returns_nothing else call
 
 
 @lru_cache(maxsize=512)

@@ -15,6 +15,7 @@ from train_manager.core.errors import HookError
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
+from train_manager.core.joining import Joining
 from train_manager.core.registry import Declared, Registry, Switch, load
 from train_manager.core.signature import NamedCall
 from train_manager.core.source_locations import line_of, site_of
@@ -107,7 +108,7 @@ class Extensible:
         self._named_calls = {}
         self._checked = {}
         self._unopened = []
-        self._registry = Registry(self, self._store, self._approve_extensions)
+        self._registry = Registry(self, self._store, self._approve_extensions, Joining(self._store))
         self._registry.add(named(cls.extensions))
         return self
 
@@ -228,6 +229,10 @@ class Extensible:
     ) -> Extension:
         """Add an extension, from the next stage that opens; on an error, nothing is changed.
 
+        If it is added while a run of a TrainManager is open, it gets the run's lazy fixtures and its pre hooks before
+        ``add_extension`` returns, also inside a hook; while the run opens, as soon as the pre hooks of the others have
+        run; while it ends, not at all. An error of such a pre hook takes the addition back.
+
         Args:
             extension: the object that holds the hooks; or the name under which an installed package offers one.
             name: ``self[name]`` returns it, and an extension of this name is replaced; None makes one from the class.
@@ -251,6 +256,9 @@ class Extensible:
 
     def remove_extension(self, name: str) -> Extension:
         """Remove an extension, from the next stage that opens, and return it.
+
+        If a run of a TrainManager is open, its post hooks of the run are called before ``remove_extension`` returns.
+        The fixtures that it has defined live on as long as their stages.
 
         Raises:
             ExtensionNotFound: none has this name.

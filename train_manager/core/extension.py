@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from train_manager.core.errors import HookError
-from train_manager.core.hooks import KINDS
+from train_manager.core.hooks import KINDS, MADE_OF_FUNCTIONS
 from train_manager.core.schedule import load_states, states_of
 
 
@@ -75,7 +75,7 @@ class Extension:
                     cure="give functions by the names of hooks: Extension.of(post_train_step_batch=lambda loss: ...)",
                 )
         methods = {name: staticmethod(function) for name, function in hooks.items()}
-        made: Extension = type("Hooks", (Extension,), methods)()
+        made: Extension = type("Hooks", (Extension,), {**methods, MADE_OF_FUNCTIONS: True})()
         return made
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NoReturn
 
 from train_manager.core.errors import HookError
 from train_manager.core.hooks import AROUND_CURE, Hook
@@ -73,6 +73,12 @@ def write(store: Store, hook: Hook, scope: Scope, returned: Any) -> None:
             raise hook.call.error(wrong, hook.writes[0].name, "return the new value")
         else:
             store.modify(target.name, value, hook)
+
+
+def refuse_return(hook: Hook) -> NoReturn:
+    """Refuse the return value of a hook that declares no write: it would be lost."""
+    cure = 'declare what it writes: @provides("name") or @modifies("name") above the hook; or drop the return'
+    raise hook.call.error("returned a value that it does not declare", hook.label, cure)
 
 
 def _described(value: Any) -> str:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Final, final
 
 from train_manager.core.decorators import Declarations, Write, declarations_of
-from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, stages_opened_by, unbound
+from train_manager.core.methods import (
+    attributes_of,
+    is_computed,
+    is_generator,
+    is_method,
+    method_names,
+    refuse,
+    refuse_uncallable,
+    stages_opened_by,
+    unbound,
+)
 from train_manager.core.schedule import Schedule, schedules_of
+from train_manager.core.scope import stage_name
 from train_manager.core.signature import NamedCall
 from train_manager.core.state import FAILURE
 
@@ -17,6 +29,9 @@ EVERY_STAGE: Final = "stage"
 
 KINDS: Final = ("pre", "post", "around")
 FOREIGN_PREFIXES: Final = ("on_", "before_", "after_", "begin_", "end_")  # the names of hooks in other tools
+
+MADE_OF_FUNCTIONS: Final = "_made_of_functions"
+"""The attribute of an extension whose hooks are functions, which may return what they like."""
 
 AROUND_CURE: Final = "an around-hook must have one bare `yield`, where the stage runs, and no @contextmanager"
 
@@ -36,6 +51,7 @@ class Hook:
         writes: the fixtures that it writes with its return value.
         everywhere: it belongs to every stage.
         schedules: all of them must let it run; each comes with the call that asks it.
+        returns_nothing: a value that it returns is an error, for it declares no write.
     """
 
     kind: str
@@ -47,6 +63,7 @@ class Hook:
     writes: tuple[Write, ...]
     everywhere: bool
     schedules: tuple[tuple[Schedule, NamedCall], ...] = ()
+    returns_nothing: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -57,6 +74,10 @@ class Hook:
     def is_plain(self) -> bool:
         """Whether it can simply be called with fixtures by position."""
         return self.call.by_position and not (self.writes or self.everywhere or self.schedules)
+
+    def runs_at(self, stage: str) -> bool:
+        """Return whether it belongs to this stage."""
+        return self.everywhere or self.stage == stage
 
     @property
     def label(self) -> str:
@@ -76,7 +97,7 @@ class Hook:
 
 def read_hooks(holder: object, owner: str, default_priority: int = 0) -> list[Hook]:
     """Return the hooks of an object, in the order in which they are written."""
-    return [_read_hook(holder, name, owner, default_priority) for name in _hook_names(holder)]
+    return [_read_hook(holder, name, owner, default_priority) for name in _hook_names(holder, owner)]
 
 
 def refuse_foreign_names(holder: object, opener: type) -> None:
@@ -88,12 +109,15 @@ def refuse_foreign_names(holder: object, opener: type) -> None:
             refuse(holder, name, "looks like a hook, but would never run", f"call it 'pre_{stage}' or 'post_{stage}'")
 
 
-def _hook_names(holder: object) -> Iterator[str]:
-    for name in method_names(holder):
+def _hook_names(holder: object, owner: str) -> Iterator[str]:
+    for name, found in attributes_of(holder).items():
         kind, _, stage = name.partition("_")
-        declarations = declarations_of(unbound(holder, name))
+        declarations = declarations_of(found)
         if kind in KINDS and stage:
-            yield name
+            if _is_hook(holder, name, found, is_loop=not owner):
+                yield name
+        elif not is_method(found):
+            continue
         elif declarations.fixture_of is not None and declarations.schedules:
             cure = "remove the schedule: a fixture is computed when it is first asked for"
             refuse(holder, name, "has a schedule, but is a @fixture, not a hook", cure)
@@ -102,8 +126,18 @@ def _hook_names(holder: object) -> Iterator[str]:
             refuse(holder, name, "is declared as a hook, but does not have the name of a hook", cure)
 
 
+def _is_hook(holder: object, name: str, found: object, *, is_loop: bool) -> bool:
+    """Return whether an attribute with the name of a hook can be called; refuse what only computes a callable."""
+    if not is_computed(found):
+        return is_method(found) or (callable(found) and not isinstance(found, type))
+    if not is_loop or name.partition("_")[2] in stages_opened_by(type(holder)):  # a loop may have `pre_trained`
+        wrong = f"has the name of a hook, but is a {type(found).__name__}, which cannot be called as one"
+        refuse(holder, name, wrong, f"write a method, `def {name}(self, ...)`; or take another name")
+    return False
+
+
 def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> Hook:
-    kind, _, stage = name.partition("_")
+    kind, _, stage = stage_name(name).partition("_")
     declarations = declarations_of(unbound(holder, name))
     refuse_uncallable(holder, name)
     _refuse_mistakes(holder, name, kind, stage, declarations)
@@ -115,7 +149,15 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> 
     rules = schedules_of(holder, name)
     schedules = tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules)
     always, writes = declarations.always, declarations.writes
-    return Hook(kind, stage, owner, call, always, rank, writes, stage == EVERY_STAGE, schedules)
+    is_silent = kind != "around" and not writes and _is_written_as_method(holder, name)
+    return Hook(kind, stage, owner, call, always, rank, writes, stage == EVERY_STAGE, schedules, is_silent)
+
+
+def _is_written_as_method(holder: object, name: str) -> bool:
+    """Return whether a hook stands in a class as a ``def``: a lambda returns a value whether it means to or not."""
+    found = unbound(holder, name)
+    in_class = any(name in vars(cls) for cls in type(holder).__mro__) and not getattr(holder, MADE_OF_FUNCTIONS, False)
+    return in_class and isinstance(found, FunctionType) and found.__name__ != "<lambda>"
 
 
 def _refuse_mistakes(holder: object, name: str, kind: str, stage: str, declarations: Declarations) -> None:

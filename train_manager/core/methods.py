@@ -6,42 +6,76 @@ import ast
 import gc
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial, partialmethod
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
 from train_manager.core.errors import HookError
+from train_manager.core.scope import stage_name
 from train_manager.core.source_locations import line_of_function
 
 
+def attributes_of(holder: object) -> dict[str, Any]:
+    """Return what stands in the classes of an object: base classes first, each class as it is written.
+
+    Then come the object's own callables. No property is called on the way, and names with two underscores are left out.
+    """
+    found: dict[str, Any] = {}
+    for cls in reversed(type(holder).__mro__):
+        found.update(vars(cls))
+    found.update(_own_callables(holder))
+    return {name: _without_wrapper(value) for name, value in found.items() if not name.startswith("__")}
+
+
 def method_names(holder: object) -> Iterator[str]:
-    """Return the names of the methods: base classes first, each class as it is written; then the object's own."""
-    names = dict.fromkeys(name for cls in reversed(type(holder).__mro__) for name in vars(cls))
-    names.update(dict.fromkeys(_own_functions(holder)))
-    return (name for name in names if _is_method(unbound(holder, name)))
+    """Return the names of the methods, in that order."""
+    return (name for name, found in attributes_of(holder).items() if is_method(found))
 
 
 def unbound(holder: object, name: str) -> Any:
     """Return the function behind a method, without calling a property on the way."""
-    own = _own_functions(holder)
-    found = own[name] if name in own else inspect.getattr_static(type(holder), name)
-    return found.__func__ if isinstance(found, staticmethod | classmethod) else found
+    own = _own_callables(holder)
+    if name in own:
+        return own[name]
+    return _without_wrapper(next((vars(cls)[name] for cls in type(holder).__mro__ if name in vars(cls)), None))
+
+
+def is_method(found: object) -> bool:
+    """Return whether it was made by ``def``, or by a decorator or ``partial`` of it: not a property, for example."""
+    if isinstance(found, FunctionType | partial | partialmethod):  # nearly all, and a quick answer
+        return True
+    return inspect.isroutine(found) and callable(found)
+
+
+def is_computed(found: object) -> bool:
+    """Return whether it is a property, or another object that makes the attribute when it is read."""
+    return not is_method(found) and hasattr(type(found), "__get__")
+
+
+def written_function(holder: object, name: str) -> Callable[..., Any]:
+    """Return the function that a call of the attribute runs in the end."""
+    found = unbound(holder, name)
+    while isinstance(found, partial | partialmethod):
+        found = found.func
+    if not is_method(found):
+        found = type(found).__call__
+    function: Callable[..., Any] = inspect.unwrap(found)
+    return function
 
 
 def is_generator(holder: object, name: str) -> bool:
     """Return whether the method has a ``yield``."""
-    return inspect.isgeneratorfunction(inspect.unwrap(unbound(holder, name)))
+    return inspect.isgeneratorfunction(written_function(holder, name))
 
 
 def refuse_uncallable(holder: object, name: str) -> None:
     """Refuse a method that cannot be called with fixtures: async, or without ``self``."""
-    function = unbound(holder, name)
-    plain = inspect.unwrap(function)
+    plain = written_function(holder, name)
     if inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain):
         refuse(holder, name, "is async, which nothing would await", "make it a plain `def`")
-    if inspect.isfunction(inspect.getattr_static(type(holder), name, None)):
-        first = next(iter(inspect.signature(function).parameters), None)
+    if isinstance(next((vars(cls)[name] for cls in type(holder).__mro__ if name in vars(cls)), None), FunctionType):
+        first = next(iter(inspect.signature(unbound(holder, name)).parameters), None)
         if first != "self":
             found = f"takes {first!r}" if first else "takes nothing"
             refuse(holder, name, f"must take `self` first, but {found}", f"write `def {name}(self, ...)`")
@@ -70,23 +104,26 @@ def _stages_in(code: CodeType) -> list[str]:  # not the function: the cache woul
     for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Attribute(attr="staged") | ast.Name("staged"), [ast.Constant(str(stage)), *_]):
-                stages.append(stage)
+                stages.append(stage_name(stage))
     return stages
 
 
-def _own_functions(holder: object) -> dict[str, Any]:
-    """Return the functions in the object's own ``__dict__``.
+def _without_wrapper(found: Any) -> Any:
+    return found.__func__ if isinstance(found, staticmethod | classmethod) else found
+
+
+def _own_callables(holder: object) -> dict[str, Any]:
+    """Return the functions and callable objects in the object's own ``__dict__``.
 
     Looking into ``__dict__`` makes all attributes of an object slower, for good (CPython 3.11 and 3.12): a hook that
-    counts would take half as long again. So it is done only if a value of the object could be a function.
+    counts would take half as long again. So it is done only if a value of the object could be called.
     """
     values = gc.get_referents(holder)
     values += [value for inner in values if type(inner) is dict for value in inner.values()]
-    if not any(map(_is_method, values)):
+    if not any(map(_can_be_called, values)):
         return {}
-    return {name: value for name, value in getattr(holder, "__dict__", {}).items() if _is_method(value)}
+    return {name: value for name, value in getattr(holder, "__dict__", {}).items() if _can_be_called(value)}
 
 
-def _is_method(found: object) -> bool:
-    """Return whether it was made by ``def``, or by a decorator or ``partial`` of it: not a property, for example."""
-    return isinstance(found, partial | partialmethod) or (inspect.isroutine(found) and callable(found))
+def _can_be_called(value: object) -> bool:
+    return callable(value) and not isinstance(value, type)

@@ -43,10 +43,12 @@ def in_order(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> tuple[
     ordered: list[Hook] = []
     ran: set[int] = set()
     while waiting:
-        ready = [index for index, hook in enumerate(waiting) if waits_for[id(hook)] <= ran]
-        if not ready:
+        ready = 0
+        while ready < len(waiting) and not waits_for[id(waiting[ready])] <= ran:
+            ready += 1
+        if ready == len(waiting):
             _refuse_cycle([reason for reason in reasons if not {id(reason.before), id(reason.after)} & ran])
-        ordered.append(waiting.pop(ready[0]))  # only one: it may free a hook that comes before the other ready ones
+        ordered.append(waiting.pop(ready))  # only one: it may free a hook that comes before the other ready ones
         ran.add(id(ordered[-1]))
     _refuse_unordered_modifiers(ordered, reasons)
     return tuple(ordered)
@@ -69,10 +71,11 @@ def reasons_for(hooks: Sequence[Hook], providers: Mapping[str, Provider]) -> lis
 
 def _by_priority(hooks: Sequence[Hook], reasons: Sequence[Reason]) -> list[Reason]:
     """Return a reason for two modifiers of one fixture that nothing else orders: the lower priority runs first."""
+    modifiers = [hook for hook in hooks if _modified(hook)]
     return [
         Reason(first, second, name)
-        for first in hooks
-        for second in hooks
+        for first in modifiers
+        for second in modifiers
         if _rank(first) < _rank(second)
         for name in _both_modify(first, second)[:1]
         if not _leads(first, second, reasons) and not _leads(second, first, reasons)
@@ -131,8 +134,9 @@ def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[
 
 def _refuse_unordered_modifiers(ordered: Sequence[Hook], reasons: Sequence[Reason]) -> None:
     """Refuse two modifiers of one fixture that nothing orders: the result would depend on their order."""
-    for index, second in enumerate(ordered):
-        for first in ordered[:index]:
+    modifiers = [hook for hook in ordered if _modified(hook)]
+    for index, second in enumerate(modifiers):
+        for first in modifiers[:index]:
             shared = _both_modify(first, second)
             if shared and not _leads(first, second, reasons):
                 cure = "say which is first: @priority(-1) on it, or `priority` on its extension"

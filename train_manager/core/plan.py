@@ -14,9 +14,9 @@ from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.errors import StageError
 from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook
 from train_manager.core.order import in_order, refuse_two_providers
-from train_manager.core.providers import Provider, chosen
+from train_manager.core.providers import LazyFixture, Provider, chosen
 from train_manager.core.scope import Cell
-from train_manager.core.state import State
+from train_manager.core.store import Store
 
 
 @final
@@ -29,6 +29,7 @@ class Plan:
         pre: pre hooks in their order.
         post: post hooks in theirs.
         providers: of the stage's own lazy fixtures, by name.
+        own_lazy: the same, each with the cell that it is computed for.
         lazy: providers of the lazy fixtures of all stages.
         sequences: the hooks before the body, and those after it.
         run_pre: calls the first sequence; None if it is empty.
@@ -39,6 +40,7 @@ class Plan:
     pre: tuple[Hook, ...]
     post: tuple[Hook, ...]
     providers: Mapping[str, Provider]
+    own_lazy: tuple[tuple[Cell, LazyFixture], ...]
     lazy: Mapping[str, Provider]
     sequences: tuple[HookSequence, HookSequence]
     run_pre: Run | None
@@ -52,6 +54,8 @@ def compile_plan(
     cell_of: CellOf = Cell,
     alive_and_lazy: Iterable[str] = (),
     is_timed: bool = False,
+    is_joined: bool = False,
+    store: Store | None = None,
 ) -> Plan:
     """Sort out what belongs to this stage.
 
@@ -62,17 +66,37 @@ def compile_plan(
         cell_of: finds the cells of fixtures.
         alive_and_lazy: lazy fixtures of open stages, whose providers may have been removed since.
         is_timed: the time of the hooks is added up.
+        is_joined: extensions that come late join this stage.
+        store: computes the lazy fixtures; None for a plan that no stage runs.
     """
     lazy = _of_all_stages(providers)
+    hooks = tuple(hooks)
     pre, post, around = in_their_order(stage, hooks, lazy)
     own, computed = providers.get(stage, {}), frozenset({*lazy, *alive_and_lazy})
     schedules = tuple(schedule for hook in around + pre + post for schedule, _ in hook.schedules)
+    counting = tuple(schedule for hook in hooks for schedule, _ in hook.schedules if schedule.of == stage)
     sequences = (
-        HookSequence(f"pre_{stage}", around + pre, computed, bool(own), schedules, is_timed),
-        HookSequence(f"post_{stage}", post, computed, is_timed=is_timed),
+        HookSequence(
+            f"pre_{stage}",
+            around + pre,
+            computed,
+            bool(own),
+            schedules,
+            is_timed=is_timed,
+            ends="stage._opened()" if is_joined else "",
+        ),
+        HookSequence(
+            f"post_{stage}",
+            post,
+            computed,
+            counting=counting,
+            is_timed=is_timed,
+            begins="stage._ends()" if is_joined and post else "",
+        ),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
-    return Plan(around, pre, post, own, lazy, sequences, run_pre, run_post)
+    own_lazy = tuple((cell_of(name), LazyFixture(provider, store)) for name, provider in own.items()) if store else ()
+    return Plan(around, pre, post, own, own_lazy, lazy, sequences, run_pre, run_post)
 
 
 def in_their_order(stage: str, hooks: Iterable[Hook], lazy: Mapping[str, Provider]) -> list[tuple[Hook, ...]]:
@@ -89,7 +113,7 @@ def _of_all_stages(providers: Mapping[str, Mapping[str, Provider]]) -> dict[str,
 class Plans:
     """The plan of every stage, by its name; made at the first lookup, and kept in the state."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: Store) -> None:
         self._state = state
         self._hooks: tuple[Hook, ...] = ()
         self._providers: Mapping[str, Mapping[str, Provider]] = {}
@@ -111,8 +135,17 @@ class Plans:
         state = self._state
         plan: Plan | None = state.plans.get(stage)
         if plan is None:
-            timed = state.options.times_hooks
-            plan = compile_plan(stage, self._hooks, self._providers, state.pinned, state.lazy, timed)
+            is_timed, is_joined = state.options.times_hooks, stage == state.options.joined
+            plan = compile_plan(
+                stage,
+                self._hooks,
+                self._providers,
+                state.pinned,
+                state.lazy,
+                is_timed=is_timed,
+                is_joined=is_joined,
+                store=state,
+            )
             state.plans[stage] = plan
         return plan
 

@@ -9,7 +9,7 @@ from typing import Any, final
 from train_manager.core.decorators import declarations_of
 from train_manager.core.errors import HookError, OrderError
 from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, unbound
-from train_manager.core.scope import Scope
+from train_manager.core.scope import Caller, Scope
 from train_manager.core.signature import NamedCall
 from train_manager.core.state import ALWAYS_THERE
 from train_manager.core.store import Store
@@ -79,34 +79,51 @@ def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
 
 @final
 class LazyFixture:
-    """A fixture of one open stage, computed by its provider when it is first asked for."""
+    """The lazy fixture of a provider, in any open stage that owns it: computed when it is first asked for.
 
-    __slots__ = ("_store", "provider", "scope")
+    One object serves all openings of its stage: it finds the owner by the cell.
+    """
 
-    def __init__(self, provider: Provider, scope: Scope, store: Store) -> None:
+    __slots__ = ("_store", "provider")
+
+    def __init__(self, provider: Provider, store: Store) -> None:
         self.provider = provider
         self._store = store
-        self.scope = scope
 
     def __call__(self) -> Any:
         """Compute the value from the live fixtures, and make it a fixture of the stage."""
         provider, store = self.provider, self._store
-        request = f"{provider.label} ({provider.call.defined_at})"
+        request = _request(provider)
         if request in store.requests:
             raise self._cycle(request)
-        with store.resolving(request, provider):
-            for name in provider.call.parameters:  # before the call, which would compute some of them
-                store.require_life(name, self.scope, provider)
-            value = provider.call(store)
-            if provider.cleans_up:
-                value = self._first(value)
-        store.set_computed(provider.name, value, self.scope, provider)
+        scope: Scope = store.cells[provider.name].owner
+        before, depth = store.running, len(store.requests)
+        try:  # not a context manager: Ctrl-C could come on the way into it, or out of it
+            store.requests += [_request(before)] if before is not None and not depth else []
+            store.requests.append(request)
+            store.running = provider
+            value = self._computed(scope)
+        except BaseException as error:
+            store.running = before
+            error.add_note(f"in fixture {request}")
+            raise
+        finally:
+            store.running = before  # first: the rest is only for messages
+            del store.requests[depth:]
+        store.set_computed(provider.name, value, scope, provider)
         return value
 
-    def _first(self, generator: Generator[Any, None, None]) -> Any:
+    def _computed(self, scope: Scope) -> Any:
+        provider, store = self.provider, self._store
+        for name in provider.call.parameters:  # before the call, which would compute some of them
+            store.require_life(name, scope, provider)
+        value = provider.call(store)
+        return self._first(value, scope) if provider.cleans_up else value
+
+    def _first(self, generator: Generator[Any, None, None], scope: Scope) -> Any:
         """Return the value that the provider yields; the rest of it runs when the stage ends."""
         for value in generator:
-            self.scope.add_extras().suspended.append((self.provider, generator))
+            scope.add_extras().suspended.append((self.provider, generator))
             return value
         raise _misused(self.provider, "did not yield a value")
 
@@ -121,6 +138,10 @@ class LazyFixture:
             stages=self._store.path,
             cure="let one of them be computed without the others",
         )
+
+
+def _request(caller: Caller) -> str:
+    return f"{caller.label} ({caller.call.defined_at})"
 
 
 def clean_up(provider: Provider, generator: Generator[Any, None, None]) -> None:

@@ -7,10 +7,10 @@ that installed packages offer.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, final
 
 from train_manager.core.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
 from train_manager.core.extension import Extension, Extensions, checked
@@ -25,6 +25,22 @@ Found = tuple[list[Hook], list[Provider]]
 """The hooks and providers of one object."""
 
 
+class Added(NamedTuple):
+    """An extension, and what was found in it."""
+
+    extension: Extension
+    hooks: Sequence[Hook]
+    providers: Sequence[Provider]
+
+
+class Joining(Protocol):
+    """What an open stage does as extensions come and go."""
+
+    def when_open(self, do: Callable[[], None]) -> None: ...
+    def join(self, hooks: Sequence[Hook], providers: Sequence[Provider]) -> None: ...
+    def leave(self, hooks: Sequence[Hook], providers: Sequence[Provider]) -> None: ...
+
+
 @final
 class Registry:
     """The extensions of one Extensible; every change of them makes new plans.
@@ -37,50 +53,68 @@ class Registry:
         holder: the Extensible; its own methods are hooks and providers too.
         store: its state.
         approve: called after each change, which is taken back if it raises.
+        joining: lets extensions join a stage that is open.
     """
 
-    def __init__(self, holder: object, store: Store, approve: Callable[[], None]) -> None:
+    def __init__(self, holder: object, store: Store, approve: Callable[[], None], joining: Joining) -> None:
         self.extensions: dict[str, Extension] = {}
         self.plans = Plans(store)
         store.plan_of, store.extensions = self.plans.__getitem__, self.extensions
         self._opener = type(holder)
         self._store = store
         self._approve = approve
+        self._joining = joining
         self._own: Found = read_hooks(holder, owner=""), read_providers(holder, owner="")
-        self._added: dict[str, Found]
-        self._plan({})
+        self._added: dict[str, Added]
+        self._paused: frozenset[str]
+        self._plan({}, frozenset())
 
     @property
     def hooks(self) -> list[Hook]:
-        """All hooks, the Extensible's own first, then as registered."""
-        return [hook for hooks, _ in (self._own, *self._added.values()) for hook in hooks]
+        """All hooks, the Extensible's own first, then as registered; without those of paused extensions."""
+        return [*self._own[0], *_all_of(_without(self._added, self._paused))[0]]
 
     @property
     def providers(self) -> list[Provider]:
         """All providers, in the same order."""
-        return [provider for _, providers in (self._own, *self._added.values()) for provider in providers]
+        return [*self._own[1], *_all_of(_without(self._added, self._paused))[1]]
 
     def add(self, extensions: Mapping[str, Extension]) -> None:
         """Add all of them or, on an error, none: the order of two may come from a third."""
-        found: dict[str, Found] = {}
+        found: dict[str, Added] = {}
         together = {**self.extensions, **extensions}
         for name, extension in extensions.items():
             _refuse_twice(extension, name, together)
-            found[name] = read_hooks(extension, name, extension.priority), read_providers(extension, name)
+            hooks = read_hooks(extension, name, extension.priority)
+            found[name] = Added(extension, hooks, read_providers(extension, name))
             refuse_foreign_names(extension, self._opener)
-        self._use({**self._added, **found})  # all that can fail comes before the first change
-        for name, extension in extensions.items():
-            if name in self.extensions:
-                _release(self.extensions[name], self._store)
-            self.extensions[name] = extension
-            _serve(extension, self._store)
+        self._change({**self._added, **found}, self._paused - found.keys())
 
     def remove(self, name: str) -> Extension:
         """Remove an extension, and return it."""
         extension = self.named(name)
-        self._use({other: found for other, found in self._added.items() if other != name})
-        _release(self.extensions.pop(name), self._store)
+        self._change({other: added for other, added in self._added.items() if other != name}, self._paused - {name})
         return extension
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """The names of the extensions that pause."""
+        return self._paused
+
+    def pause(self, names: Iterable[str]) -> None:
+        """Leave the hooks and lazy fixtures of extensions out of the stages that open, until ``resume``.
+
+        They keep their names and their places in the order. A pause is neither a removal nor an addition: it runs no
+        post hooks of an open run, and its end no pre hooks.
+        """
+        names = list(names)
+        for name in names:
+            self.named(name)
+        self._change(self._added, self._paused.union(names))
+
+    def resume(self, names: Iterable[str]) -> None:
+        """Bring paused extensions back; one that is not paused stays as it is."""
+        self._change(self._added, self._paused.difference(names))
 
     def named(self, name: str) -> Extension:
         """Return the extension of this name."""
@@ -88,21 +122,69 @@ class Registry:
             return self.extensions[name]
         raise _not_found(f"{self._opener.__name__} has no extension {name!r}", name, self.extensions, "its extensions")
 
-    def _use(self, added: dict[str, Found]) -> None:
+    # ---- changes -----------------------------------------------------------------------------------------------
+
+    def _change(self, added: dict[str, Added], paused: frozenset[str]) -> None:
         """Go on with these extensions; if they are not approved, with those before."""
-        before = self._added
-        self._plan(added)
+        before = self._added, self._paused
+        self._plan(added, paused)  # all that can fail comes before the first change
         try:
             self._approve()
         except BaseException:
-            self._plan(before)
+            self._plan(*before)
             raise
+        left, joined = _other_than(added, before[0]), _other_than(before[0], added)
+        self._serve(left, joined)
+        self._joining.when_open(partial(self._switch, left, joined))
 
-    def _plan(self, added: dict[str, Found]) -> None:
+    def _plan(self, added: dict[str, Added], paused: frozenset[str]) -> None:
         """Make plans; on an error, nothing is changed."""
-        found = (self._own, *added.values())
-        self.plans.use(chain.from_iterable(hooks for hooks, _ in found), chain.from_iterable(p for _, p in found))
-        self._added = added
+        hooks, providers = _all_of(_without(added, paused))
+        self.plans.use([*self._own[0], *hooks], [*self._own[1], *providers])
+        self._added, self._paused = added, paused
+
+    def _serve(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
+        """Show the extensions as they are now, and note which of them this Extensible has."""
+        for added in left.values():
+            _release(added.extension, self._store)
+        for added in joined.values():
+            _serve(added.extension, self._store)
+        self.extensions.clear()
+        self.extensions.update({name: added.extension for name, added in self._added.items()})
+
+    def _switch(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
+        """Let extensions leave an open stage, and others join it; an error of those that join takes them back."""
+        try:
+            self._joining.leave(*_all_of(left))  # an error comes out, but what has left stays away
+        finally:
+            try:
+                self._joining.join(*_all_of(joined))
+            except BaseException:
+                self._take_back(left, joined)
+                raise
+
+    def _take_back(self, left: Mapping[str, Added], joined: Mapping[str, Added]) -> None:
+        """Put what was replaced back in its place; it joins again."""
+        replaced = {name: added for name, added in left.items() if name in joined}
+        kept = {name: replaced.get(name, added) for name, added in self._added.items()}
+        self._plan({name: added for name, added in kept.items() if joined.get(name) is not added}, self._paused)
+        self._serve(joined, replaced)
+        self._joining.join(*_all_of(replaced))
+
+
+def _without(added: Mapping[str, Added], names: Collection[str]) -> dict[str, Added]:
+    return {name: one for name, one in added.items() if name not in names}
+
+
+def _other_than(these: Mapping[str, Added], added: Mapping[str, Added]) -> dict[str, Added]:
+    """Return what was added beside, or in place of, these."""
+    return {name: one for name, one in added.items() if these.get(name) is not one}
+
+
+def _all_of(added: Mapping[str, Added]) -> Found:
+    """Return all their hooks, and all their providers."""
+    hooks = [hook for one in added.values() for hook in one.hooks]
+    return hooks, [provider for one in added.values() for provider in one.providers]
 
 
 def _refuse_twice(extension: Extension, name: str, extensions: Mapping[str, Extension]) -> None:

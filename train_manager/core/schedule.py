@@ -39,6 +39,9 @@ class Schedule:
     remembers: ClassVar[tuple[str, ...]] = ()
     """Attributes that belong to a checkpoint: numbers and strings. Arguments do not, for the code may change."""
 
+    of: str | None = None
+    """Another stage whose ends it is told through ``ended``; None stands for no stage."""
+
     def __call__(self, hook: Function) -> Function:
         if inspect.ismethod(hook):
             cure = f'to schedule a hook of one object, write scheduled(extension, "{hook.__name__}", {self})'
@@ -53,6 +56,14 @@ class Schedule:
 
         Args:
             stage: the stage that opens; if it nests in itself, each of them.
+            alive: all fixtures but the lazy ones.
+        """
+
+    def ended(self, stage: Scope, alive: Mapping[str, Any]) -> None:
+        """Take note that the stage ``of`` ends; called before its post hooks run, but not if it is skipped or fails.
+
+        Args:
+            stage: the stage that ends.
             alive: all fixtures but the lazy ones.
         """
 
@@ -86,14 +97,14 @@ def schedules_of(holder: object, hook: str) -> list[Schedule]:
         if not declared:
             return []
         by_hook = {**by_hook, hook: declared}
-        setattr(holder, SCHEDULES, by_hook)
+        _keep(holder, by_hook)
     return by_hook[hook]
 
 
 def add_schedules(holder: object, hook: str, schedules: Sequence[Schedule]) -> None:
     """Give one object's hook more schedules, above those that it has."""
     own = [*(schedule.copy() for schedule in schedules), *schedules_of(holder, hook)]
-    setattr(holder, SCHEDULES, {**_by_hook(holder), hook: own})
+    _keep(holder, {**_by_hook(holder), hook: own})
 
 
 def states_of(holder: object) -> dict[str, list[dict[str, Any]]]:
@@ -107,6 +118,10 @@ def load_states(holder: object, states: Mapping[str, Sequence[Mapping[str, Any]]
         if hasattr(holder, hook):  # the code may have changed since
             for schedule, state in zip(schedules_of(holder, hook), of_hook, strict=False):
                 schedule.load_state_dict(state)
+
+
+def _keep(holder: object, by_hook: dict[str, list[Schedule]]) -> None:
+    object.__setattr__(holder, SCHEDULES, by_hook)  # also in a frozen dataclass
 
 
 def _by_hook(holder: object) -> dict[str, list[Schedule]]:

@@ -13,8 +13,10 @@ here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, final
+from unicodedata import normalize
 
 from train_manager.core.source_locations import Site
 
@@ -113,14 +115,26 @@ class Extras:
         hidden: what an outer stage of the same name owns, put aside until this scope closes.
         suspended: hooks and providers that go on at the end, with their generators, the last one first.
         kept: the fixtures that outlive the stage, since ``Stage.keep`` was called.
+        is_joinable: extensions may come and go: its pre hooks have run, and it is not ending.
+        is_ending: its post hooks run.
+        waiting: to be done as soon as its pre hooks have run.
+        left: hooks and providers of extensions that have left while it is open.
     """
 
-    __slots__ = ("hidden", "kept", "suspended")
+    __slots__ = ("hidden", "is_ending", "is_joinable", "kept", "left", "suspended", "waiting")
 
     def __init__(self) -> None:
         self.hidden: Hidden | None = None
         self.suspended: list[tuple[Any, Any]] = []
         self.kept: dict[str, Any] = {}
+        self.is_joinable = self.is_ending = False
+        self.waiting: list[Callable[[], None]] = []
+        self.left: list[Any] = []
+
+
+def stage_name(name: str) -> str:
+    """Return a stage's name as Python writes identifiers, so that one with a ligature meets the hook without it."""
+    return name if name.isascii() else normalize("NFKC", name)
 
 
 NEW, OPEN, CLOSED = range(3)
@@ -178,6 +192,11 @@ class Scope:
         if self.extras is None:
             self.extras = Extras()
         return self.extras
+
+    def may_renew(self, cell: Cell, definer: Definer | None) -> bool:
+        """Return whether a fixture may be defined anew: by the hook that has defined it, or after that one has left."""
+        left = () if self.extras is None else self.extras.left
+        return cell.definer is definer or any(cell.definer is gone for gone in left)
 
     @property
     def hidden(self) -> Hidden | None:

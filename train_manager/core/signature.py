@@ -7,14 +7,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
 from functools import partial
 from inspect import Parameter, Signature
-from typing import Any, final
+from typing import Any, Final, final
 
 from train_manager.core import messages
 from train_manager.core.errors import FixtureNotFound, HookError
 from train_manager.core.source_locations import line_of_function
 from train_manager.core.store import Store
+
+
+class _Seldom(Enum):
+    """The default of a parameter whose fixture is absent at times; an Enum, for a copy must be the same object."""
+
+    SELDOM = "..."
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+_SELDOM: Final = _Seldom.SELDOM
 
 
 @final
@@ -34,22 +47,25 @@ class NamedCall:
     Attributes:
         required: names that must be alive.
         optional: names with a default, which is used if they are absent.
+        expected: names that must be alive at some time, or else the check refuses them: the required ones, and those
+            that ``with_parameters`` was given under ``seldom``.
         by_position: all its parameters are required and can be given in their order.
         takes_rest: it has ``**kwargs`` and gets every live fixture.
     """
 
-    __slots__ = ("by_position", "defined_at", "function", "label", "optional", "required", "takes_rest")
+    __slots__ = ("by_position", "defined_at", "expected", "function", "label", "optional", "required", "takes_rest")
 
     def __init__(self, function: Callable[..., Any], label: str = "", reads: Callable[..., Any] | None = None) -> None:
         self.function = function
         self.label = label or getattr(function, "__qualname__", repr(function))
         self.defined_at = line_of_function(reads or function)
-        parameters = inspect.signature(reads or function).parameters.values()
+        parameters = self._parameters_of(reads or function)
         for parameter in parameters:
             self._refuse_nameless(parameter)
         named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
         self.required = tuple(p.name for p in named if p.default is Parameter.empty)
         self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
+        self.expected = tuple(p.name for p in named if p.default is Parameter.empty or p.default is _SELDOM)
         self.takes_rest = len(named) < len(parameters)
         positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         self.by_position = positional and not self.optional and reads is None  # a call by position takes half the time
@@ -98,6 +114,16 @@ class NamedCall:
         """All names, with and without a default."""
         return (*self.required, *self.optional)
 
+    def _parameters_of(self, function: Callable[..., Any]) -> list[Parameter]:
+        """Return the parameters without those that a ``partial`` has given a value."""
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except (ValueError, TypeError):
+            cure = "write a function around it that names the fixtures as its parameters"
+            raise self.error("has no signature, so nothing says which fixtures it wants", self.label, cure) from None
+        bound = function.keywords if isinstance(function, partial) else ()
+        return [parameter for parameter in parameters if parameter.name not in bound]
+
     def _refuse_nameless(self, parameter: Parameter) -> None:
         if parameter.kind is Parameter.VAR_POSITIONAL:
             wrong, cure = f"*{parameter.name}", f"name what it wants, or take all with **{parameter.name}"
@@ -109,7 +135,9 @@ class NamedCall:
 
 
 def with_parameters(
-    parameters: Iterable[str | Parameter], function: Callable[[Mapping[str, Any]], Any]
+    parameters: Iterable[str | Parameter],
+    function: Callable[[Mapping[str, Any]], Any],
+    seldom: Iterable[str] = (),
 ) -> Callable[..., Any]:
     """Make a hook whose parameters are known only when an extension is made; it is checked and ordered as any other.
 
@@ -120,9 +148,12 @@ def with_parameters(
     Args:
         parameters: names, or parameters, which may have a default. A name that comes twice is required if one is.
         function: called with a mapping of names to values.
+        seldom: names that are left out of the mapping while they are not alive; a name that is never alive is refused
+            by the check all the same.
     """
     by_name: dict[str, Parameter] = {}
-    for given in parameters:
+    absent = [Parameter(name, Parameter.KEYWORD_ONLY, default=_SELDOM) for name in seldom]
+    for given in (*parameters, *absent):
         parameter = Parameter(given, Parameter.POSITIONAL_OR_KEYWORD) if isinstance(given, str) else given
         if parameter.name not in by_name or parameter.default is Parameter.empty:
             by_name[parameter.name] = parameter

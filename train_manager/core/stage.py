@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 from train_manager.core import hook_calls, messages
 from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures, Skip, SkipStage
-from train_manager.core.providers import LazyFixture, Provider, clean_up
+from train_manager.core.plan import Plan
+from train_manager.core.providers import Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
-from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope, stage_name
 from train_manager.core.source_locations import line_of
 from train_manager.core.store import Store
 from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
@@ -50,11 +51,14 @@ class Stage(Scope):
         if self.phase is not NEW or store.running is not None:
             raise self._not_to_be_opened()
         try:
+            plan = store.plans.get(name)
+            if plan is None:
+                plan, name = self._planned()
             outer = store.open[name] if name in store.open else None  # noqa: SIM401  # a call less
-            plan = self._plan = store.plans.get(name) or store.plan_of(name)
         except TypeError:
             store.plan_of(name)  # refuses a name that cannot be hashed
             raise
+        self._plan = plan
         if store.thread != get_ident() or store.shares or self.code.co_flags & SUSPENDABLE:
             self._claim()
         self.parent = store.innermost
@@ -71,7 +75,8 @@ class Stage(Scope):
                     cell = cells[fixture] if fixture in cells else store.cell(fixture)
                     if cell.owner is not None:
                         raise messages.exists(store, fixture, self.opened_at)
-                    self.own(cell, None)
+                    cell.next, self.first = self.first, cell  # what `own` does
+                    cell.definer, cell.stage, cell.owner = None, name, self
                     cell.value = given[fixture]
         except BaseException:
             store.close_scope(self)
@@ -85,7 +90,7 @@ class Stage(Scope):
                     error.path = self.path
             else:
                 return self
-            self._end(failures, plan.post)
+            self._end(failures, self._plan.post)  # not `plan`: extensions may have joined
         return self
 
     def __exit__(
@@ -111,6 +116,9 @@ class Stage(Scope):
                 self._end(failures, rest)
         if self.extras is not None:
             self._end(Failures(self.name), ())
+            return
+        if plan.providers:  # some of its fixtures may have no value
+            store.close_scope(self)
             return
         try:
             cell = self.first  # what `close_scope` does
@@ -161,11 +169,22 @@ class Stage(Scope):
         if store.shares and store.innermost is None:
             refuse_if_busy(store.extensions.values(), store)
 
+    def _planned(self) -> tuple[Plan, str]:
+        """Return the plan that is made at the first opening, and the name as Python writes identifiers.
+
+        A name that is written in another way never gets a plan, so it comes here each time.
+        """
+        if isinstance(self.name, str):
+            self.name = stage_name(self.name)
+        return self._store.plan_of(self.name), self.name
+
     def _define_lazy(self) -> None:
         """Define the lazy fixtures of this stage."""
-        self.add_extras()
-        lazy = {name: LazyFixture(provider, self, self._store) for name, provider in self._plan.providers.items()}
-        self._store.define_lazy(self, lazy)
+        for cell, fixture in self._plan.own_lazy:
+            if cell.owner is not None:
+                raise messages.exists(self._store, cell.name, fixture.provider)
+            self.own(cell, fixture.provider)
+            cell.compute = fixture
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""
@@ -173,6 +192,13 @@ class Stage(Scope):
         if generator is not None:  # None: its schedule says no, or a hook of every stage names what is not alive here
             hook_calls.enter(hook, generator)
             self.add_extras().suspended.append((hook, generator))
+
+    def _opened(self) -> None:
+        """Let extensions come and go from now on, those first that came while the pre hooks ran."""
+        extras = self.add_extras()
+        extras.is_joinable = True
+        while extras.waiting:
+            extras.waiting.pop(0)()
 
     def _not_to_be_opened(self) -> StageError:
         if self._store.running is not None:
@@ -197,6 +223,11 @@ class Stage(Scope):
             self._unwind_inner(failures)
         self._end(failures, self._plan.post, error)
 
+    def _ends(self) -> None:
+        """Let no extension come or go any more: the post hooks of this stage are decided."""
+        extras = self.add_extras()
+        extras.is_joinable, extras.is_ending = False, True
+
     def _end(self, failures: Failures, hooks: Iterable[Hook], error: BaseException | None = None) -> None:
         """End the stage, and raise what comes out of it; if that is the error of its body, ``with`` does it."""
         self._close(failures, hooks)
@@ -210,6 +241,8 @@ class Stage(Scope):
     def _close(self, failures: Failures, hooks: Iterable[Hook]) -> None:
         """Run the ``@always`` hooks, leave the around-hooks in reverse and, whatever they did, close the scope."""
         try:
+            if self.name == self._store.options.joined:
+                self._ends()
             for hook in hooks:
                 if hook.always:
                     self._guarded(failures, hook, self._call, hook)
@@ -269,7 +302,12 @@ class Stage(Scope):
                 _finished(hook)
         if hook.writes:
             hook_calls.write(store, hook, self, returned)
+        elif returned is not None and hook.returns_nothing:
+            self._refuse_return(hook)
         return returned
+
+    def _refuse_return(self, hook: Hook) -> NoReturn:
+        hook_calls.refuse_return(hook)
 
     def _is_alive(self, hook: Hook) -> bool:
         """Return whether all fixtures that a hook and its schedules name or modify are alive."""

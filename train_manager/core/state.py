@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
-from train_manager.core.scope import Caller, Cell, Content, Scope
+from train_manager.core.scope import Caller, Cell, Content, Scope, stage_name
 from train_manager.core.thread_affinity import NO_THREAD
 
 FAILURE = ("exc_type", "exc_value", "traceback")
@@ -34,11 +34,13 @@ class Options:
         own_name: a second fixture name of the object, beside ``extensible``.
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         notes_errors: an error in the body of a stage gets a note that says at which stage.
+        joined: the stage whose pre hooks an extension gets that is added while it is open; empty if there is none.
     """
 
     own_name: str = "extensible"
     times_hooks: bool = False
     notes_errors: bool = False
+    joined: str = ""
 
 
 class LazyFixture(Protocol):
@@ -185,7 +187,7 @@ class State:
 
     def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
         """Return the values whose names will not be alive when a stage of this name opens."""
-        outer = self.scope_of(stage)  # its fixtures will be hidden
+        outer = self.scope_of(stage_name(stage))  # its fixtures will be hidden
         hidden = set() if outer is None else {cell.name for cell in outer.cells()}
         return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
 

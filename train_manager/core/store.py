@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, final
 from weakref import ref
 
 from train_manager.core import messages
-from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope
-from train_manager.core.state import ALWAYS, FAILURE, LazyFixture, State
+from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope, stage_name
+from train_manager.core.state import ALWAYS, FAILURE, State
 from train_manager.core.thread_affinity import NO_THREAD, current_task
 
 
@@ -98,10 +96,10 @@ class Store(State):
         cell.value = value
 
     def provide(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
-        """Define a fixture, or renew it if the same hook has defined it before in the same open stage."""
+        """Define a fixture, or renew it if this hook, or one that has left, has defined it in the same open stage."""
         cell = self.cell(name)
-        if cell.owner is scope and cell.definer is definer:
-            cell.value = value
+        if cell.owner is scope and scope.may_renew(cell, definer):
+            cell.definer, cell.compute, cell.value = definer, None, value
         else:
             self.define(name, value, scope, definer)
 
@@ -112,16 +110,6 @@ class Store(State):
 
     # ---- lazy fixtures -------------------------------------------------------------------------------------------
 
-    def define_lazy(self, scope: Scope, fixtures: Mapping[str, LazyFixture]) -> None:
-        """Give a scope fixtures that are computed when they are first asked for."""
-        for name, fixture in fixtures.items():
-            if self.has(name):
-                raise messages.exists(self, name, fixture.provider)
-        for name, fixture in fixtures.items():
-            cell = self.cell(name)
-            scope.own(cell, fixture.provider)
-            cell.compute = fixture
-
     def set_computed(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Write the value of a lazy fixture: from now on it is a fixture as any other."""
         cell = self.cells[name]
@@ -130,22 +118,6 @@ class Store(State):
         cell.definer = definer
         cell.compute = None
         cell.value = value
-
-    @contextmanager
-    def resolving(self, request: str, caller: Caller) -> Iterator[None]:
-        """Note that a provider is being computed, so that an error can tell the chain of requests."""
-        before, self.running = self.running, caller
-        asker = [f"{before.label} ({before.call.defined_at})"] if before is not None and not self.requests else []
-        depth = len(self.requests)
-        self.requests += [*asker, request]
-        try:
-            yield
-        except BaseException as error:
-            error.add_note(f"in fixture {request}")
-            raise
-        finally:
-            del self.requests[depth:]
-            self.running = before
 
     def require_life(self, name: str, scope: Scope, caller: Caller) -> None:
         """Refuse that a fixture of ``scope`` is made of a fixture that dies before it."""
@@ -180,7 +152,7 @@ class Store(State):
 
     def require_open(self, stage: str, definer: Definer) -> Scope:
         """Return the innermost open scope of this name."""
-        scope = self.scope_of(stage)
+        scope = self.scope_of(stage_name(stage))
         if scope is None:
             raise messages.not_open(self, stage, definer)
         return scope

@@ -4,10 +4,13 @@ Its files in reading order; each imports only those above it:
 
     batch         the parts of a batch, its device, and the check that its structure stays the same
     iteration     reading data: which batch is the last, and where an epoch begins
+    one_pass      a pass that moves nothing, for evaluations
     row_batches   the base of InMemory and Rows: row numbers, in an order by seed and epoch
     in_memory     batches of arrays
     rows          batches of datasets, data frames and columns
     endless       data without an end
+    named_sets    the base of Interleaved and Together: sets by name, each read pass after pass
     interleaved   several sets of data in turns
+    together      several sets of data at once
     mixing        examples that are blended with one another
 """

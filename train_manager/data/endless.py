@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final, final
 
 from train_manager.core.errors import InputError
-from train_manager.data.iteration import is_endless, is_read_once, reset, unending
+from train_manager.data.iteration import begin_epoch, is_endless, is_read_once, reset, unending
+from train_manager.data.one_pass import left_as_found
+
+NEXT_EPOCH = 1 << 20  # the numbers of the passes in one epoch: no epoch has as many
 
 
 @final
@@ -41,6 +45,19 @@ class Endless:
 
     def __iter__(self) -> Iterator[Any]:
         return unending(self.data)
+
+    @property
+    def example_index(self) -> Any:
+        """The numbers of the examples in the batch given last, if the data number them."""
+        return self.data.example_index  # type: ignore[attr-defined]  # if it is missing, so is this
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the data's next pass; those that follow within ``epoch`` have numbers of their own."""
+        begin_epoch(self.data, epoch * NEXT_EPOCH)
+
+    def left_as_found(self) -> AbstractContextManager[None]:
+        """Put the position of the data back after the ``with`` block."""
+        return left_as_found(self.data)
 
     def reset(self) -> None:
         """Call the data's ``reset``, if it has one."""

@@ -60,8 +60,9 @@ class InMemory(RowBatches):
         self._arrays = tuple(as_rows(array, f"array {label!r}", device) for label, array in labelled)
         super().__init__(common_length(self._arrays), batch_size, shuffle, seed, drop_last)
 
-    def _on_device(self, order: Tensor) -> Tensor:
-        return order.to(self._arrays[0].device, non_blocking=True)  # one copy per epoch, which does not wait
+    @property
+    def _device(self) -> torch.device:
+        return self._arrays[0].device
 
     def _batch(self, rows: Tensor | slice) -> Any:
         parts = [copied_rows(array, rows) for array in self._arrays]

@@ -1,8 +1,8 @@
-"""Several sets of data, read in turns by fixed ratios."""
+"""Several sets of data, read in turns: by fixed ratios, or as a function chooses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, final
 
@@ -10,14 +10,12 @@ import numpy as np
 
 from train_manager.core.errors import InputError
 from train_manager.data.batch import FromSource
-from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset, walk
+from train_manager.data.named_sets import END, NamedSets, Progress, shown
 from train_manager.validation import require_count
-
-NEXT_PASS = 1 << 20  # added to the epoch for each further pass within it: no training has as many epochs
 
 
 @final
-class Interleaved:
+class Interleaved(NamedSets):
     """Batches of several sets of data in turns; every batch carries the name of its set.
 
     >>> from train_manager import Interleaved
@@ -29,8 +27,22 @@ class Interleaved:
     its end; a set that ends earlier starts again. An endless set does not prolong the epoch; if all sets are endless,
     so is the epoch. Each epoch reads every set from its start.
 
+    No set is read ahead. If the length of a set is unknown, its end is found when its turn comes after its last batch;
+    if all other sets have ended by then, the epoch ends there, perhaps within a round.
+
     With a seed, the order within each round is drawn, as a pure function of seed, epoch and round. Without one, every
     round has the same order, which spreads each set evenly.
+
+    With ``choose`` there are no rounds: the function is called for each batch as it is asked for, and names its set. A
+    set that ends starts again, so that the data are endless: epochs need ``steps_per_epoch``.
+
+    >>> level = "easy"
+    >>> lessons = iter(Interleaved({"easy": [1, 2], "hard": [10, 20]}, choose=lambda: level))
+    >>> next(lessons).batch
+    1
+    >>> level = "hard"
+    >>> next(lessons).batch
+    10
 
     In a training, ``train_manager.datasource_name`` is the name of the batch's set.
 
@@ -38,79 +50,94 @@ class Interleaved:
         data: iterables of batches, by name.
         ratios: batches per round, by the same names; None takes one of each.
         seed: determines the orders; None keeps one order.
+        choose: returns the name of the next batch's set; replaces ratios and seed.
 
     Raises:
-        InputError: a ratio has no set, a set has no ratio; or, while reading, a set gives no batch.
+        InputError: a ratio has no set, a set has no ratio, or ``choose`` has ratios or a seed beside it; while reading,
+            a set gives no batch, or ``choose`` returns no set's name.
     """
 
     def __init__(
-        self, data: Mapping[str, Iterable[Any]], ratios: Mapping[str, int] | None = None, seed: int | None = None
+        self,
+        data: Mapping[str, Iterable[Any]],
+        ratios: Mapping[str, int] | None = None,
+        seed: int | None = None,
+        choose: Callable[[], str] | None = None,
     ) -> None:
-        self.data = dict(data)
+        super().__init__(data)
+        if choose is not None and (ratios is not None or seed is not None):
+            raise InputError(
+                "Interleaved was given choose, which replaces ratios and seed",
+                name="choose",
+                cure="leave out choose, or the other two",
+            )
         self.ratios = require_ratios(self.data, ratios)
         self.seed = None if seed is None else require_count(seed, "Interleaved's seed", at_least=0)
+        self.choose = choose
         self._round = spread(self.ratios)
-        self._next_epoch = 0
 
     @property
     def endless(self) -> bool:
-        """Whether every set is endless."""
-        return all(is_endless(data) for data in self.data.values())
+        """Whether no epoch ends: every set is endless, or a function chooses them."""
+        return self.choose is not None or super().endless
+
+    @property
+    def example_index(self) -> Any:
+        """The numbers of the examples in the batch given last, if its set numbers them."""
+        if self._present is None:
+            raise AttributeError("Interleaved has given no batch, so there is no example_index")
+        return self.data[self._present].example_index  # type: ignore[attr-defined]  # if it is missing, so is this
 
     def __len__(self) -> int:
-        rounds = 0
-        for name, data in self.data.items():
-            length = 0 if is_endless(data) else length_of(data)
-            if self.endless or length is None:
-                raise TypeError(f"Interleaved has no length, because its set {name!r} has none")
-            rounds = max(rounds, -(-length // self.ratios[name]))
+        if self.endless:
+            raise TypeError("Interleaved has no length, because it has no end")
+        rounds = max(-(-(self._length_of(name) or 0) // ratio) for name, ratio in self.ratios.items())
         return rounds * len(self._round)
 
-    def __iter__(self) -> Iterator[FromSource]:
-        epoch = self._next_epoch
-        self._next_epoch += 1
-        return self._pass(epoch)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next pass, counted from 0."""
-        self._next_epoch = epoch
-
-    def reset(self) -> None:
-        """Call the ``reset`` of every set that has one."""
-        for data in self.data.values():
-            reset(data)
-
-    def _pass(self, epoch: int) -> Iterator[FromSource]:
-        finite = {name for name, data in self.data.items() if not is_endless(data)}
-        ended: set[str] = set()
-        sets = {name: passes(name, data, epoch, ended) for name, data in self.data.items()}
-        for number in count():
-            for name in self._turns(epoch, number):
-                yield FromSource(name, next(sets[name]))
-            if finite and finite <= ended:
+    def _batches(self, progress: Progress) -> Iterator[FromSource]:
+        ends = not self.endless
+        for name, ends_round in self._turns(progress.epoch, progress.given):
+            batch = progress.readers[name].read()
+            if batch is END:
+                if ends and all(progress.finite()):
+                    return
+                batch = progress.readers[name].read()
+            progress.given += 1
+            progress.is_complete = ends and ends_round and all(progress.finite())
+            self._present = name
+            yield FromSource(name, batch)
+            del batch  # before the next one is read
+            if progress.is_complete:
                 return
 
-    def _turns(self, epoch: int, number: int) -> Iterable[str]:
+    def _turns(self, epoch: int, first: int) -> Iterator[tuple[str, bool]]:
+        """Yield the name of each set whose turn it is, from turn number ``first`` on, and whether it ends a round."""
+        while self.choose is not None:
+            yield self._chosen(self.choose), False
+        size = len(self._round)
+        order = self._order(epoch, first // size)
+        for turn in count(first):
+            if turn % size == 0:
+                order = self._order(epoch, turn // size)
+            yield order[turn % size], turn % size == size - 1
+
+    def _chosen(self, choose: Callable[[], str]) -> str:
+        name = choose()
+        if name not in self.data:
+            raise InputError(
+                f"Interleaved's choose returned {name!r:.60}, which is the name of no set",
+                name="choose",
+                cure=f"the sets are {shown(self.data)}",
+            )
+        return name
+
+    def _order(self, epoch: int, number: int) -> Sequence[str]:
+        """Return the turns of one round."""
         if self.seed is None:
             return self._round
         bits = np.random.Philox(np.random.SeedSequence((self.seed, epoch, number)))
         order = np.random.Generator(bits).permutation(len(self._round))
         return [self._round[index] for index in order]
-
-
-def passes(name: str, data: Iterable[Any], epoch: int, ended: set[str]) -> Iterator[Any]:
-    """Yield the batches of one set, pass after pass; add its name to ``ended`` at the last batch of the first pass."""
-    for number in count():
-        begin_epoch(data, epoch + number * NEXT_PASS)
-        gave_any = False
-        for batch, last_batch in ((batch, False) for batch in data) if is_endless(data) else walk(data, name):
-            gave_any = True
-            if last_batch:
-                ended.add(name)
-            yield batch
-        if not gave_any:
-            raise no_batch(data, f"set {name!r} of Interleaved", f"in pass {number + 1} of an epoch")
-        ended.add(name)  # again, because a wrong length marks no batch as the last
 
 
 def spread(ratios: Mapping[str, int]) -> list[str]:
@@ -135,12 +162,8 @@ def require_ratios(data: Mapping[str, Any], ratios: Mapping[str, int] | None) ->
     """Return a ratio for each set.
 
     Raises:
-        InputError: there is no set, or the names of sets and ratios differ.
+        InputError: the names of sets and ratios differ.
     """
-    if not data:
-        raise InputError(
-            "Interleaved was given no set of data", name="data", cure='give sets by name: Interleaved({"a": data})'
-        )
     ratios = dict.fromkeys(data, 1) if ratios is None else ratios
     for name in [*ratios, *data]:
         if name not in data or name not in ratios:
@@ -148,6 +171,6 @@ def require_ratios(data: Mapping[str, Any], ratios: Mapping[str, int] | None) ->
             raise InputError(
                 f"Interleaved has no {missing} for {name!r}",
                 name="ratios",
-                cure=f"the sets are {', '.join(map(repr, data))}; the ratios {', '.join(map(repr, ratios))}",
+                cure=f"the sets are {shown(data)}; the ratios {shown(ratios)}",
             )
     return {name: require_count(ratios[name], f"Interleaved's ratio of {name!r}", at_least=1) for name in data}

@@ -7,9 +7,8 @@ The only assumption is that the data is an iterable of batches; everything else 
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
-from itertools import count, cycle, islice
+from itertools import count, cycle
 from types import GeneratorType
 from typing import Any
 
@@ -20,57 +19,6 @@ from torch.utils.data import Dataset, IterableDataset
 from train_manager.core.errors import InputError
 
 _END: Any = object()
-
-
-def walk(data: Iterable[Any], name: str, done: int = 0) -> Iterator[tuple[Any, bool]]:
-    """Yield the batches of one pass, each with whether it is the last; then call the data's ``reset``, if it has one.
-
-    If ``len(data)`` is known, no batch is read ahead, so that data which draws random numbers draws them in the same
-    order as in a plain ``for`` loop. If not, one batch is read ahead.
-
-    Args:
-        data: an iterable of batches.
-        name: the name of the data in warnings.
-        done: how many batches of the pass were given before, if the data resumes a pass.
-    """
-    length = length_of(data)
-    return _count_down(data, length, name, done) if length is not None else _look_ahead(data)
-
-
-def _count_down(data: Iterable[Any], length: int, name: str, done: int) -> Iterator[tuple[Any, bool]]:
-    number = 0
-    for number, batch in enumerate(data, start=done + 1):
-        yield batch, number == length
-    if number not in (0, length):  # a pass without a batch is an error, which the loop raises
-        warnings.warn(
-            f"{name} says len() = {length} but gave {number} batches, so `last_batch` was wrong",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    reset(data)
-
-
-def _look_ahead(data: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    iterator = iter(data)
-    batch = next(iterator, _END)
-    while batch is not _END:
-        following = next(iterator, _END)
-        yield batch, following is _END
-        batch = following
-    reset(data)
-
-
-def walk_steps(stream: Iterator[Any], steps: int) -> Iterator[tuple[Any, bool]]:
-    """Yield the next ``steps`` batches of a stream, each with whether it is the last of them."""
-    step = 0
-    for step, batch in enumerate(islice(stream, steps), start=1):
-        yield batch, step == steps
-    if 0 < step < steps:
-        warnings.warn(
-            f"train_data ended after {step} of {steps} batches of an epoch, so `last_batch` was wrong",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
@@ -87,11 +35,41 @@ def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
 
 
 def begin_epoch(data: object, epoch: int) -> None:
-    """Call ``set_epoch`` of the data, and of the sampler and the dataset of a loader, if they have it."""
-    parts = (data, *(getattr(data, name, None) for name in ("sampler", "batch_sampler", "dataset")))
-    for part in parts:
+    """Call ``set_epoch`` of the data, and of what a loader reads with: its samplers and datasets, if they have it."""
+    for part in parts_of_data(data):
         if callable(set_epoch := getattr(part, "set_epoch", None)):
             set_epoch(epoch)
+
+
+def parts_of_data(data: object) -> list[object]:
+    """Return the data itself, the samplers and the dataset of a loader, and the datasets that a dataset wraps.
+
+    The sets of ``Interleaved``, ``Together`` and ``Endless`` are not among them: these pass everything on themselves.
+    """
+    parts, known = [data], {id(data)}
+    for part in parts:  # which grows meanwhile
+        inner = [getattr(part, name, None) for name in ("sampler", "batch_sampler", "dataset")]
+        several = getattr(part, "datasets", None)  # of ConcatDataset, ChainDataset and StackDataset
+        inner += several.values() if isinstance(several, dict) else several if isinstance(several, list | tuple) else []
+        parts += {id(new): new for new in inner if new is not None and id(new) not in known}.values()
+        known.update(map(id, inner))
+    return parts
+
+
+def example_index_of(data: object, name: str) -> Any:
+    """Return the numbers of the examples in the batch that the data gave last.
+
+    Raises:
+        InputError: the data do not number their examples, or have given no batch.
+    """
+    index = getattr(data, "example_index", None)
+    if index is None:
+        raise InputError(
+            f"{name} ({type(data).__name__}) does not know the numbers of its examples",
+            name="example_index",
+            cure="InMemory and Rows do; the dataset of a DataLoader can return its index as a part of each example",
+        )
+    return index
 
 
 def reset(data: object) -> None:
@@ -133,7 +111,8 @@ def refuse_unusable(data: object, name: str) -> None:
         kind = f"a {type(data).__name__} of single examples"
         cure = "wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     elif isinstance(data, Mapping):
-        kind, cure = "a dict, whose keys would be the batches", "give the iterable of batches itself"
+        kind = "a dict, whose keys would be the batches"
+        cure = "give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
     elif not isinstance(data, Iterable):
         kind, cure = f"of type {type(data).__name__}", ""
     else:

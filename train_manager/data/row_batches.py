@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,7 @@ class RowBatches(ABC):
         self._next = Position(epoch=0, batches=0)  # where the next pass begins
         # The state is that of the training's pass, not that of an evaluation of the same data begun during it.
         self._last: Position | None = None
+        self._given: Tensor | slice | None = None  # the rows of the batch that was given last
 
     def __len__(self) -> int:
         full, rest = divmod(self.num_examples, self.batch_size)
@@ -67,6 +69,23 @@ class RowBatches(ABC):
     def __iter__(self) -> Iterator[Any]:
         position, self._next = self._next, Position(self._next.epoch + 1, 0)
         return self._pass(position)
+
+    @property
+    def batches_done(self) -> int:
+        """How many batches of the coming pass were given before its state was loaded; 0 at the start of an epoch."""
+        return self._next.batches
+
+    @property
+    def example_index(self) -> Tensor:
+        """The row numbers of the batch that was given last, on the device of the rows; missing before the first one.
+
+        It is made when it is asked for, and waits for no device.
+        """
+        if self._given is None:
+            raise AttributeError(f"{type(self).__name__} has given no batch, so there is no example_index")
+        if isinstance(self._given, slice):
+            return torch.arange(self._given.start, self._given.stop, device=self._device)
+        return self._given.clone()  # the order of the epoch is not to be changed
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next pass, counted from 0. A pass of this epoch that was loaded keeps its position."""
@@ -96,12 +115,23 @@ class RowBatches(ABC):
         self._next = Position(state["epoch"], state["batches"])
         self._last = None
 
+    @contextmanager
+    def left_as_found(self) -> Iterator[None]:
+        """Begin the passes in the ``with`` block at their start, and put the position back after it."""
+        kept = self._next, self._last, self._given
+        self._next = Position(self._next.epoch, 0)
+        try:
+            yield
+        finally:
+            self._next, self._last, self._given = kept
+
     def _pass(self, position: Position) -> Iterator[Any]:
         if self._last is None or self._last.is_over:
             self._last = position
         try:
             for rows in self._rows(position.epoch, position.batches):
                 position.batches += 1  # before the yield: a checkpoint written during a batch counts that batch
+                self._given = rows
                 yield self._batch(rows)
         finally:
             position.is_over = True
@@ -113,12 +143,14 @@ class RowBatches(ABC):
         starts = range(first * size, end, size)
         if not self.shuffle:
             return (slice(start, min(start + size, end)) for start in starts)
-        order = self._on_device(epoch_order(self.num_examples, self.seed, epoch))
+        order = epoch_order(self.num_examples, self.seed, epoch)
+        order = order.to(self._device, non_blocking=True)  # one copy per epoch, which does not wait
         return (order[start : min(start + size, end)] for start in starts)
 
-    def _on_device(self, order: Tensor) -> Tensor:
-        """Return the order on the device of the rows."""
-        return order
+    @property
+    def _device(self) -> torch.device:
+        """The device of the rows."""
+        return torch.device("cpu")
 
     @abstractmethod
     def _batch(self, rows: Tensor | slice) -> Any: ...

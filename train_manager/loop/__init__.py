@@ -7,6 +7,7 @@ Its files in reading order; each imports only those above it:
     objectives    prediction, loss and metrics in one object
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
+    phases        the attributes that a phase sets
     outputs       what a batch, a prediction and a loss must be
     skip          skip a batch or a stage
     randomness    seed and preserve the random states
@@ -16,6 +17,8 @@ Its files in reading order; each imports only those above it:
     run_state     what a run counts, and what hooks have requested in it
     feed          the batches that a run trains and evaluates on
     overridable   the methods that a subclass overrides
-    control       what hooks read of the loop and request of it
     eval_at       when training evaluates
+    parts         what a training consists of, and what a phase replaces of it
+    control       what hooks read of the loop and request of it
+    entering      what a call and a run require before they begin
 """

@@ -136,18 +136,6 @@ def _require_passes(data: Iterable[Any], name: str, passes: int) -> None:
         raise InputError(what, name=name, cure="give a list, a DataLoader, or an object with __iter__")
 
 
-def require_example_index(data: Any, is_own_batch: bool) -> Any:
-    """Return the rows of the present batch in its data set, which the data must know."""
-    if not is_own_batch and hasattr(data, "example_index"):
-        return data.example_index
-    what = "the batch was given to train_on_batch" if is_own_batch else f"train_data is a {type(data).__name__}"
-    raise InputError(
-        f"the rows of a batch (example_index) are not known: {what}",
-        name="example_index",
-        cure="train on InMemory(...) or Rows(...), or on data with an attribute example_index",
-    )
-
-
 def require_finite_epochs(train_data: Iterable[Any] | None, steps_per_epoch: int | None) -> None:
     """Require epochs that end: with the data, or after a number of steps."""
     if steps_per_epoch is None and is_endless(train_data):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
-from train_manager.core.errors import InputError, StageError
-from train_manager.loop.feed import Feed
-from train_manager.loop.overridable import OverridableMethods
+from train_manager.core.decorators import fixture
+from train_manager.core.errors import StageError
+from train_manager.data.iteration import example_index_of
+from train_manager.loop.feed import epoch_length
+from train_manager.loop.outputs import require_training_loss
+from train_manager.loop.parts import Parts
 from train_manager.loop.requests import Requests
-from train_manager.loop.run_state import Counts, RunState
-from train_manager.loop.windows import Windows
+from train_manager.loop.windows import once_known
 from train_manager.schedules.rules import Progress
 from train_manager.validation import require_one_of
 
@@ -23,7 +29,7 @@ def _counted(name: str) -> Any:
     return property(attrgetter(f"_counts.{name}"), lambda manager, value: setattr(manager._counts, name, value))
 
 
-class LoopControl(OverridableMethods):
+class LoopControl(Parts):
     """The side of the loop that hooks see."""
 
     epoch_num: int = _counted("epoch_num")
@@ -32,17 +38,12 @@ class LoopControl(OverridableMethods):
     samples_seen: Any = _counted("samples_seen")
     optimizer_updates: dict[str, int] = _counted("optimizer_updates")
 
-    optimizer: Any
-    _run: RunState  # of the present or last run
-    _counts: Counts
-    _feed: Feed
-    _windows: Windows
-    _step_seconds: deque[float]
-
     # ---- requests ------------------------------------------------------------------------------------------------
 
-    def stop(self, reason: str, at: str = "step") -> None:
-        """End the run after this step, or with ``at="epoch"`` after this epoch; all hooks run as in any other end.
+    def stop(self, reason: str, at: str = "step", *, whole_run: bool = False) -> None:
+        """End the training after this step, or with ``at="epoch"`` after this epoch; hooks run as in any other end.
+
+        In a phase it ends the training of this phase, or with ``whole_run`` that of the run.
 
         Raises:
             StageError: no run is open.
@@ -52,7 +53,8 @@ class LoopControl(OverridableMethods):
         if "run" not in path:
             raise StageError("stop() was called, but no run is open", stages=path)
         asker = self._store.running
-        self._run.stop(reason, at, f"{asker.label} at {' > '.join(path)}" if asker is not None else None)
+        asked_by = f"{asker.label} at {' > '.join(path)}" if asker is not None else None
+        self._run.stop(reason, at, asked_by, whole_run)
 
     def end_epoch(self) -> None:
         """End the epoch after this step, as if its data had ended; the next one begins. Outside an epoch it is void."""
@@ -80,7 +82,7 @@ class LoopControl(OverridableMethods):
 
     @property
     def end_step(self) -> int | None:
-        return self._run.end_step
+        return self._run.end_step if self._run.end_step is not None else self._run.expected_end
 
     @property
     def stop_reason(self) -> str | None:
@@ -93,8 +95,7 @@ class LoopControl(OverridableMethods):
     @property
     def progress(self) -> Progress:
         """How far the present or last training call has come."""
-        run = self._run
-        end = run.expected_end if run.end_step is None else run.end_step
+        run, end = self._run, self.end_step
         total = None if end is None else end - run.start_step
         return Progress(run.call, self.step_num + run.batch_is_alive - run.start_step, total, self._is_last_step)
 
@@ -118,32 +119,96 @@ class LoopControl(OverridableMethods):
     def _is_last_batch(self) -> bool:
         return self._run.own_last_batch if self._run.own_batches else self._feed.is_last()
 
-    # ---- optimizers ----------------------------------------------------------------------------------------------
+    @fixture("train_step_batch")
+    def last_batch(self) -> bool:
+        """Whether the epoch's data ends with this batch; if its length is unknown, this looks one batch ahead."""
+        return self._is_last_batch()
 
-    @property
-    def optimizers(self) -> dict[str, Optimizer]:
-        """The optimizers by name; a sole one is called "optimizer"."""
-        if isinstance(self.optimizer, dict):
-            return self.optimizer
-        return {} if self.optimizer is None else {"optimizer": self.optimizer}
+    @fixture("train_step_batch")
+    def example_index(self) -> Any:
+        """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
+        return example_index_of(None if self._run.own_batches else self.train_data, self._feed.data_name)
 
-    @property
-    def open_windows(self) -> tuple[str, ...]:
-        """The names of the optimizers with gradients that no step has used yet."""
-        return tuple(self._windows.names())
+    # ---- the loss anew -------------------------------------------------------------------------------------------
 
-    def _optimizer_name(self, name: str | None, method: str) -> str:
-        """Return the name of an optimizer; a sole one need not be named.
+    def closure(self, optimizer: str | None = None) -> Callable[[], Tensor]:
+        """Return a function that computes the loss of the last backward anew, with its gradients, as torch's closures.
+
+        It opens no stage, so hooks of ``train_optimizer_step`` may call it. Fixtures keep their values.
 
         Raises:
-            InputError: the name is missing or unknown.
+            InputError: the loss was given as a tensor, or the gradients are not those of one plain loss.
         """
-        names = self.optimizers
-        if name in names:
-            return name
-        if name is None and len(names) == 1:
-            return next(iter(names))
-        known = " and ".join(map(repr, names)) or "none"
-        what = f"{method}() needs the name of an optimizer" if name is None else f"there is no optimizer {name!r}"
-        cure = f"name one: {method}(..., optimizer={next(iter(names), 'optimizer')!r})"
-        raise InputError(f"{what}; the optimizers are {known}", name="optimizer", cure=cure)
+        name, _ = self._optimizer_in_batch(optimizer, "closure")
+        return partial(self._loss_again, name, self._windows[name].require_loss_again(name))
+
+    def _closure_of_step(self, name: str) -> Callable[[], Tensor]:
+        """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
+        window, run = self._windows[name], self._run
+        if window.loss is run.hooked_loss and run.hooked_loss is not run.forward_loss:
+            window.is_modified = True
+        return once_known(window.loss, self.closure(name))
+
+    def _loss_again(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
+        """Compute a loss anew, under the precision of the batch, and its gradients."""
+        self._windows[name].optimizer.zero_grad(set_to_none=True)
+        autocast: Callable[[], AbstractContextManager[Any]] = self.fixtures.get("autocast", nullcontext)
+        with torch.enable_grad(), autocast():
+            loss = require_training_loss(compute())
+        self._windows.backward(name, loss, retain_graph=False)
+        return loss
+
+    def _optimizer_in_batch(self, name: str | None, method: str) -> tuple[str, Optimizer]:
+        """Return an optimizer and its name, in a method that ``train_batch`` calls."""
+        if "train_step_batch" not in self._store.open:
+            cure = "call it in train_batch(self, ...), or train on a batch: tm.train_on_batch(batch)"
+            what = f"{method}() was called, but no batch is being trained on"
+            raise StageError(what, stages=self.fixtures.path, cure=cure)
+        name = self._optimizer_name(name, method)
+        return name, self.optimizers[name]
+
+    # ---- where a call ends ---------------------------------------------------------------------------------------
+
+    def _begin_call(self, epochs: int | None, steps: int | None) -> None:
+        """Note that a training call begins, and where it will end, if that is known."""
+        run = self._run
+        run.begin_call(self.step_num, steps)
+        self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
+        self.fixtures.modify("start_step", self.step_num)
+        length = epoch_length(self.train_data, self.steps_per_epoch)
+        if epochs is not None and length is not None:
+            self._set_end(self.step_num + epochs * length - self._feed.done_of(self.train_data, self.steps_per_epoch))
+        else:
+            self._set_end(run.step_limit)
+
+    def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
+        """Note where the call will end, as an epoch ends; ``first_step`` is None if the epoch was left before."""
+        length = epoch_length(self.train_data, self.steps_per_epoch)
+        if length is not None:
+            self._set_end(self.step_num + epochs_after * length)
+        elif first_step is not None and not self._run.epoch_end_requested:
+            self._run.expected_end = self.step_num + epochs_after * (self.step_num - first_step)
+            self.fixtures.modify("end_step", self._run.expected_end)
+
+    def _set_end(self, end_step: int | None) -> None:
+        self._run.end_step = end_step
+        self.fixtures.modify("end_step", end_step)
+
+    def _epochs_to_train(self, epochs: int | None) -> Iterator[int | None]:
+        """Give one item for each epoch, or part of one: how many come after it; None if steps are counted."""
+        run = self._run
+        if epochs is not None:  # counted here: an epoch that is skipped does not move epoch_num
+            for epochs_after in reversed(range(epochs)):
+                if run.stop_at is None:
+                    yield epochs_after
+            return
+        assert run.step_limit is not None, "either epochs or steps are given"
+        while run.stop_at is None and self.step_num < run.step_limit:
+            before, goes_on = self.step_num, self._feed.is_unfinished  # what goes on may have no batch left
+            yield None
+            if self.step_num == before and run.stop_at is None and not goes_on:
+                raise StageError(
+                    "an epoch went by without a step, so the steps asked for would never be done",
+                    name="train_steps",
+                    cure="does a hook skip every batch, or every epoch?",
+                )

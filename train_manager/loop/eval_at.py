@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.schedules import scheduled
-
-if TYPE_CHECKING:
-    from train_manager.manager import TrainManager
 
 WORDS: Final = ("start", "epoch", "end")
 
@@ -66,6 +63,6 @@ def eval_at_schedule(schedule: Schedule) -> Extension:
 class EvalAt(Extension):
     """Requests an evaluation whenever its hook runs, in calls that evaluate."""
 
-    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+    def post_train_step_batch(self, train_manager: Any) -> None:
         if train_manager._run.evaluates:
             train_manager.eval_soon()

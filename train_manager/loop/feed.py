@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
+from train_manager.data.one_pass import one_pass
 
 END: Final[Any] = object()
 """In place of a batch: the epoch's data has ended."""
@@ -50,6 +51,10 @@ class Feed:
         """Whether an epoch was begun, and left."""
         return self._is_within
 
+    def is_within(self, data: Iterable[Any]) -> bool:
+        """Return whether the training is in the middle of a pass over this data."""
+        return self._stream is not None and data is self._data
+
     def begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
         """Begin an epoch, or go on with the one that was left."""
         if self._is_within and data is self._data:
@@ -59,8 +64,9 @@ class Feed:
         self._data, self._is_within, self.gave_any, self._ahead = data, True, False, []
         self.datasource_name, self.data_name = "train", "train_data"
         if steps_per_epoch is None:
+            begin_epoch(data, epoch_num)  # before its position is asked for, which another epoch resets
+            self._stream = _whole_pass(data)
             self.batch_num, self._length = getattr(data, "batches_done", 0), length_of(data)
-            self._stream = one_pass(data, epoch_num)
         else:
             self.batch_num, self._length = 0, steps_per_epoch
             if self._stream is None or not self._is_cut or getgeneratorstate(self._stream) == GEN_CLOSED:
@@ -127,7 +133,8 @@ class Feed:
         while self._given != before:  # a pass that gives nothing ends the stream
             before = self._given
             self.passes += 1
-            yield from one_pass(data, self.passes - 1)
+            begin_epoch(data, self.passes - 1)
+            yield from _whole_pass(data)
 
     def _warn_of_wrong_length(self) -> None:
         if self._length is None or self.batch_num in (0, self._length):  # an epoch without a batch is an error
@@ -139,9 +146,8 @@ class Feed:
         warnings.warn(f"{what}, so `last_batch` was wrong", RuntimeWarning, stacklevel=3)
 
 
-def one_pass(data: Iterable[Any], epoch: int) -> Generator[Any, None, None]:
-    """Yield the batches of one pass: the data is told its epoch before, and reset after."""
-    begin_epoch(data, epoch)
+def _whole_pass(data: Iterable[Any]) -> Generator[Any, None, None]:
+    """Yield the batches of one pass, after which the data is reset."""
     yield from data  # without a name for the batch, which would keep it alive while the next one is made
     reset(data)
 
@@ -151,16 +157,24 @@ def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int
     return steps_per_epoch if steps_per_epoch is not None else length_of(data)
 
 
-def eval_batches(data: Iterable[Any], name: str, epoch_num: int) -> Iterator[Any]:
-    """Give the batches of one pass over an evaluation set.
+def eval_batches(data: Iterable[Any], name: str, epoch_num: int, *, is_within: bool) -> Iterator[Any]:
+    """Give the batches of one pass over an evaluation set, which may be the one that is trained on.
+
+    Args:
+        data: the set.
+        name: its name in errors.
+        epoch_num: epochs completed.
+        is_within: the training is in the middle of a pass over it, so that it must not be reset.
 
     Raises:
         InputError: the set is empty.
     """
     gave_any = False
-    reset(data)
-    for batch in data:
-        gave_any = True
-        yield batch.batch if type(batch) is FromSource else batch
+    if not is_within:
+        reset(data)
+    with one_pass(data) as batches:
+        for batch in batches:
+            gave_any = True
+            yield batch.batch if type(batch) is FromSource else batch
     if not gave_any:
         raise no_batch(data, name, f"after epoch {epoch_num}")

@@ -13,6 +13,7 @@ from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.batch import parts_of
 from train_manager.loop.arguments import bind_loss
+from train_manager.loop.losses import Losses
 from train_manager.loop.objectives import Objective
 from train_manager.loop.outputs import count_rows, no_targets
 
@@ -45,7 +46,7 @@ class OverridableMethods(Extensible):
     ...         return (prediction - inputs).square().mean()
     """
 
-    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True)
+    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run")
     _chosen: Chosen = None  # type: ignore[assignment]  # while no call runs
 
     model: Any
@@ -121,6 +122,17 @@ class OverridableMethods(Extensible):
     def eval_loss_forward(self) -> Tensor | None:
         """Return the loss in evaluation. Here: ``loss_forward``."""
         return self.call_by_name(self.loss_forward)
+
+    def _forward_again(self) -> Tensor:
+        """Compute the loss of the forward pass anew, without its stages; the fixtures keep their values."""
+        cell = self._store.cells["prediction"]  # not by `modify`, which a hook would have to declare
+        before = cell.value
+        try:
+            with Losses() as losses:
+                cell.value = self._chosen.train_model_forward()
+                return losses.total(self._chosen.train_loss_forward())
+        finally:
+            cell.value = before
 
     # ---- chosen once per call of train, eval and the like --------------------------------------------------------
 

@@ -53,6 +53,7 @@ class RunState:
         stop_reason: what ``stop`` was given; None if it was not called.
         stopped_by: the hook that called it, and at which stage.
         stop_at: "step" or "epoch", once ``stop`` was called.
+        stops_run: not only the present phase.
         eval_requested: a hook has requested an evaluation before the next batch.
         epoch_end_requested: ``end_epoch`` was called since the epoch began.
         data_has_ended: the point of decision has ended the epoch's data during a batch.
@@ -83,6 +84,7 @@ class RunState:
         self.stop_reason: str | None = None
         self.stopped_by: str | None = None
         self.stop_at: str | None = None
+        self.stops_run = False
         self.eval_requested = self.epoch_end_requested = self.data_has_ended = False
         self.evaluated_at: int | None = None
         self.epochs_asked: int | None = None
@@ -100,10 +102,17 @@ class RunState:
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
-    def stop(self, reason: str, at: str, asked_by: str | None) -> None:
+    def stop(self, reason: str, at: str, asked_by: str | None, whole_run: bool) -> None:
         """Request the end after this step or this epoch; a step goes before an epoch."""
         self.stop_reason, self.stopped_by = reason, asked_by
+        self.stops_run = self.stops_run or whole_run
         self.stop_at = "step" if self.stop_at == "step" else at
+
+    def go_on_after(self, phase: RunState) -> None:
+        """Go on after a phase, which a hook may have stopped for the whole run."""
+        if phase.stops_run:
+            self.stop_reason, self.stopped_by, self.stop_at = phase.stop_reason, phase.stopped_by, phase.stop_at
+            self.stops_run = True
 
     def requests(self, data_ended: bool) -> Requests:
         """Return what is requested between two batches."""

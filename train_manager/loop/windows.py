@@ -210,7 +210,8 @@ def preserved_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
 
 def needs_closure(optimizer: Optimizer) -> bool:
     """Return whether ``step`` requires a closure, as that of LBFGS does."""
-    return _requires_closure(type(optimizer))
+    kind: Any = type(optimizer)
+    return _requires_closure(kind)
 
 
 @lru_cache(maxsize=64)

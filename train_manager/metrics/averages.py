@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from train_manager.metrics.deferred import DeferredScalars
+from train_manager.metrics.deferred import DeferredScalars, numbers
 
 
 @final
@@ -68,9 +68,10 @@ class WeightedMean:
     def value(self) -> float:
         """Return the mean so far; nan if there is none."""
         self._take()
-        return float(self._sum / self._weight) if self._weight else math.nan  # weights may be tensors
+        return self._sum / self._weight if self._weight else math.nan
 
     def _take(self) -> None:
-        self._sum += sum(map(operator.mul, self._scalars.take(), self._weights))
-        self._weight += sum(self._weights)
+        weights = numbers(self._weights)  # they may be tensors
         self._weights.clear()
+        self._sum += sum(map(operator.mul, self._scalars.take(), weights))
+        self._weight += sum(weights)

@@ -7,7 +7,8 @@ one copy brings up to a thousand values.
 from __future__ import annotations
 
 import math
-from typing import final
+from collections.abc import Sequence
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -22,6 +23,17 @@ def must_be_copied(value: Tensor) -> bool:
     would be most of the cost of an append, so ``take`` detects a missing copy instead.
     """
     return not value.is_cpu or value.is_inference() or value._version > 0 or value._is_view()
+
+
+def numbers(values: Sequence[Any]) -> list[Any]:
+    """Return plain numbers, such as batch sizes; if all of them are tensors, with one copy to the host.
+
+    >>> numbers([torch.tensor(16), torch.tensor(8)]), numbers([16, torch.tensor(8)])
+    ([16, 8], [16, 8])
+    """
+    if values and all(isinstance(value, Tensor) for value in values):
+        return torch.stack(list(values)).tolist()
+    return [value.item() if isinstance(value, Tensor) else value for value in values]
 
 
 class DeferredScalars:
@@ -86,7 +98,8 @@ class FiniteLosses:
     >>> is_full = losses.append(torch.tensor(math.nan), step=2, name="generator")
     >>> losses.check()
     Traceback (most recent call last):
-    train_manager.NonFiniteLoss: the loss of 'generator' was nan in step 2, epoch 1, and not finite in 1 of 2 losses...
+    train_manager.NonFiniteLoss: the loss of 'generator' was nan in step 2, epoch 1, and not finite in 1 of 2 losses checked together
+      try a smaller learning rate or clipped gradients, or look at that step's batch
     """
 
     def __init__(self, epoch: int) -> None:

@@ -92,6 +92,11 @@ def metric_value(
     return float(value)
 
 
+def is_at_start(epoch_num: int, step_num: int, start_step: int) -> bool:
+    """Return whether an evaluation is the one before the first epoch: of a model that was not trained yet."""
+    return epoch_num == 0 and step_num == start_step
+
+
 def _missing_metric(metric: str, data_name: str, result: Mapping[str, float], asked_by: str) -> InputError:
     names = [f"{data_name}/{name}" for name in result]
     nearest = near(metric, names)

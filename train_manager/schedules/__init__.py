@@ -1,6 +1,7 @@
 """Schedules: decorators above a hook that say at which openings of its stage it runs.
 
-    every(50)                     openings 50, 100, 150, ...
+    every(50)                     openings 50, 100, 150, ...; with first=True 1, 50, 100, ...
+    every(50, of="update")        as soon as stage "update" has ended 50, 100, 150, ... times
     exponentially(100, 1.2)       openings 100, 220, 364, ...
     at_most(10)                   10 times in each run, evenly spread, and at the last step
     periodically(60)              60 seconds after it ran last
@@ -8,9 +9,9 @@
     when(lambda loss: loss < .1)  if the function returns something true
 
 A hook with several schedules runs if all of them allow it; they are asked from the top until one refuses. If another
-schedule refuses, ``every`` and ``exponentially`` lose that opening; ``at_most``, ``periodically`` and ``once`` put the
-hook off to the next opening. A hook that does not run leaves everything as it was, also the fixtures that it modifies
-or provides.
+schedule refuses, ``every`` and ``exponentially`` lose that opening; ``every`` of another stage, ``at_most``,
+``periodically`` and ``once`` put the hook off to the next opening. A hook that does not run leaves everything as it
+was, also the fixtures that it modifies or provides.
 
 Its files in reading order; each imports only those above it:
 
@@ -25,17 +26,18 @@ from typing import Any, Final, TypeVar
 
 from train_manager.core.errors import HookError, did_you_mean, near
 from train_manager.core.extension import Extension
-from train_manager.core.hooks import KINDS
+from train_manager.core.hooks import EVERY_STAGE, KINDS
 from train_manager.core.methods import method_names
 from train_manager.core.registry import is_serving
 from train_manager.core.schedule import Schedule, add_schedules
-from train_manager.schedules.rules import AtMost, Every, Exponentially, Once, OrAtEnd, Periodically, When
+from train_manager.core.scope import stage_name
+from train_manager.schedules.rules import AtMost, Every, EveryOf, Exponentially, Once, OrAtEnd, Periodically, When
 from train_manager.validation import require_count, require_number
 
 AnExtension = TypeVar("AnExtension", bound=Extension)
 
 
-def every(n: int) -> Schedule:
+def every(n: int, *, first: bool = False, of: str | None = None) -> Schedule:
     """Run at every n-th opening of the hook's stage, counted from 1 over all runs.
 
     Pre, post and around hooks run at the same openings. A hook of every stage counts the openings of all stages.
@@ -56,10 +58,35 @@ def every(n: int) -> Schedule:
     6
     9
 
+    With ``of``, the ends of another stage are counted, and the hook runs the next time its own stage asks it: a post
+    hook of a stage around the other one still in the same opening, a pre hook in the next one. Here it runs in the
+    batch in which the 250th, the 500th, ... update was done, however many updates a batch does:
+
+    >>> class AtUpdates(Extension):
+    ...     @every(250, of="train_optimizer_step")
+    ...     def post_train_step_batch(self, step_num):
+    ...         print(step_num)
+
+    Ends that are skipped (``SkipStage``, ``SkipBatch``) or fail do not count. The hook runs once if more than one turn
+    has come since it ran last.
+
+    Args:
+        n: at least 1.
+        first: also run at the first opening: 1, n, 2n, ...; with ``of``, after the other stage's first end.
+        of: the name of another stage.
+
     Raises:
-        HookError: ``n`` is not a whole number of at least 1.
+        HookError: ``n`` is not a whole number of at least 1, ``first`` is no bool, or no stage can be called ``of``.
     """
-    return Every(require_count(n, "every's n", at_least=1, cure="write @every(50)", error=HookError))
+    n = require_count(n, "every's n", at_least=1, cure="write @every(50)", error=HookError)
+    if not isinstance(first, bool):
+        raise _invalid("every", "every's first must be True or False", first, "write @every(50, first=True)")
+    if of is None:
+        return Every(n, first)
+    if not (isinstance(of, str) and of.isidentifier()) or of == EVERY_STAGE:
+        cure = 'give the name of one stage: @every(50, of="train_optimizer_step")'
+        raise _invalid("every", "every's of must be the name of a stage", of, cure)
+    return EveryOf(n, first, stage_name(of))
 
 
 def at_most(n: int) -> Schedule:

@@ -76,17 +76,47 @@ class Counted(Schedule):
 
 @final
 class Every(Counted):
-    """Run at every n-th opening."""
+    """Run at every n-th opening, and perhaps at the first one."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, first: bool) -> None:
         super().__init__()
-        self.n = n
+        self.n, self.first = n, first
 
     def __repr__(self) -> str:
-        return f"every({self.n})"
+        return f"every({self.n}{', first=True' if self.first else ''})"
 
     def _includes(self, count: int) -> bool:
-        return count % self.n == 0
+        return count % self.n == 0 or (self.first and count == 1)
+
+
+@final
+class EveryOf(Schedule):
+    """Run as soon as another stage has ended n more times, and perhaps when it has ended once."""
+
+    remembers = ("count", "ran_at")
+
+    def __init__(self, n: int, first: bool, of: str) -> None:
+        self.n, self.first, self.of = n, first, of
+        self.count = 0  # how often the other stage has ended
+        self.ran_at = 0  # the count at which the hook ran last: a count and not a turn, so that n may change
+        self._asked_at = 0  # an around-hook finishes later than it was asked, and the count has gone on
+
+    def __repr__(self) -> str:
+        return f"every({self.n}{', first=True' if self.first else ''}, of={self.of!r})"
+
+    def ended(self, stage: Scope, alive: Mapping[str, Any]) -> None:
+        self.count += 1
+
+    def should_run(self) -> bool:
+        self._asked_at = self.count
+        return self._turns(self.count) > self._turns(self.ran_at)
+
+    def finished(self) -> None:
+        self.ran_at = self._asked_at
+
+    def _turns(self, count: int) -> int:
+        """Return how many turns there were up to a count."""
+        return count // self.n + (self.first and count > 0)
 
 
 @final

@@ -50,9 +50,22 @@ def test_the_stop_reason_names_nan_if_all_values_are_nan() -> None:
     assert tm.stop_reason == "EarlyStopping: 'valid/loss' was no better than nan in 2 evaluations"
 
 
+def test_the_evaluation_before_the_first_epoch_does_not_count() -> None:
+    stopping = EarlyStopping(patience=2)
+    tm = tiny_manager(stopping, Results(1, 5, 4, 3), epochs=3)
+    tm.train()
+    assert (tm.stop_reason, stopping.state_dict()) == (None, {"best": 3, "waited": 0})
+
+
+def test_the_evaluation_before_the_first_epoch_counts_if_it_is_asked_for() -> None:
+    tm = tiny_manager(EarlyStopping(patience=2, count_start=True), Results(1, 5, 4, 3), epochs=3)
+    tm.train()
+    assert (tm.epoch_num, tm.stop_reason) == (2, "EarlyStopping: 'valid/loss' was no better than 1 in 2 evaluations")
+
+
 def test_an_evaluation_that_is_a_run_of_its_own_does_not_count() -> None:
     stopping = EarlyStopping(patience=2)
-    tm = tiny_manager(stopping, Results(1))
+    tm = tiny_manager(stopping, Results(1), epochs=2)
     tm.train()
     waited = stopping.patience.waited
     tm.eval()
@@ -63,7 +76,7 @@ def test_an_evaluation_in_the_middle_of_an_epoch_counts() -> None:
     tm = tiny_manager(EarlyStopping(patience=1), Results(1), epochs=5)
     tm.add_extension(post_train_step_batch=lambda train_manager: train_manager.eval_soon())
     tm.train()
-    assert (tm.epoch_num, tm.step_num) == (0, 1)
+    assert (tm.epoch_num, tm.step_num) == (0, 2)
 
 
 def test_an_evaluation_without_the_set_does_not_count() -> None:
@@ -75,15 +88,15 @@ def test_an_evaluation_without_the_set_does_not_count() -> None:
     stopping = EarlyStopping(patience=2)
     tm = tiny_manager(stopping, Seldom(), Results(1), epochs=9)
     tm.train()
-    assert tm.epoch_num == 4
+    assert tm.epoch_num == 6
 
 
 def test_after_a_stop_a_training_goes_on_until_the_next_evaluation_that_is_no_better() -> None:
-    tm = tiny_manager(EarlyStopping(patience=1), Results(3, 3, 2, 2), epochs=9)
+    tm = tiny_manager(EarlyStopping(patience=1), Results(9, 3, 3, 2, 2), epochs=9)
     tm.train()
-    assert tm.epoch_num == 1
+    assert tm.epoch_num == 2
     tm.train()
-    assert tm.epoch_num == 3
+    assert tm.epoch_num == 4
 
 
 def test_its_count_continues_in_the_next_training() -> None:
@@ -91,7 +104,7 @@ def test_its_count_continues_in_the_next_training() -> None:
     tm.train_epochs(1)
     assert tm.stop_reason is None
     tm.train_epochs(5)
-    assert tm.epoch_num == 2
+    assert tm.epoch_num == 3
 
 
 def test_after_removal_it_does_not_stop() -> None:
@@ -103,7 +116,7 @@ def test_after_removal_it_does_not_stop() -> None:
 
 def test_another_instance_continues_from_its_state() -> None:
     first, second = EarlyStopping(patience=2), EarlyStopping(patience=2)
-    tiny_manager(first, Results(1)).train()
+    tiny_manager(first, Results(1), epochs=2).train()
     second.load_state_dict(first.state_dict())
     assert second.state_dict() == {"best": 1, "waited": 1}
 

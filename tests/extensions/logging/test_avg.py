@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from train_manager import Extensible, Extension, InputError, provides
+from train_manager import CheckError, Extensible, Extension, InputError, provides
+from train_manager.core.fixtures import Fixtures
 from train_manager.extensions import Avg
 from train_manager.testing import tiny_manager
 
@@ -83,7 +84,48 @@ def test_a_tensor_is_not_read_on_the_host() -> None:
     avg = Avg("loss", over="run")
     avg._renew({"loss": torch.ones((), device="meta")})
 
-    assert avg._sums[0].device.type == "meta"
+    assert avg._totals["loss"][0].device.type == "meta"
+
+
+class Seldom(Extension):
+    """Provide 10 times the number of the step, but not in the first step and not in the third."""
+
+    def post_train_loss_forward(self, step_num: int, fixtures: Fixtures) -> None:
+        if step_num % 2:
+            fixtures.define("tens", 10 * step_num, stage="train_step_batch")
+
+
+def means_with_seldom(avg: Avg, *names: str, batches: int) -> list[Any]:
+    seen: list[Any] = []
+
+    def note(**fixtures: Any) -> None:
+        seen.append(tuple(fixtures[name] for name in names))
+
+    tm = tiny_manager(Seldom(), avg, Extension.of(post_train_step_batch=note), steps_per_epoch=batches)
+    tm.train()
+    return seen
+
+
+def test_a_step_without_the_fixture_is_left_out_of_its_mean_only() -> None:
+    seen = means_with_seldom(Avg("tens", "step_num"), "avg_tens", "avg_step_num", batches=4)
+
+    assert str(seen[0]) == "(nan, 1.0)"
+    assert seen[1:] == [(10.0, 1.5), (10.0, 2.0), (20.0, 2.5)]
+
+
+def test_a_step_without_the_weight_is_left_out() -> None:
+    seen = means_with_seldom(Avg("step_num", weight="tens"), "avg_step_num", batches=4)
+
+    assert str(seen[0]) == "(nan,)"
+    assert seen[1:] == [(2.0,), (2.0,), (3.5,)]
+
+
+@pytest.mark.parametrize("avg", [Avg("lss"), Avg("loss", weight="lss")])
+def test_a_fixture_that_is_never_alive_is_refused_before_the_first_step(avg: Avg) -> None:
+    tm = tiny_manager(avg)
+    with pytest.raises(CheckError, match=r"Avg.post_train_step_batch wants 'lss'"):
+        tm.train()
+    assert tm.step_num == 0
 
 
 def test_it_is_refused_without_a_fixture() -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tests.host_reads import HostReads
 from train_manager import CheckError, Extension, SkipBatch, TrainManager
+from train_manager.core.fixtures import Fixtures
 from train_manager.extensions import ProgressBar
-from train_manager.extensions.logging.progress_bar import text_of
 from train_manager.testing import Recorder, tiny_manager
 
 NEVER = 1e9  # seconds
@@ -204,21 +204,19 @@ def test_nothing_is_shown_if_no_name_is_given() -> None:
     assert re.search(r"batch/s, [0-9.]+ ms/step\]$", terminal.drawn("epoch 1")[-1])
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (torch.tensor(0.123456), "0.1235"),
-        (torch.tensor([1234567]), "1234567"),
-        (float("nan"), "nan"),
-        (True, "True"),
-        (None, "None"),
-        ("x" * 100, "x" * 30),
-        (torch.ones(2, 3), "2x3"),
-        ((torch.ones(2), torch.ones(2)), "tuple"),
-    ],
-)
-def test_a_value_is_a_few_characters(value: Any, text: str) -> None:
-    assert text_of(value) == text
+class EverySecond(Extension):
+    """Provide a fixture in every second step."""
+
+    def post_train_loss_forward(self, step_num: int, fixtures: Fixtures) -> None:
+        if step_num % 2 == 0:
+            fixtures.define("second", step_num, stage="train_step_batch")
+
+
+def test_a_fixture_that_is_absent_in_some_steps_keeps_its_last_text() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal, "second", "step_num"), EverySecond()).train()
+    texts = [re.findall(r"second=\d|step_num=\d", line) for line in terminal.drawn("epoch 1")[1:]]
+    assert texts == [["second=0", "step_num=1"], ["second=0", "step_num=2"], ["second=2", "step_num=3"]]
 
 
 # ---- without a terminal --------------------------------------------------------------------------------------------

@@ -134,3 +134,29 @@ def test_fn_must_be_a_function() -> None:
     assert str(error.value) == (
         "fn must be a function of a weight, but is 'max_norm'\n  give a function: Constrain(max_norm, \"fc\")"
     )
+
+
+def test_a_weight_that_modules_share_is_constrained_once_in_each_step() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    weight = model.get_parameter("0.weight")
+    for name in "12":
+        model.get_submodule(name).weight = weight
+    shapes: list[tuple[int, ...]] = []
+
+    def halved(weight: Tensor) -> Tensor:
+        shapes.append(tuple(weight.shape))
+        return weight / 2
+
+    before = weight.detach().clone()
+    constrain = Constrain(halved, "*", "2", model[1])
+    tiny_manager(constrain, model=model, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0)).train()
+    assert shapes == [(2, 2)] * 3
+    assert weight.equal(before / 8)
+    assert list(constrain.parameters_of(model)) == ["0.weight"]
+
+
+def test_two_constraints_of_a_weight_that_modules_share_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model.get_submodule("1").weight = model.get_parameter("0.weight")
+    with pytest.raises(InputError, match=r"two Constrain extensions.*have the weight '0.weight'"):
+        tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "*"), model=model).train()

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import copy
+import gc
+import pickle
+from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.extensions import EMA, Constrain
@@ -18,8 +24,7 @@ def weights(tm: TrainManager) -> list[Tensor]:
 
 
 def averages(ema: EMA) -> list[Tensor]:
-    assert ema.averaged is not None
-    return list(ema.averaged.module.parameters())
+    return list(ema.average.values())
 
 
 def same(one: list[Tensor], other: list[Tensor]) -> bool:
@@ -131,8 +136,7 @@ def test_buffers_are_those_of_the_training_and_with_use_buffers_averaged() -> No
         ema = EMA(0.9, use_buffers=use_buffers)
         tm = tiny_manager(ema, model=nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)))
         tm.train()
-        assert ema.averaged is not None
-        return ema.averaged.module.get_buffer("0.running_mean"), tm.model.get_buffer("0.running_mean")
+        return ema.average["0.running_mean"], tm.model.get_buffer("0.running_mean")
 
     copied, of_training = trained(use_buffers=False)
     assert copied.equal(of_training)
@@ -147,8 +151,7 @@ def test_averaged_buffers_are_evaluated_and_the_trained_buffers_restored() -> No
     mean = tm.model.get_buffer("0.running_mean")
     tm.add_extension(pre_eval_step_batch=lambda: seen.append(mean.clone()))
     tm.train()
-    assert ema.averaged is not None
-    assert seen[-1].equal(ema.averaged.module.get_buffer("0.running_mean"))
+    assert seen[-1].equal(ema.average["0.running_mean"])
     assert not seen[-1].equal(mean)
 
 
@@ -174,8 +177,10 @@ def test_tied_weights_stay_tied() -> None:
     ema = EMA(0.9)
     tm = tiny_manager(ema, model=Tied())
     tm.train()
-    assert ema.averaged is not None
-    assert ema.averaged.module.get_parameter("first.weight") is ema.averaged.module.get_parameter("second.weight")
+    assert ema.average["first.weight"] is ema.average["second.weight"]
+    assert list(ema.state_dict()["average"]) == ["first.weight", "first.bias", "second.bias"]
+    tm.model.load_state_dict(ema.average)
+    assert tm.model.get_parameter("first.weight") is tm.model.get_parameter("second.weight")
 
 
 def test_two_trainings_of_one_epoch_equal_one_of_two() -> None:
@@ -228,10 +233,10 @@ def test_the_state_from_before_the_first_step_resets_it() -> None:
     ema = EMA(0.9)
     tm = tiny_manager(ema)
     state = ema.state_dict()
-    assert state == {"updates": 0, "averaged": {}}
+    assert state == {"updates": 0, "average": {}}
     tm.train()
     ema.load_state_dict(state)
-    assert ema.averaged is None
+    assert ema.average == {}
     assert ema.state_dict() == state
 
 
@@ -266,3 +271,163 @@ def test_a_decay_out_of_range_is_refused(decay: Any) -> None:
     with pytest.raises(InputError) as error:
         EMA(decay)
     assert str(error.value) == f"decay must be a number of at least 0 and below 1, but is {decay!r}"
+
+
+@pytest.mark.parametrize("use_buffers", [False, True])
+def test_the_average_is_that_of_torchs_averaged_model_to_the_bit(use_buffers: bool) -> None:
+    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+    torchs = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=use_buffers)
+    note = Extension.of(post_train_step_batch=lambda: torchs.update_parameters(model))
+    ema = EMA(0.9, use_buffers=use_buffers)
+    tiny_manager(ema, note, model=model, epochs=4).train()
+    expected = torchs.module.state_dict()
+    assert list(ema.average) == list(expected)
+    assert same(averages(ema), list(expected.values()))
+
+
+def test_the_average_can_be_loaded_into_another_model() -> None:
+    ema = EMA(0.9)
+    tm = tiny_manager(ema, model=nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2)))
+    tm.train()
+    other = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2))
+    other.load_state_dict(ema.average)
+    with ema.applied(tm.model):
+        assert same(list(other.state_dict().values()), list(tm.model.state_dict().values()))
+
+
+def test_a_model_that_cannot_be_copied_is_averaged() -> None:
+    model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+    vars(model)["kept"] = model.get_parameter("0.weight") * 2  # a tensor with a graph, which has no deepcopy
+    ema = EMA(0.9)
+    tiny_manager(ema, model=model).train()
+    assert ema.state_dict()["updates"] == 3
+
+
+# ---- models that change ----------------------------------------------------------------------------------------------
+
+
+def grow(model: nn.Module) -> dict[nn.Parameter, nn.Parameter]:
+    """Give the first layer of the tiny model two units more, and return its new parameters by its old ones."""
+    first, last = model.get_submodule("0"), model.get_submodule("2")
+    replaced = {}
+    for layer, name, shape in ((first, "weight", (10, 2)), (first, "bias", (10,)), (last, "weight", (2, 10))):
+        old = layer.get_parameter(name)
+        grown = torch.full(shape, 0.125)
+        grown[tuple(map(slice, old.shape))] = old.detach()
+        replaced[old] = nn.Parameter(grown)
+        setattr(layer, name, replaced[old])
+    return replaced
+
+
+def assert_has_grown(ema: EMA, before: dict[str, Tensor]) -> None:
+    after = ema.state_dict()["average"]
+    assert [tuple(tensor.shape) for tensor in after.values()] == [(10, 2), (10,), (2, 10), (2,)]
+    for name, tensor in before.items():
+        common = tuple(map(slice, tensor.shape))
+        assert after[name][common].equal(tensor)
+        after[name][common] = 0.125
+        assert bool((after[name] == 0.125).all())
+
+
+def test_if_a_layer_grows_the_average_goes_on_with_what_it_has() -> None:
+    ema = EMA(0.9)
+    tm = tiny_manager(ema, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0))
+    tm.train()
+    before = ema.state_dict()["average"]
+    tm.optimizer = torch.optim.SGD([*grow(tm.model).values()], lr=0.0)
+    tm.eval()
+    tm.train_epochs(1)
+    assert_has_grown(ema, before)
+    assert ema.state_dict()["updates"] == 6
+
+
+@pytest.mark.parametrize("told_before", [False, True])
+def test_it_is_told_of_replaced_parameters_before_or_after_they_are_in_the_model(told_before: bool) -> None:
+    ema = EMA(0.9)
+    tm = tiny_manager(ema)
+    tm.train()
+    before = ema.state_dict()["average"]
+    replaced = grow(tm.model)
+    if told_before:
+        for name, old in zip(("0.weight", "0.bias", "2.weight"), replaced, strict=True):
+            setattr(tm.model.get_submodule(name[0]), name[2:], old)
+    ema.replace_parameters(replaced)
+    assert_has_grown(ema, before)
+
+
+def test_a_new_layer_is_its_own_average_at_first() -> None:
+    ema = EMA(0.9)
+    tm = tiny_manager(ema)
+    tm.train()
+    tm.model.append(nn.Linear(2, 2))
+    tm.train_epochs(1)
+    assert ema.average["3.weight"].equal(tm.model.get_parameter("3.weight"))
+
+
+def test_a_model_that_is_swapped_and_swapped_back_keeps_its_average() -> None:
+    swapped, whole = EMA(0.9), EMA(0.9)
+    tiny_manager(whole, epochs=2).train()
+    tm, other = tiny_manager(swapped), tiny_manager(EMA(0.9))
+    tm.train_epochs(1)
+    model, optimizer = tm.model, tm.optimizer
+    tm.model, tm.optimizer = other.model, other.optimizer
+    tm.train_epochs(1)
+    assert swapped.state_dict()["updates"] == 3
+    tm.model, tm.optimizer = model, optimizer
+    tm.train_epochs(1)
+    assert swapped.state_dict()["updates"] == 6
+    assert same(averages(swapped), averages(whole))
+
+
+def test_of_all_models_it_keeps_only_the_last_alive() -> None:
+    ema = EMA(0.9)
+    models = [nn.Linear(2, 2) for _ in range(2)]
+    for model in models:
+        tiny_manager(ema, model=model).train()
+    seen = list(map(ref, models))
+    del model, models
+    gc.collect()
+    assert seen[0]() is None
+    assert list(ema.average) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda tm: pickle.loads(pickle.dumps(tm))])
+def test_a_copied_manager_goes_on_with_an_average_of_its_own(copied: Any) -> None:
+    tm = tiny_manager(EMA(0.9))
+    tm.train_epochs(1)
+    before = ema_of(tm).state_dict()["average"]
+    other = copied(tm)
+    other.train_epochs(1)
+    assert same(list(ema_of(tm).state_dict()["average"].values()), list(before.values()))
+    tm.train_epochs(1)
+    assert same(averages(ema_of(tm)), averages(ema_of(other)))
+    assert ema_of(other).state_dict()["updates"] == 6
+
+
+def ema_of(tm: TrainManager) -> EMA:
+    ema = tm["ema"]
+    assert isinstance(ema, EMA)
+    return ema
+
+
+# ---- one of several optimizers ---------------------------------------------------------------------------------------
+
+
+def test_with_the_name_of_an_optimizer_only_its_parameters_are_averaged_after_its_steps() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    optimizers = {name: torch.optim.SGD(part.parameters()) for name, part in zip("gd", model, strict=True)}
+    tm: Any = SimpleNamespace(model=model, optimizer=optimizers)
+    ema = EMA(0.9, optimizer="d")
+    ema.pre_run(tm)
+    for name in "gdgdg":
+        ema.post_train_optimizer_step(tm, optimizers[name], name)
+    assert ema.state_dict()["updates"] == 2
+    assert list(ema.state_dict()["average"]) == ["1.weight", "1.bias"]
+    assert list(ema.average) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+
+def test_an_optimizer_that_does_not_exist_is_refused_before_the_first_step() -> None:
+    tm = tiny_manager(EMA(optimizer="generator"))
+    with pytest.raises(InputError, match=r"^EMA finds no optimizer 'generator'\n"):
+        tm.train()
+    assert tm.step_num == 0

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import contextlib
+from itertools import count
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.ctrl_c import CtrlC
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import FreezeModules
 from train_manager.testing import tiny_manager
@@ -30,6 +33,10 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 def frozen_manager(*others: Extension, **options: Any) -> TrainManager:
     freeze = FreezeModules("trunk", until=options.pop("until", None))
     return tiny_manager(freeze, *others, model=branched(), **options)
+
+
+def not_trainable(tm: TrainManager) -> list[str]:
+    return [name for name, parameter in tm.model.named_parameters() if not parameter.requires_grad]
 
 
 def test_a_frozen_part_stays_the_same_to_the_bit_with_its_statistics() -> None:
@@ -93,8 +100,7 @@ def test_after_the_run_everything_is_trainable_again(fails: bool) -> None:
             tm.train()
     else:
         tm.train()
-    required_grad = {name: parameter.requires_grad for name, parameter in tm.model.named_parameters()}
-    assert [name for name in required_grad if not required_grad[name]] == ["trunk.0.bias"]
+    assert not_trainable(tm) == ["trunk.0.bias"]
     assert all(module.training for module in tm.model.modules())
 
 
@@ -187,3 +193,51 @@ def test_an_invalid_until_is_refused(until: Any) -> None:
     with pytest.raises(InputError) as error:
         FreezeModules("trunk", until=until)
     assert str(error.value) == f"until must be a whole number of at least 1, but is {until!r}"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_ctrl_c_anywhere_in_the_clean_up_leaves_a_model_that_the_end_of_the_run_unfreezes(fails: bool) -> None:
+    def fail() -> None:
+        if fails:
+            raise ValueError("on purpose")
+
+    for at_point in count(1):
+        tm = frozen_manager(Extension.of(post_train_step_batch=fail))
+        tm.model.get_parameter("trunk.0.bias").requires_grad_(False)
+        with contextlib.suppress(ValueError), CtrlC(at_point, inside="_unfreeze") as ctrl_c:
+            tm.train()
+        assert not_trainable(tm) == ["trunk.0.bias"]
+        if not ctrl_c.has_come:
+            break
+    assert at_point > 4  # at least one for each parameter
+
+
+def test_what_ctrl_c_has_left_frozen_is_not_taken_for_what_was_before() -> None:
+    """Added to an open run, it freezes around each training, and the end of the run does not restore what is left."""
+    for at_point in range(2, 6):
+        tm = tiny_manager(model=branched())
+        with CtrlC(at_point, inside="_unfreeze") as ctrl_c, tm.run():
+            tm.add_extension(FreezeModules("trunk"))
+            tm.train()
+        assert ctrl_c.has_come
+        tm.train_epochs(1)
+        assert not_trainable(tm) == []
+
+
+def test_between_two_trainings_of_one_run_the_modules_stay_frozen() -> None:
+    tm = frozen_manager()
+    with tm.run():
+        tm.train_epochs(1)
+        assert not_trainable(tm) == ["trunk.0.weight", "trunk.0.bias", "trunk.1.weight", "trunk.1.bias"]
+    assert not_trainable(tm) == []
+
+
+def test_ctrl_c_while_it_freezes_leaves_nothing_frozen() -> None:
+    for at_point in count(1):
+        tm = frozen_manager()
+        with CtrlC(at_point, inside="_freeze") as ctrl_c:
+            tm.train()
+        assert not_trainable(tm) == []
+        if not ctrl_c.has_come:
+            break
+    assert at_point > 4

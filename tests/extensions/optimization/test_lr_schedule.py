@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
+from tests.extensions.optimization.two_optimizers import TwoOptimizers
 from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
 from train_manager.extensions import LRSchedule, WarmUp
 from train_manager.extensions.optimization.warm_up import factor_after
@@ -132,8 +135,17 @@ def test_an_epoch_that_is_stopped_in_its_middle_does_not_step_the_scheduler() ->
 
 def test_it_steps_with_a_metric() -> None:
     rates = Rates()
-    tiny_manager(rates, LRSchedule(plateau, metric="valid/loss"), Losses(3, 4, 2, 5), epochs=3).train()
-    assert rates.seen == pytest.approx([0.5] * 3 + [0.05] * 6)
+    tiny_manager(rates, LRSchedule(plateau, metric="valid/loss"), Losses(9, 3, 4, 2), epochs=3).train()
+    assert rates.seen == pytest.approx([0.5] * 6 + [0.05] * 3)
+
+
+@pytest.mark.parametrize(("count_start", "rate"), [(False, 0.5), (True, 0.05)])
+def test_it_steps_with_the_evaluation_before_the_first_epoch_only_if_that_is_asked_for(
+    count_start: bool, rate: float
+) -> None:
+    tm = tiny_manager(LRSchedule(plateau, metric="valid/loss", count_start=count_start), Losses(1, 2))
+    tm.train()
+    assert rate_of(tm) == pytest.approx(rate)
 
 
 def test_a_scheduler_that_is_not_from_torch_may_take_a_metric() -> None:
@@ -143,7 +155,7 @@ def test_a_scheduler_that_is_not_from_torch_may_take_a_metric() -> None:
         def step(self, loss: float) -> None:
             seen.append(loss)
 
-    tiny_manager(LRSchedule(lambda optimizer: Own(), metric="valid/loss"), Losses(3, 2)).train()
+    tiny_manager(LRSchedule(lambda optimizer: Own(), metric="valid/loss"), Losses(9, 3, 2), epochs=2).train()
     assert seen == [3, 2]
 
 
@@ -178,7 +190,7 @@ def test_a_warm_up_and_a_schedule_are_multiplied(reverse: bool, per: str) -> Non
 
 def test_a_warm_up_and_a_plateau_are_multiplied() -> None:
     rates = Rates()
-    schedule = LRSchedule(plateau, metric="valid/loss")
+    schedule = LRSchedule(plateau, metric="valid/loss", count_start=True)
     tiny_manager(rates, schedule, WarmUp(steps=4, start=0.2), Losses(1, 2, 3), epochs=2).train()
     assert rates.seen == pytest.approx([0.1, 0.2, 0.3, 0.04, 0.05, 0.05])
 
@@ -215,7 +227,8 @@ def test_an_error_at_the_end_of_an_epoch_does_not_keep_the_scheduler_from_its_st
     assert (tm.epoch_num, rate_of(tm)) == (1, 0.25)
 
 
-def test_added_to_an_open_run_that_trains_no_batch_it_does_nothing() -> None:
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")  # by torch: no batch was trained
+def test_added_to_an_open_run_that_trains_no_batch_it_steps_as_if_added_before() -> None:
     def skips() -> None:
         raise SkipStage
 
@@ -223,7 +236,7 @@ def test_added_to_an_open_run_that_trains_no_batch_it_does_nothing() -> None:
     with tm.run():
         tm.add_extension(LRSchedule(halving))
         tm.train()
-    assert (tm.epoch_num, rate_of(tm)) == (1, 0.5)
+    assert (tm.epoch_num, rate_of(tm)) == (1, 0.25)
 
 
 def test_after_removal_it_sets_no_rates() -> None:
@@ -287,7 +300,7 @@ def test_the_state_from_before_the_first_run_is_empty_and_can_be_loaded() -> Non
 
 
 def test_a_plateau_continues_from_its_state() -> None:
-    first, second = (LRSchedule(plateau, metric="valid/loss") for _ in range(2))
+    first, second = (LRSchedule(plateau, metric="valid/loss", count_start=True) for _ in range(2))
     tiny_manager(first, Losses(1, 2)).train()
     tm = tiny_manager(second, Losses(2, 0.5))
     second.load_state_dict(first.state_dict())
@@ -374,3 +387,117 @@ def test_the_lr_schedule_of_a_manager_is_refused_in_the_same_words() -> None:
         InputError, match=r"give a function: lr_schedule=lambda optimizer: StepLR\(optimizer, step_size=...\)"
     ):
         tiny_manager(lr_schedule=StepLR)
+
+
+# ---- optimizers that are swapped, and one of several -----------------------------------------------------------------
+
+
+def one_cycle(optimizer: Optimizer) -> OneCycleLR:
+    return OneCycleLR(optimizer, max_lr=1.0, total_steps=20)  # sets the momentum too
+
+
+@pytest.mark.parametrize("make", [halving, one_cycle])
+def test_an_optimizer_that_is_swapped_and_swapped_back_goes_on_with_its_schedule(make: Make) -> None:
+    def settings(tm: TrainManager) -> dict[str, Any]:
+        assert tm.optimizer is not None
+        return {name: value for name, value in tm.optimizer.param_groups[0].items() if name != "params"}
+
+    def with_momentum(parameters: Any) -> SGD:
+        return SGD(parameters, lr=0.5, momentum=0.9)
+
+    whole, tm = (tiny_manager(LRSchedule(make, per="step"), optimizer=with_momentum) for _ in range(2))
+    seen: list[dict[str, Any]] = []
+    for manager in (whole, tm):
+        manager.add_extension(pre_train_optimizer_step=lambda train_manager: seen.append(settings(train_manager)))
+    whole.train_epochs(2)
+    expected, seen[:] = seen[:], []
+
+    tm.train_epochs(1)
+    first, tm.optimizer = tm.optimizer, with_momentum(list(tm.model.parameters()))
+    tm.train_epochs(1)
+    tm.optimizer = first
+    tm.train_epochs(1)
+    assert seen[:3] + seen[6:] == expected
+    assert seen[3:6] == expected[:3]
+
+
+def test_it_keeps_no_optimizer_alive_but_the_last() -> None:
+    tm = tiny_manager(LRSchedule(halving))
+    tm.train_epochs(1)
+    kept = ref(tm.optimizer)
+    tm.optimizer = SGD(tm.model.parameters(), lr=0.5)
+    tm.train_epochs(1)
+    gc.collect()
+    assert kept() is None
+
+
+def test_each_of_several_optimizers_has_a_schedule_and_rates_of_its_own() -> None:
+    seen: list[Any] = []
+    show = Extension.of(
+        post_train_step_batch=lambda batch, learning_rates_g=None, learning_rates_d=None: seen.append(
+            (batch, learning_rates_g, learning_rates_d)
+        )
+    )
+    extensions = [LRSchedule(halving, per="step", optimizer=name) for name in "gd"]
+    loop = TwoOptimizers(*extensions, show)
+    loop.train("dg", "g", "dgd", "d")
+    assert seen == [
+        ("dg", (0.5,), (0.5,)),
+        ("g", (0.25,), None),
+        ("dgd", (0.125,), (0.125,)),  # the second step of d
+        ("d", None, (0.0625,)),
+    ]
+    assert (loop.rate("g"), loop.rate("d")) == (0.5**4, 0.5**5)
+
+
+def test_a_schedule_by_epoch_may_belong_to_one_of_several_optimizers() -> None:
+    loop = TwoOptimizers(LRSchedule(halving, optimizer="d"))
+    loop.train("dg", "dg")
+    assert (loop.rate("g"), loop.rate("d")) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize("per", ["epoch", "step"])
+def test_while_others_have_taken_the_place_of_its_optimizer_it_does_nothing(per: str) -> None:
+    loop = TwoOptimizers(LRSchedule(halving, per=per, optimizer="d"))
+    loop.train("dg")
+    own = loop.optimizers
+    loop.optimizers = {"e": SGD([torch.zeros(1)], lr=0.5)}
+    loop.train("e")
+    assert (loop.rate("e"), own["d"].param_groups[0]["lr"]) == (0.5, 0.25)
+    loop.optimizers = own
+    loop.train("dg")
+    assert loop.rate("d") == 0.125
+
+
+def test_a_skipped_step_of_one_optimizer_is_not_taken_for_that_of_another() -> None:
+    def skips(optimizer_name: str) -> None:
+        if optimizer_name == "d":
+            raise SkipStage
+
+    first = Extension.of(pre_train_optimizer_step=skips)
+    first.priority = -10
+    loop = TwoOptimizers(first, LRSchedule(halving, per="step", optimizer="d"))
+    loop.train("dg", "gd")
+    assert loop.rate("d") == 0.5
+
+
+def test_a_warm_up_of_the_same_optimizer_multiplies_its_rates() -> None:
+    seen: list[Any] = []
+    show = Extension.of(post_train_step_batch=lambda learning_rates_d: seen.append(*learning_rates_d))
+    TwoOptimizers(LRSchedule(halving, per="step", optimizer="d"), WarmUp(2, start=0.5, optimizer="d"), show).train(
+        "dg", "dg", "dg"
+    )
+    assert seen == [0.25, 0.1875, 0.125]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (None, "LRSchedule works on one optimizer, but there are 2: 'g', 'd'\n  name it: optimizer='g'"),
+        ("e", "LRSchedule finds no optimizer 'e'\n  they are 'g', 'd'"),
+    ],
+)
+def test_of_several_optimizers_one_must_be_named(name: str | None, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        TwoOptimizers(LRSchedule(halving, optimizer=name)).train("dg")
+    assert str(error.value) == message

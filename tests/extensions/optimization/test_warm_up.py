@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LinearLR
 
+from tests.ctrl_c import CtrlC
+from tests.extensions.optimization.two_optimizers import TwoOptimizers
 from train_manager import Extension, InputError, SkipStage, TrainManager, always
 from train_manager.extensions import WarmUp
 from train_manager.extensions.optimization.warm_up import factor_after
@@ -193,3 +196,88 @@ def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -
     with pytest.raises(InputError) as error:
         WarmUp(**options)
     assert str(error.value) == message
+
+
+# ---- one of several optimizers ---------------------------------------------------------------------------------------
+
+
+def test_one_of_several_optimizers_warms_up_by_its_own_steps() -> None:
+    seen: list[Any] = []
+
+    def note(optimizer_name: str, train_manager: TwoOptimizers) -> None:
+        seen.append((optimizer_name, train_manager.rate(optimizer_name)))
+
+    show = Extension.of(pre_train_optimizer_step=note)
+    show.priority = 200
+    loop = TwoOptimizers(WarmUp(2, start=0.5, optimizer="d"), WarmUp(1, start=0.1, optimizer="g"), show)
+    loop.train("ggd", "dg", "d")
+    assert seen == [("g", 0.05), ("g", 0.5), ("d", 0.25), ("d", 0.375), ("g", 0.5), ("d", 0.5)]
+
+
+def test_a_skipped_step_of_one_optimizer_does_not_count_for_it() -> None:
+    def skips(optimizer_name: str) -> None:
+        if optimizer_name == "d":
+            raise SkipStage
+
+    first = Extension.of(pre_train_optimizer_step=skips)
+    first.priority = -10
+    warm_up = WarmUp(4, optimizer="d")
+    TwoOptimizers(first, warm_up).train("dg", "gd")
+    assert warm_up.state_dict()["steps"] == 0
+
+
+def test_the_steps_of_one_of_several_optimizers_are_in_its_state() -> None:
+    first, second = (WarmUp(4, optimizer="d") for _ in range(2))
+    TwoOptimizers(first).train("gd", "d")
+    state = first.state_dict()
+    assert state["steps"] == 2
+    second.load_state_dict(state)
+    assert second.state_dict()["steps"] == 2
+    assert WarmUp(4).state_dict() == {}
+
+
+def test_each_of_several_optimizers_has_a_factor_of_its_own() -> None:
+    seen: list[Any] = []
+    show = Extension.of(
+        post_train_step_batch=lambda warm_up_factor_d, warm_up_factor_g: seen.append(
+            (warm_up_factor_d, warm_up_factor_g)
+        )
+    )
+    TwoOptimizers(WarmUp(2, start=0.5, optimizer="d"), WarmUp(1, start=0.25, optimizer="g"), show).train("dg", "dg")
+    assert seen == [(0.5, 0.25), (0.75, 1.0)]
+
+
+def test_an_optimizer_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^WarmUp finds no optimizer 'e'\n  they are 'g', 'd'"):
+        TwoOptimizers(WarmUp(2, optimizer="e")).train("d")
+
+
+RATES = [0.5, 0.25, 0.125, 0.0625]
+
+# ---- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_anywhere_in_the_clean_up_leaves_rates_that_the_end_of_the_run_restores() -> None:
+    for at_point in count(1):
+        tm = tiny_manager(WarmUp(steps=9))
+        tm.optimizer = SGD(
+            [{"params": [one], "lr": rate} for one, rate in zip(tm.model.parameters(), RATES, strict=True)]
+        )
+        with CtrlC(at_point, inside="post_train_optimizer_step") as ctrl_c:
+            tm.train()
+        assert [group["lr"] for group in tm.optimizer.param_groups] == RATES
+        if not ctrl_c.has_come:
+            break
+    assert at_point > 7  # at least one for each group, and one for each function
+
+
+def test_a_clean_up_that_ctrl_c_has_cut_short_can_be_done_again_by_hand() -> None:
+    tm = tiny_manager(warm_up := WarmUp(steps=9))
+    tm.optimizer = SGD([{"params": [one], "lr": rate} for one, rate in zip(tm.model.parameters(), RATES, strict=True)])
+    for at_point in range(1, 7):
+        warm_up.pre_train_optimizer_step(train_manager=tm, update_num=0, epoch_num=0)
+        with CtrlC(at_point, inside="post_train_optimizer_step") as ctrl_c:
+            warm_up.post_train_optimizer_step(update_num=1)
+        assert ctrl_c.has_come
+    assert warm_up.pre_train_optimizer_step(train_manager=tm, update_num=9, epoch_num=0) == 1
+    assert [group["lr"] for group in tm.optimizer.param_groups] == RATES

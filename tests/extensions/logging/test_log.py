@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.host_reads import HostReads
+from train_manager import CheckError, Extension, InputError, SkipStage, TrainManager, exponentially
+from train_manager.core.fixtures import Fixtures
+from train_manager.extensions import Log, LRSchedule, Metrics
+from train_manager.extensions.logging.log import rate_text
+from train_manager.testing import Recorder, tiny_manager
+
+RATE = re.compile(r", [0-9.]+ \S+$")
+
+
+def lines(log: Log, *others: Extension, **options: Any) -> list[str]:
+    """Return the lines of a training, whose rates are left out."""
+    log.file = io.StringIO()
+    tiny_manager(log, *others, **options).train()
+    return [RATE.sub("", line) for line in log.file.getvalue().splitlines()]
+
+
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    return prediction.argmax(dim=1) == targets
+
+
+class EverySecond(Extension):
+    """Provide a fixture in every second step."""
+
+    def post_train_loss_forward(self, step_num: int, fixtures: Fixtures) -> None:
+        if step_num % 2 == 0:
+            fixtures.define("second", step_num, stage="train_step_batch")
+
+
+# ---- which lines -----------------------------------------------------------------------------------------------------
+
+
+def test_there_is_a_line_every_so_many_batches_over_all_epochs() -> None:
+    assert lines(Log(2, counts="step", show=()), epochs=3, eval_data=None) == ["step 2", "step 4", "step 6", "step 8"]
+
+
+def test_a_schedule_may_say_when() -> None:
+    log = Log(exponentially(1, 2), counts="step", show=())
+    assert lines(log, epochs=3, eval_data=None) == ["step 1", "step 3", "step 7"]
+
+
+def test_each_evaluation_has_a_line_with_every_set() -> None:
+    batches = [(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))]
+    found = lines(Log(100), eval_data={"near": batches, "far": batches})
+    assert [re.sub(r"0\.\d+", "0", line) for line in found] == [
+        "step 0, epoch 0, near: loss 0; far: loss 0",
+        "step 3, epoch 1, near: loss 0; far: loss 0",
+    ]
+
+
+def test_an_evaluation_whose_sets_are_all_skipped_has_no_line() -> None:
+    def skip() -> None:
+        raise SkipStage
+
+    assert lines(Log(100), Extension.of(pre_eval_step_epoch=skip)) == []
+
+
+def test_an_evaluation_in_the_middle_of_an_epoch_is_of_that_epoch() -> None:
+    ask = Extension.of(
+        post_train_step_batch=lambda train_manager, step_num: step_num == 4 and train_manager.eval_soon()
+    )
+    found = lines(Log(100), ask, epochs=2)
+    assert [line.partition(", valid")[0] for line in found] == [
+        "step 0, epoch 0",
+        "step 3, epoch 1",
+        "step 4, epoch 2",
+        "step 6, epoch 2",
+    ]
+
+
+def test_lines_are_printed_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_manager(Log(3, show=(), counts="step"), eval_data=None).train()
+    assert capsys.readouterr().out == "step 3\n"
+
+
+# ---- what a line has -------------------------------------------------------------------------------------------------
+
+
+def test_the_counts_are_those_that_are_chosen_in_that_order() -> None:
+    assert lines(Log(3, show=(), counts=("batch", "epoch")), eval_data=None) == ["batch 3 of 3, epoch 1"]
+    assert lines(Log(3, counts=()), eval_data=None)[0].startswith("loss 0.")
+
+
+def test_the_number_of_batches_is_left_out_if_the_data_has_no_length() -> None:
+    class Unsized:
+        def __iter__(self) -> Iterator[Any]:
+            return iter([(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))] * 2)
+
+    assert lines(Log(2, show=(), counts="batch"), train_data=Unsized(), eval_data=None) == ["batch 2"]
+
+
+def test_the_number_of_batches_is_steps_per_epoch_if_that_is_given() -> None:
+    assert lines(Log(5, show=(), counts="batch"), steps_per_epoch=5, eval_data=None) == ["batch 5 of 5"]
+
+
+def test_batches_are_counted_anew_in_each_epoch() -> None:
+    found = lines(Log(2, show=(), counts="batch"), epochs=2, eval_data=None)
+    assert found == ["batch 2 of 3", "batch 1 of 3", "batch 3 of 3"]
+
+
+def test_a_batch_without_an_epoch_has_neither_a_batch_nor_an_epoch_of_its_own() -> None:
+    file = io.StringIO()
+    tm = tiny_manager(Log(1, show=(), file=file))
+    tm.train_on_batch(tm.train_data[0])  # type: ignore[index]
+    assert file.getvalue() == "step 1, epoch 0\n"
+
+
+def test_dicts_tuples_and_other_fixtures_are_shown_with_their_names() -> None:
+    schedule = LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1))
+    log = Log(3, show=["metrics", "learning_rates", "true_batch_size"], counts="step")
+    (line,) = lines(log, schedule, Metrics(accuracy=accuracy, table=False), eval_data=None)
+    assert re.sub(r"0\.\d{2,}", "0.x", line) == (
+        "step 3, loss 0.x, moving_loss 0.x, accuracy 0.5, learning_rates 0.5, true_batch_size 8"
+    )
+
+
+def test_a_dict_of_names_says_what_the_line_calls_them() -> None:
+    (line,) = lines(Log(3, show={"size": "true_batch_size"}, counts="step"), eval_data=None)
+    assert line == "step 3, size 8"
+
+
+def test_one_name_may_be_given_without_a_list() -> None:
+    assert lines(Log(3, "true_batch_size", counts=()), eval_data=None) == ["true_batch_size 8"]
+
+
+def test_a_fixture_that_is_absent_in_some_steps_is_left_out_of_their_lines() -> None:
+    found = lines(Log(1, "second", counts="step"), EverySecond(), eval_data=None)
+    assert found == ["step 1, second 0", "step 2", "step 3, second 2"]
+
+
+def test_a_fixture_that_is_never_alive_is_refused_before_the_first_step_with_the_nearest_name() -> None:
+    recorder = Recorder()
+    with pytest.raises(CheckError, match=r"Log.post_train_step_batch wants 'lss'") as caught:
+        tiny_manager(Log(show=["lss"]), recorder).train()
+    assert caught.value.mistakes[0].nearest[0] == "loss"
+    assert recorder.stages == []
+
+
+# ---- the rate --------------------------------------------------------------------------------------------------------
+
+
+def rates(**options: Any) -> list[str]:
+    """Return what each line of two trainings ends with."""
+    file = io.StringIO()
+    tm = tiny_manager(Log(1, show=(), counts=(), file=file, **options), eval_data=None)
+    tm.train_epochs(1)
+    tm.train_epochs(1)
+    return [re.sub(r"[0-9.]+(e[+]\d+)?", "x", line) for line in file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(("rate", "unit"), [("examples", "examples/s"), ("batches", "batches/s"), ("ms", "ms/batch")])
+def test_the_first_line_of_a_training_has_no_rate(rate: str, unit: str) -> None:
+    assert rates(rate=rate) == ["", f"x {unit}", f"x {unit}"] * 2
+
+
+def test_the_rate_can_be_left_out() -> None:
+    assert rates(rate=None) == [""] * 6
+
+
+def test_the_line_of_an_evaluation_has_no_rate_and_the_next_has_one_since_then() -> None:
+    file = io.StringIO()
+    tiny_manager(Log(3, show=(), counts="step", file=file)).train()
+    before, line, after = file.getvalue().splitlines()
+    assert (before.startswith("step 0, valid"), after.startswith("step 3, valid")) == (True, True)
+    assert RATE.search(line)
+    assert not RATE.search(after)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("examples", 0.5, 10, 12345), "24690 examples/s"),
+        (("batches", 4, 10, 160), "2.5 batches/s"),
+        (("ms", 0.0005, 10, 160), "0.05 ms/batch"),
+        (("ms", 1.0, 0, 0), "1000 ms/batch"),
+        (("batches", 0.0, 1, 16), "1000000000 batches/s"),
+    ],
+)
+def test_a_rate_is_a_few_characters(arguments: Any, text: str) -> None:
+    assert rate_text(*arguments) == text
+
+
+# ---- cost, copies and arguments --------------------------------------------------------------------------------------
+
+
+def reads(tm: TrainManager) -> int:
+    found = HostReads()
+    with found:
+        tm.train()
+    return found.count
+
+
+def test_no_tensor_is_read_on_the_host_without_a_line() -> None:
+    assert reads(tiny_manager(Log(100, show=["loss", "backward_loss"]), eval_data=None, epochs=2)) == 0
+
+
+def test_a_tensor_is_read_once_for_each_line() -> None:
+    assert reads(tiny_manager(Log(2, file=io.StringIO()), eval_data=None, epochs=2)) == 3
+
+
+def test_a_number_of_examples_that_is_a_tensor_is_read_for_lines_only() -> None:
+    class Tensors(TrainManager):
+        def get_true_batch_size(self, targets: Tensor) -> Any:
+            return torch.tensor(len(targets))
+
+    plain = tiny_manager()
+    log = Log(2, show=(), file=io.StringIO())
+    tm = Tensors(
+        model=plain.model, loss=plain.loss, optimizer=plain.optimizer, train_data=plain.train_data, extensions=[log]
+    )
+    assert reads(tm) == 1
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda log: pickle.loads(pickle.dumps(log))])
+def test_a_copy_goes_on_by_itself(copied: Any) -> None:
+    log = Log(2, counts="step", show=())
+    tiny_manager(log, eval_data=None).train()
+    assert lines(copied(log), eval_data=None) == ["step 1", "step 3"]  # openings 4 and 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every": 0}, "every must be a whole number of at least 1, but is 0"),
+        ({"counts": "steps"}, "counts must be 'step', 'epoch' or 'batch', but is 'steps'"),
+        ({"rate": "seconds"}, "rate must be 'examples', 'batches' or 'ms', but is 'seconds'"),
+    ],
+)
+def test_an_invalid_argument_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        Log(**options)
+    assert str(error.value) == message

@@ -1,0 +1,227 @@
+"""Several sets of data by name, each read pass after pass: the base of ``Interleaved`` and ``Together``.
+
+No set is read ahead. If its length is known, a set has ended with its last batch; otherwise its end is found when the
+next batch is asked for, and `Reader.read` returns `END` once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from train_manager.core.errors import InputError
+from train_manager.data.batch import FromSource
+from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
+from train_manager.data.one_pass import left_as_found
+from train_manager.validation import require_count
+
+NEXT_PASS = 1 << 20  # added to the epoch for each further pass within it: no training has as many epochs
+
+END: Final[Any] = object()
+
+
+class Reader:
+    """One set of data, read pass after pass within an epoch.
+
+    Attributes:
+        passes: how many passes have been read to their end.
+        given: how many batches of the present pass were given.
+        has_ended: the first pass has given its last batch, as far as that is known; always true of an endless set.
+    """
+
+    def __init__(self, name: str, data: Iterable[Any], epoch: int, state: Mapping[str, Any] | None) -> None:
+        self.name, self.data, self.epoch = name, data, epoch
+        self.is_endless = is_endless(data)
+        self.length = None if self.is_endless else length_of(data)
+        self.passes, self.given, self.has_ended = 0, 0, self.is_endless
+        if state is not None:
+            self.passes, self.given, self.has_ended = state["passes"], state["given"], state["has_ended"]
+        self._loaded = state
+        self._iterator: Iterator[Any] | None = None
+
+    def read(self) -> Any:
+        """Return the next batch; or `END`, if only this call has found the end of the first pass."""
+        if self._iterator is None:
+            self._iterator = self._begin()
+        batch = next(self._iterator, END)
+        if batch is END:
+            return self._begin_again()
+        self.given += 1
+        self.has_ended = self.has_ended or self.given == self.length
+        return batch.batch if type(batch) is FromSource else batch
+
+    def state(self) -> Mapping[str, Any]:
+        """Return where the set is read, with its own state, if it has one."""
+        if self._loaded is not None:  # no batch was given since
+            return self._loaded
+        state = {"passes": self.passes, "given": self.given, "has_ended": self.has_ended}
+        if self.given == self.length:
+            return {**state, "passes": self.passes + 1, "given": 0}
+        if not self.given or not hasattr(self.data, "state_dict"):  # before the first batch it is of an earlier pass
+            return state
+        return {**state, "data": self.data.state_dict()}
+
+    def close(self) -> None:
+        """Let the data end a pass that was left: files are closed, and a loader's workers end."""
+        self._iterator = None
+
+    def _begin(self) -> Iterator[Any]:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None and loaded.get("data") and hasattr(self.data, "load_state_dict"):
+            self.data.load_state_dict(loaded["data"])  # only now, so that no other pass begins there
+            return iter(self.data)
+        begin_epoch(self.data, self.epoch + self.passes * NEXT_PASS)
+        skipped = 0 if self.is_endless else self.given  # these batches were given before the state was loaded
+        return islice(self.data, skipped, None) if skipped else iter(self.data)
+
+    def _begin_again(self) -> Any:
+        if not self.given:
+            raise no_batch(self.data, self.name, f"in pass {self.passes + 1} of an epoch")
+        reset(self.data)
+        was_known, self.has_ended = self.has_ended, True
+        self.passes, self.given, self._iterator = self.passes + 1, 0, None
+        return self.read() if was_known else END
+
+
+@dataclass
+class Progress:
+    """The epoch of a pass, how many batches it has given, where each set is read, and whether it goes on."""
+
+    epoch: int
+    given: int = 0
+    loaded: Mapping[str, Any] = field(default_factory=dict)  # the states of the sets
+    readers: dict[str, Reader] = field(default_factory=dict)
+    is_complete: bool = False
+    is_over: bool = False  # complete, or abandoned
+
+    def finite(self) -> list[bool]:
+        """Return whether each set that is not endless has ended."""
+        return [reader.has_ended for reader in self.readers.values() if not reader.is_endless]
+
+    def states(self) -> dict[str, Any]:
+        """Return the state of each set."""
+        return {name: reader.state() for name, reader in self.readers.items()} or dict(self.loaded)
+
+
+class NamedSets(ABC):
+    """Sets of data by name. ``iter(data)`` begins an epoch: the one that was set, or else the next one."""
+
+    def __init__(self, data: Mapping[str, Iterable[Any]]) -> None:
+        kind = type(self).__name__
+        if not data:
+            raise InputError(
+                f"{kind} was given no set of data", name="data", cure=f'give sets by name: {kind}({{"a": data}})'
+            )
+        self.data = dict(data)
+        self._next = Progress(epoch=0)
+        self._last: Progress | None = None  # of the training, not of an evaluation of the same data begun during it
+        self._present: str | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled: a pass over data cannot be."""
+        return {**self.__dict__, "_last": None}
+
+    @property
+    def endless(self) -> bool:
+        """Whether every set is endless."""
+        return all(is_endless(data) for data in self.data.values())
+
+    @property
+    def batches_done(self) -> int:
+        """How many batches of the coming pass were given before its state was loaded."""
+        return self._next.given
+
+    @property
+    @abstractmethod
+    def example_index(self) -> Any:
+        """The numbers of the examples in the batch that was given last."""
+
+    def __iter__(self) -> Iterator[Any]:
+        progress, self._next = self._next, Progress(self._next.epoch + 1)
+        return self._pass(progress)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next pass, counted from 0. A pass of this epoch that was loaded keeps its position."""
+        if epoch != self._next.epoch:
+            self._next = Progress(require_count(epoch, "epoch", at_least=0))
+
+    def reset(self) -> None:
+        """Call the ``reset`` of every set that has one."""
+        for data in self.data.values():
+            reset(data)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch, how many of its batches were given, and the states of the sets.
+
+        A set that is not endless and has no ``state_dict`` is read again up to its place when the state is loaded.
+        """
+        here = self._next if self._last is None or self._last.is_complete else self._last
+        return {"epoch": here.epoch, "given": here.given, "sets": here.states()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the next pass where ``state_dict`` was called.
+
+        Raises:
+            InputError: the state was saved with other sets.
+        """
+        if state["sets"] and set(state["sets"]) != set(self.data):
+            raise InputError(
+                f"{type(self).__name__} has the sets {shown(self.data)}, "
+                f"but its state was saved with {shown(state['sets'])}",
+                name="data",
+                cure="give the data that the state was saved with, or leave the state out",
+            )
+        self._next = Progress(state["epoch"], state["given"], state["sets"])
+        self._last = None
+
+    @contextmanager
+    def left_as_found(self) -> Iterator[None]:
+        """Begin the passes in the ``with`` block at their start, and put the position back after it."""
+        kept = self._next, self._last, self._present
+        self._next = Progress(self._next.epoch)
+        with ExitStack() as stack:
+            for data in self.data.values():
+                stack.enter_context(left_as_found(data))
+            try:
+                yield
+            finally:
+                self._next, self._last, self._present = kept
+
+    def _length_of(self, name: str) -> int | None:
+        """Return the length of a set, or None if it is endless."""
+        data = self.data[name]
+        if is_endless(data):
+            return None
+        length = length_of(data)
+        if length is None:
+            raise TypeError(f"{type(self).__name__} has no length, because its set {name!r} has none")
+        return length
+
+    def _pass(self, progress: Progress) -> Iterator[Any]:
+        if self._last is None or self._last.is_over:
+            self._last = progress
+        kind = type(self).__name__
+        progress.readers = {
+            name: Reader(f"set {name!r} of {kind}", data, progress.epoch, progress.loaded.get(name))
+            for name, data in self.data.items()
+        }
+        try:
+            yield from self._batches(progress)
+            progress.is_complete = True
+        finally:
+            progress.is_over = True
+            for reader in progress.readers.values():
+                reader.close()
+
+    @abstractmethod
+    def _batches(self, progress: Progress) -> Iterator[Any]:
+        """Yield the batches of one epoch; note each in ``progress`` before it is given."""
+
+
+def shown(names: Iterable[str]) -> str:
+    """Return names as error texts show them."""
+    return ", ".join(map(repr, names))

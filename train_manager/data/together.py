@@ -1,0 +1,75 @@
+"""Several sets of data, one batch of each at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, final
+
+from train_manager.data.named_sets import END, NamedSets, Progress
+from train_manager.validation import require_one_of
+
+
+@final
+class Together(NamedSets):
+    """Batches of several sets of data at once: a dict with one batch of each set.
+
+    >>> from train_manager import Together
+    >>> data = Together({"labeled": ["a", "b"], "unlabeled": ["u", "v", "w"]})
+    >>> for batch in data:
+    ...     print(batch)
+    {'labeled': 'a', 'unlabeled': 'u'}
+    {'labeled': 'b', 'unlabeled': 'v'}
+    {'labeled': 'a', 'unlabeled': 'w'}
+
+    By default an epoch is as long as the longest set that has an end; a shorter set starts again, as a new epoch of its
+    own. If all sets are endless, so is the epoch. Each epoch reads every set from its start.
+
+    No set is read ahead, but where an end is found only by reading on (the length is unknown, and
+    ``until="shortest"``), the batches of other sets that were read with it are lost, as in ``zip``.
+
+    In a training the dict as a whole is ``inputs``, so that a model with ``forward(self, labeled, unlabeled)`` is
+    called by these names, and the true batch size is that of the first set: the weight of a mean, and what
+    ``samples_seen`` counts. Give the set first that your loss is a mean over, or override ``get_true_batch_size``.
+
+    Args:
+        data: iterables of batches, by name.
+        until: ``"longest"`` or ``"shortest"``: which set with an end determines the length of an epoch.
+
+    Raises:
+        InputError: there is no set, or ``until`` is another word; while reading, a set gives no batch.
+    """
+
+    def __init__(self, data: Mapping[str, Iterable[Any]], *, until: Literal["longest", "shortest"] = "longest") -> None:
+        super().__init__(data)
+        self.until = require_one_of(until, "Together's until", ("longest", "shortest"))
+
+    @property
+    def example_index(self) -> dict[str, Any]:
+        """The numbers of the examples in the batch given last, of each set that numbers them."""
+        return {name: data.example_index for name, data in self.data.items() if hasattr(data, "example_index")}
+
+    def __len__(self) -> int:
+        lengths = [length for name in self.data if (length := self._length_of(name)) is not None]
+        if not lengths:
+            raise TypeError("Together has no length, because it has no end")
+        return max(lengths) if self.until == "longest" else min(lengths)
+
+    def _batches(self, progress: Progress) -> Iterator[dict[str, Any]]:
+        while not progress.is_complete and (batches := self._round(progress)):
+            progress.given += 1
+            progress.is_complete = self._is_end(progress.finite())
+            yield batches
+            del batches  # before the next ones are read
+
+    def _round(self, progress: Progress) -> dict[str, Any]:
+        """Return a batch of each set; none at all, if only reading has found that the epoch has ended."""
+        readers = progress.readers
+        batches = {name: reader.read() for name, reader in readers.items() if not reader.has_ended}
+        if self._is_end([batch is END for batch in batches.values()]):
+            return {}
+        return {
+            name: reader.read() if batches.get(name, END) is END else batches[name] for name, reader in readers.items()
+        }
+
+    def _is_end(self, ended: list[bool]) -> bool:
+        return bool(ended) and (all(ended) if self.until == "longest" else any(ended))

@@ -1,0 +1,79 @@
+"""What a call and a run require before they begin, and what is prepared for them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from train_manager.core.errors import StageError
+from train_manager.loop.arguments import (
+    make_train_dir,
+    require_finite_epochs,
+    require_ready_to_train,
+    require_train_dir_for_hooks,
+    warn_of_idle_hooks,
+)
+from train_manager.loop.control import LoopControl
+from train_manager.loop.optimizers import (
+    require_optimizer_of,
+)
+from train_manager.loop.randomness import seed_all
+from train_manager.loop.run_state import RunState
+
+
+class Entering(LoopControl):
+    """The checks and preparations before the loop."""
+
+    def _require_ready(self, entry: str, epochs: int | None) -> None:
+        self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
+        if self._run.stop_at is not None and "run" in self.fixtures.path:
+            warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
+        require_optimizer_of(self._modules(), self.optimizers.values())
+        if epochs is not None:
+            require_finite_epochs(self.train_data, self.steps_per_epoch)
+        passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
+        require_ready_to_train(
+            self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
+        )
+
+    def _prepare_run(self, entry: str | None) -> None:
+        if entry not in self._checked:
+            self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
+        if not isinstance(self.model, nn.Module):
+            warn_of_idle_hooks(self._registry.hooks, self.model)
+        require_train_dir_for_hooks(self._registry.hooks, self.train_dir is not None)
+        if self.train_dir is not None:
+            make_train_dir(self.train_dir)
+        if self.seed is not None and not self._has_run:
+            seed_all(self.seed)
+        self._run = RunState(entry, self.step_num, self.epoch_num, self._run.call)
+        if entry not in ("eval", "eval_on_batch", "predict"):  # which leave what schedules count as it is
+            self._run.begin_call(self.step_num, steps=None)
+
+    @contextmanager
+    def _methods_chosen(self) -> Iterator[None]:
+        """Choose the methods that each batch calls, anew for each call from outside."""
+        before, self._chosen = self._chosen, self._choose()
+        try:
+            yield
+        finally:
+            self._chosen = before
+
+    def _approve_extensions(self) -> None:
+        super()._approve_extensions()
+        if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
+            entry, held = self._run.entry, self._run.entry is None
+            self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
+
+    def _refuse_inside(self, method: str, *stages: str) -> None:
+        alive = next((stage for stage in stages if stage in self.fixtures.path), None)
+        if alive is not None:
+            raise StageError(
+                f"{method}() cannot be called inside stage {alive!r}",
+                name=alive,
+                stages=self.fixtures.path,
+                cure="in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)",
+            )

@@ -1,0 +1,219 @@
+"""What a training consists of: the arguments of TrainManager, and what a phase replaces of them."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extensions, free_name, named
+from train_manager.core.schedule import Schedule
+from train_manager.data.batch import to_device
+from train_manager.loop.arguments import (
+    TrainsItself,
+    bind_loss,
+    require_eval_data,
+    require_loss,
+    require_model,
+    require_train_data,
+    require_train_dir,
+)
+from train_manager.loop.eval_at import eval_at_schedule, require_eval_at
+from train_manager.loop.feed import Feed
+from train_manager.loop.losses import Collector
+from train_manager.loop.modes import mode
+from train_manager.loop.objectives import Objective
+from train_manager.loop.optimizers import (
+    OptimizerArgument,
+    require_lr_schedule,
+    require_optimizer,
+)
+from train_manager.loop.overridable import OverridableMethods
+from train_manager.loop.phases import PHASE_PARTS
+from train_manager.loop.randomness import preserved_random_state
+from train_manager.loop.run_state import Counts, RunState
+from train_manager.loop.windows import Windows, preserved_gradients
+from train_manager.validation import require_count
+
+
+class Parts(OverridableMethods):
+    """The model, the loss, the optimizers, the data; how they are set, replaced and put back."""
+
+    _called_model: Any = None
+    _held: ExitStack | None = None
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module | TrainsItself,
+        loss: Callable[..., Tensor] | Objective | None = None,
+        optimizer: OptimizerArgument | Mapping[str, OptimizerArgument] | None = None,
+        train_data: Iterable[Any] | None = None,
+        eval_data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None,
+        eval_at: str | Schedule | Iterable[str | Schedule] = ("start", "epoch"),
+        epochs: int = 1,
+        steps_per_epoch: int | None = None,
+        lr_schedule: Callable[[Optimizer], Any] | Mapping[str, Callable[[Optimizer], Any]] | None = None,
+        device: torch.device | str | None = None,
+        seed: int | None = None,
+        train_dir: Path | str | None = None,
+        extensions: Extensions | None = None,
+    ) -> None:
+        super().__init__()
+        self.device = None if device is None else torch.device(device)
+        self.model = require_model(model, self.device)
+        self.objective = loss if isinstance(loss, Objective) else None
+        self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
+        self._named_loss = self.loss, bind_loss(self.loss)  # here, so that an unusable one is refused at once
+        self._optimizer_argument = optimizer  # for phases with a model of their own
+        self.optimizer: Any = require_optimizer(optimizer, self.model, self.loss)
+        self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
+        self.train_data = require_train_data(train_data)
+        self.eval_data = require_eval_data(eval_data)
+        self.eval_at = require_eval_at(eval_at)
+        self.epochs = require_count(epochs, "epochs", at_least=0)
+        self.steps_per_epoch = (
+            None if steps_per_epoch is None else require_count(steps_per_epoch, "steps_per_epoch", at_least=1)
+        )
+        self.seed = None if seed is None else require_count(seed, "seed", at_least=0)
+        self.train_dir = require_train_dir(train_dir)
+        self._has_run = False
+        self._run = RunState(None, step_num=0, epoch_num=0, call=0)
+        self._counts = Counts()
+        self._feed = Feed()
+        self._windows = Windows()
+        self._collector = Collector()
+        self._step_seconds: deque[float] = deque(maxlen=1001)
+        self._registry.add(named(extensions))
+        if self.objective is not None:
+            self.add_extension(self.objective, "objective")
+        for schedule in self.eval_at.schedules:
+            self.add_extension(eval_at_schedule(schedule))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
+        state = super().__getstate__()
+        parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
+        own = {"_counts": copy.deepcopy(state["_counts"]), "_windows": Windows(), "_collector": Collector()}
+        if not isinstance(self._optimizer_argument, type):
+            own["_optimizer_argument"] = None  # a lambda cannot be pickled
+        return {**state, **parts, **own, "_chosen": None, "_held": None}
+
+    # ---- the model and the modules around it ---------------------------------------------------------------------
+
+    def mode(self, *, training: bool) -> AbstractContextManager[None]:
+        """Set train or eval mode, with or without gradients, for a ``with`` block; restored per submodule."""
+        return mode(*self._modules(), training=training)
+
+    @property
+    def called_model(self) -> Any:
+        """What the loop calls, the fixture ``model``: the model itself, or its compiled or wrapped form once it is set.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> tm.called_model = nn.Sequential(tm.model)   # as torch.compile(tm.model) would
+        """
+        return self.model if self._called_model is None else self._called_model
+
+    @called_model.setter
+    def called_model(self, value: Any) -> None:
+        self._called_model = None if value is self.model else value
+        if "model" in self.fixtures:
+            self.fixtures.modify("model", value)
+
+    def _modules(self) -> list[nn.Module]:
+        """Return the model, what is called in its place, and the loss: the modules that have modes and parameters."""
+        parts = dict.fromkeys((self.model, self.called_model, self.loss))
+        return [part for part in parts if isinstance(part, nn.Module)]
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        return (parameter for module in self._modules() for parameter in module.parameters())
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Leave modes, random states and gradients as they were."""
+        with self.mode(training=False), preserved_random_state(), preserved_gradients(self._parameters()):
+            with self._collector:
+                yield
+
+    def _on_device(self, batch: Any) -> Any:
+        return batch if self.device is None else to_device(batch, self.device)
+
+    # ---- optimizers ----------------------------------------------------------------------------------------------
+
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The optimizers by name; a sole one is called "optimizer"."""
+        if isinstance(self.optimizer, dict):
+            return self.optimizer
+        return {} if self.optimizer is None else {"optimizer": self.optimizer}
+
+    @property
+    def open_windows(self) -> tuple[str, ...]:
+        """The names of the optimizers with gradients that no step has used yet."""
+        return tuple(self._windows.names())
+
+    def _optimizer_name(self, name: str | None, method: str) -> str:
+        """Return the name of an optimizer; a sole one need not be named.
+
+        Raises:
+            InputError: the name is missing or unknown.
+        """
+        names = self.optimizers
+        if name in names:
+            return name
+        if name is None and len(names) == 1:
+            return next(iter(names))
+        known = " and ".join(map(repr, names)) or "none"
+        what = f"{method}() needs the name of an optimizer" if name is None else f"there is no optimizer {name!r}"
+        cure = f"name one: {method}(..., optimizer={next(iter(names), 'optimizer')!r})"
+        raise InputError(f"{what}; the optimizers are {known}", name="optimizer", cure=cure)
+
+    # ---- what a phase replaces -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _phase_parts(self, name: str, parts: dict[str, Any]) -> Iterator[None]:
+        """Set the attributes and fixtures of a phase, and put them back."""
+        outer, run, epoch_num = dict(self.__dict__), self._run, self._counts.epoch_num
+        before = self.fixtures["phase_name"]
+        run.losses.check()
+        self.__dict__.update(parts, _feed=Feed(), _run=RunState(run.entry, self._counts.step_num, 0, run.call))
+        self._set_phase(name, 0)
+        try:
+            yield
+        finally:
+            inner = self._run
+            changed = (*parts, *PHASE_PARTS)
+            self.__dict__.update({attribute: outer[attribute] for attribute in changed if attribute in outer})
+            run.go_on_after(inner)
+            self._set_phase(before, epoch_num)
+
+    def _set_phase(self, name: str | None, epoch_num: int) -> None:
+        self._counts.epoch_num = epoch_num
+        self.fixtures.modify("phase_name", name)
+        self.fixtures.modify("epoch_num", epoch_num)
+        self.fixtures.modify("model", self.called_model)
+        self.fixtures.modify("start_step", self._run.start_step)
+        self.fixtures.modify("end_step", self._run.end_step)
+
+    @contextmanager
+    def _phase_extensions(self, added: Extensions | None, without: Iterable[str]) -> Iterator[None]:
+        """Add extensions and pause others, for a ``with`` block."""
+        names = [without] if isinstance(without, str) else list(without)
+        paused = [name for name in names if name not in self._registry.paused]  # perhaps by a phase around this one
+        with ExitStack() as stack:
+            self._registry.pause(paused)
+            stack.callback(self._registry.resume, paused)
+            for name, extension in named(added).items():
+                taken = free_name(extension, self.extensions) if name in self else name
+                self.add_extension(extension, taken)
+                stack.callback(self.remove_extension, taken)
+            yield

@@ -1,0 +1,40 @@
+"""What an extension keeps for each model, or for each optimizer, that it meets."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, TypeVar, final
+from weakref import WeakKeyDictionary
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+@final
+class PerObject(WeakKeyDictionary[Key, Value]):
+    """A dict by object that keeps no object alive, and that is copied and pickled together with its objects.
+
+    If a phase of a training swaps the model, and swaps it back, what was kept for it is found again. A value must not
+    refer to its own key, which would then stay alive.
+
+    >>> from torch import nn
+    >>> model = nn.Linear(2, 2)
+    >>> kept = PerObject()
+    >>> kept[model] = "an average"
+    >>> copied_model, copied = copy.deepcopy((model, kept))
+    >>> copied[copied_model], model in copied
+    ('an average', False)
+    >>> del model
+    >>> len(kept)
+    0
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PerObject[Key, Value]:
+        made: PerObject[Key, Value] = PerObject()
+        for key, value in list(self.items()):
+            made[copy.deepcopy(key, memo)] = copy.deepcopy(value, memo)
+        return made
+
+    def __reduce__(self) -> tuple[Any, tuple[()], None, None, Iterator[tuple[Key, Value]]]:
+        return PerObject, (), None, None, iter(list(self.items()))

@@ -1,0 +1,49 @@
+"""The values of fixtures in a few characters, for bars and lines. A tensor is read on the host as its text is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+
+MOST_NUMBERS = 8  # of a tuple that is shown number by number
+
+
+def texts_of(name: str, value: Any, between: str = "=") -> list[str]:
+    """Return the texts for one fixture: one for each entry of a dict, such as ``metrics`` and ``losses``.
+
+    >>> texts_of("step_num", 3), texts_of("metrics", {"accuracy": .5, "error": .5}, between=" ")
+    (['step_num=3'], ['accuracy 0.5', 'error 0.5'])
+    """
+    entries = value.items() if isinstance(value, Mapping) else [(name, value)]
+    return [f"{key}{between}{text_of(entry)}" for key, entry in entries]
+
+
+def text_of(value: Any) -> str:
+    """Return a value in a few characters: numbers and texts as they are, a large tensor as its shape, others as a type.
+
+    >>> text_of(torch.tensor(.31234)), text_of(1e-5), text_of(7), text_of("warm up")
+    ('0.3123', '1e-05', '7', 'warm up')
+    >>> text_of((0.5, 0.1)), text_of((0.5,))
+    ('(0.5, 0.1)', '0.5')
+    >>> text_of(torch.ones(16, 2)), text_of(["a", "b"])
+    ('16x2', 'list')
+    """
+    if isinstance(value, tuple | list) and 0 < len(value) <= MOST_NUMBERS and all(map(_is_number, value)):
+        texts = ", ".join(map(text_of, value))
+        return texts if len(value) == 1 else f"({texts})"
+    if isinstance(value, torch.Tensor):
+        if value.numel() != 1:
+            return "x".join(map(str, value.shape))
+        value = value.item()
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        return f"{float(value):.4g}"
+    if isinstance(value, str | Integral | None):
+        return f"{value!s:.30}"
+    return type(value).__name__
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)
