@@ -55,7 +55,7 @@ from train_manager.loop.phases import KEPT, replaced_parts
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.skip import SkipBatch, skippable
-from train_manager.loop.windows import needs_closure
+from train_manager.loop.windows import needs_closure, updated_twice
 from train_manager.metrics.averages import WeightedMean
 from train_manager.stages import TOO_LATE
 from train_manager.validation import require_count
@@ -358,7 +358,7 @@ class TrainManager(Entering):
         self._add_gradients(loss, name, used, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:
-        """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
+        """Step an optimizer if its window has had a backward: now, or in the batch that ends it (``update_ends``)."""
         name, _ = self._optimizer_in_batch(optimizer, "step")
         self._step_if_window_ends(name)
 
@@ -519,6 +519,8 @@ class TrainManager(Entering):
             self.fixtures["global_batch_size"] = self.fixtures["true_batch_size"]
             if isinstance(self.model, nn.Module):
                 require_no_value(self._chosen.train_batch(), "train_batch")
+                for name in self._windows.due():  # also if this batch, which may end the window, has not asked again
+                    self.step(name)
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
             loss = self._count_step()
@@ -563,7 +565,10 @@ class TrainManager(Entering):
         self, loss: Tensor | Callable[[], Tensor], name: str, optimizer: Optimizer, retain_graph: bool
     ) -> None:
         run = self._run
-        self._windows.require_one_update(name)
+        if name in self._windows.asked_to_step and not (
+            self.fixtures["update_begins"] and self.fixtures["update_ends"]
+        ):
+            raise updated_twice(name)
         if loss is run.hooked_loss:
             self._train_backward(require_tensor(loss, "loss"), name, optimizer, self._forward_again, retain_graph)
             return
@@ -575,9 +580,13 @@ class TrainManager(Entering):
     def _step_if_window_ends(self, name: str) -> None:
         windows = self._windows
         windows.asked_to_step.add(name)
-        if name in windows and self.fixtures["update_ends"]:
+        if name not in windows:
+            return
+        if self.fixtures["update_ends"]:
             self._train_optimizer_step(name, windows[name].optimizer)
             windows.close(name)  # also if a hook has skipped the stage
+        else:
+            windows[name].is_due = True
 
     @skippable("train_backward")
     def _train_backward(
