@@ -28,7 +28,6 @@ from train_manager.data.batch import parts_of, to_device
 from train_manager.data.iteration import no_batch
 from train_manager.loop.arguments import (
     TrainsItself,
-    bind_loss,
     make_train_dir,
     require_data,
     require_eval_data,
@@ -152,7 +151,7 @@ class TrainManager(LoopControl):
         self.model = require_model(model, self.device)
         self.objective = loss if isinstance(loss, Objective) else None
         self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
-        self._named_loss = self.loss, bind_loss(self.loss)  # here, so that an unusable one is refused at once
+        self._refuse_unusable_loss()
         self.optimizer = require_optimizer(optimizer, self.model, self.loss)
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)

@@ -14,8 +14,10 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
+from tests.training import At
 from train_manager import Endless, HookError, InputError
 from train_manager.loop.arguments import (
+    FIXTURES_OF_A_BATCH,
     bind_loss,
     make_train_dir,
     require_eval_data,
@@ -27,6 +29,7 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
 from train_manager.model.optimizers import fused_argument
+from train_manager.testing import tiny_manager
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -131,6 +134,48 @@ def test_a_loss_by_names_with_a_nameless_parameter_is_refused() -> None:
 
     with pytest.raises(HookError, match=r"has the parameter `\*rest`, but fixtures are given by name"):
         bind_loss(loss)
+
+
+@pytest.mark.parametrize("loss", [lambda output, inputs: output, lambda output, inputs, weight=1: output])
+def test_a_loss_that_would_take_the_targets_for_another_fixture_is_refused(loss: Any) -> None:
+    loss.__qualname__ = "reconstruction"
+
+    assert refusal(lambda: bind_loss(loss)).replace(", weight", "") == (
+        "loss reconstruction(output, inputs) would be given the targets as 'inputs', which is a fixture\n"
+        "  call its parameter for the prediction `prediction`: then all of them are fixtures, found by name"
+    )
+
+
+@pytest.mark.parametrize("name", ["targets", "batch"])
+def test_a_loss_that_would_take_the_prediction_for_another_fixture_is_refused(name: str) -> None:
+    class Swapped(nn.Module):
+        if name == "targets":
+
+            def forward(self, targets: Tensor, output: Tensor) -> Tensor:
+                return output
+        else:
+
+            def forward(self, batch: Any, output: Tensor) -> Tensor:
+                return output
+
+    assert refusal(lambda: bind_loss(Swapped())).startswith(
+        f"loss Swapped({name}, output) would be given the prediction as {name!r}, which is a fixture\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "loss", [lambda inputs, targets: inputs, lambda output, labels: output, lambda output, targets, batch=None: output]
+)
+def test_a_loss_whose_own_names_are_in_pytorchs_order_takes_prediction_and_targets(loss: Any) -> None:
+    assert bind_loss(loss) is None
+
+
+def test_all_fixtures_that_are_alive_in_the_loss_stage_are_known_when_the_loss_is_given(tmp_path: Path) -> None:
+    alive: set[str] = set()
+    tm = tiny_manager(At("pre_train_loss_forward", lambda fixtures: alive.update(fixtures)), train_dir=tmp_path)
+    tm.train_steps(1)
+
+    assert alive - FIXTURES_OF_A_BATCH <= {"phase_name", "standalone_eval"}
 
 
 # ---- the optimizer -------------------------------------------------------------------------------------------------
@@ -281,7 +326,7 @@ def test_a_scheduler_that_needs_a_metric_is_refused() -> None:
 
     assert text == (
         "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
-        "  step it in a hook: `def post_eval(self, eval_results)`"
+        "  step it with a metric: extensions=[LRSchedule(make, metric=...)]"
     )
 
 

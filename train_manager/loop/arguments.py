@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -57,8 +57,52 @@ def require_loss(value: Callable[..., Tensor] | None, device: torch.device | Non
     return value.to(device) if device is not None and isinstance(value, nn.Module) else value
 
 
-def bind_loss(loss: Callable[..., Tensor] | None) -> NamedCall | None:
-    """Return the loss as a call by fixture names, or None if it takes ``(prediction, targets)`` as PyTorch's do."""
+FIXTURES_OF_A_BATCH = frozenset(
+    {
+        "batch",
+        "batch_num",
+        "datasource_name",
+        "end_step",
+        "epoch_num",
+        "example_index",
+        "extensible",
+        "fixtures",
+        "global_batch_size",
+        "inputs",
+        "last_batch",
+        "loss",
+        "losses",
+        "model",
+        "prediction",
+        "samples_seen",
+        "stage",
+        "start_step",
+        "step_num",
+        "targets",
+        "train_dir",
+        "train_manager",
+        "true_batch_size",
+        "update_begins",
+        "update_ends",
+        "update_num",
+    }
+)
+"""What a loss can name. Not in it: names that no loss would take by mistake."""
+
+
+def bind_loss(
+    loss: Callable[..., Tensor] | None, fixtures: Container[object] = FIXTURES_OF_A_BATCH
+) -> NamedCall | None:
+    """Return the loss as a call by fixture names, or None if it takes ``(prediction, targets)`` as PyTorch's do.
+
+    Args:
+        loss: a function or a module.
+        fixtures: the names of fixtures; a loss that takes targets by position may not call them by one of these.
+
+    Raises:
+        InputError: its parameters have names of other fixtures than those that it would be given.
+        HookError: it names the prediction, but cannot be called by names.
+    """
     if loss is None:
         return None
     reads = loss.forward if isinstance(loss, nn.Module) else loss
@@ -66,10 +110,26 @@ def bind_loss(loss: Callable[..., Tensor] | None) -> NamedCall | None:
         parameters = inspect.signature(reads).parameters
     except ValueError:  # a function in C without a signature
         return None
+    called = getattr(loss, "__qualname__", type(loss).__name__)
     prediction = parameters.get("prediction")
-    if prediction is None or prediction.default is not inspect.Parameter.empty:
-        return None
-    return NamedCall(loss, label=f"loss {getattr(loss, '__qualname__', type(loss).__name__)}", reads=reads)
+    if prediction is not None and prediction.default is inspect.Parameter.empty:
+        return NamedCall(loss, label=f"loss {called}", reads=reads)
+    _refuse_other_fixtures(called, list(parameters), fixtures)
+    return None
+
+
+def _refuse_other_fixtures(called: str, parameters: list[str], fixtures: Container[object]) -> None:
+    """Refuse a loss whose targets would be the batch, say: nothing else would tell, and it would train on that."""
+    given = dict(zip(parameters, ("prediction", "targets"), strict=False))
+    for name, value in given.items():
+        # Many losses call the prediction their inputs, and some have a default for it.
+        if name != value and name in fixtures and (name, value) != ("inputs", "prediction"):
+            raise InputError(
+                f"loss {called}({', '.join(parameters)}) would be given the {value} as {name!r}, which is a fixture",
+                name=name,
+                asked_by=called,
+                cure="call its parameter for the prediction `prediction`: then all of them are fixtures, found by name",
+            )
 
 
 def require_train_data(value: Iterable[Any] | None) -> Iterable[Any] | None:

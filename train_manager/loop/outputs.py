@@ -73,6 +73,23 @@ def require_prediction(value: Any, model: nn.Module) -> Any:
     return value
 
 
+def loss_in(prediction: Any) -> Tensor | None:
+    """Return the loss that an output of a model has, as attribute or key ``loss``; None if it has none."""
+    if isinstance(prediction, Tensor):
+        return None
+    is_named = isinstance(prediction, Mapping) and "loss" in prediction
+    if not is_named and not hasattr(prediction, "loss"):
+        return None
+    loss: Tensor | None = prediction["loss"] if is_named else prediction.loss
+    if loss is None:
+        raise InputError(
+            f"there is no loss: the `loss` of the model's output ({type(prediction).__name__}) is None",
+            name="loss",
+            cure="does the batch have the targets under the name that the model takes, such as `labels`?",
+        )
+    return loss
+
+
 def no_targets(batch: Any) -> InputError:
     """Return the error for a batch without targets, if the loss takes ``(prediction, targets)``."""
     return InputError(
