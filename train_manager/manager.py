@@ -29,6 +29,7 @@ from train_manager.data.iteration import no_batch
 from train_manager.loop.arguments import (
     TrainsItself,
     make_train_dir,
+    modules_of_loss,
     require_data,
     require_eval_data,
     require_eval_step,
@@ -54,7 +55,9 @@ from train_manager.loop.optimizers import (
     require_lr_schedule,
     require_optimizer,
     require_optimizer_of,
+    require_schedules_of,
     step_schedulers,
+    warn_of_untrained_loss,
 )
 from train_manager.loop.outputs import (
     count_rows,
@@ -74,6 +77,7 @@ from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.skip import SkipBatch, skippable
 from train_manager.loop.windows import Windows, needs_closure, once_known, preserved_gradients
 from train_manager.metrics.averages import WeightedMean
+from train_manager.model.replacement import replace_in_optimizers
 from train_manager.validation import require_count
 
 
@@ -153,6 +157,7 @@ class TrainManager(LoopControl):
         self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
         self._refuse_unusable_loss()
         self.optimizer = require_optimizer(optimizer, self.model, self.loss)
+        self._loss_of_optimizers = self.loss
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)
         self.eval_data = require_eval_data(eval_data)
@@ -408,6 +413,32 @@ class TrainManager(LoopControl):
         """
         name = self._named_in_batch(optimizer, "closure")
         return partial(self._loss_again, name, self._windows[name].require_loss_again(name))
+
+    def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Tell the optimizers and the extensions that parameters of the model have been replaced: a layer has grown.
+
+        The new parameters go on with the moments of the old ones, as far as both shapes reach. Gradients that were
+        gathered for the old ones are dropped. Then ``replace_parameters(replaced)`` of each extension that has such a
+        method is called.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> old, tm.model[0], last, tm.model[2] = tm.model[0], nn.Linear(2, 9), tm.model[2], nn.Linear(9, 2)
+        >>> tm.replace_parameters({old.weight: tm.model[0].weight, old.bias: tm.model[0].bias,
+        ...                        last.weight: tm.model[2].weight, last.bias: tm.model[2].bias})
+        >>> result = tm.train()
+
+        Args:
+            replaced: old parameter -> new parameter.
+
+        Raises:
+            InputError: no optimizer has an old one, an optimizer has a new one, or the number of dimensions differs.
+        """
+        replace_in_optimizers(self.optimizers.values(), replaced)
+        for extension in self._registry.extensions.values():
+            tell = getattr(extension, "replace_parameters", None)
+            if tell is not None:
+                tell(replaced)
 
     def mode(self, *, training: bool) -> AbstractContextManager[None]:
         """Set train or eval mode, with or without gradients, for a ``with`` block; restored per submodule."""
@@ -789,7 +820,7 @@ class TrainManager(LoopControl):
 
     def _modules(self) -> list[nn.Module]:
         """Return the model, what is called in its place, and the loss: the modules that have modes and parameters."""
-        parts = dict.fromkeys((self.model, self.called_model, self.loss))
+        parts = dict.fromkeys((self.model, self.called_model, *modules_of_loss(self.loss)))
         return [part for part in parts if isinstance(part, nn.Module)]
 
     def _parameters(self) -> Iterator[nn.Parameter]:
@@ -908,13 +939,22 @@ class TrainManager(LoopControl):
         self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
         if self._run.stop_at is not None and "run" in self.fixtures.path:
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
-        require_optimizer_of(self._modules(), self.optimizers.values())
+        self._require_optimizers()
         if epochs is not None:
             require_finite_epochs(self.train_data, self.steps_per_epoch)
         passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
         require_ready_to_train(
             self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
         )
+
+    def _require_optimizers(self) -> None:
+        """Look again at what was looked at when it was given, as attributes may have been replaced since."""
+        cure = "was tm.model replaced? make a new optimizer of it: tm.optimizer = AdamW(tm.model.parameters())"
+        require_optimizer_of(self.optimizers, self.model, self.loss, self.called_model, cure=cure)
+        require_schedules_of(self.lr_schedule, self.optimizers)
+        if self.loss is not self._loss_of_optimizers:
+            self._loss_of_optimizers = self.loss
+            warn_of_untrained_loss(self.optimizers, self.loss, stacklevel=6)
 
     def _prepare_run(self, entry: str | None) -> None:
         if entry not in self._checked:

@@ -148,15 +148,13 @@ def test_a_loss_that_would_take_the_targets_for_another_fixture_is_refused(loss:
 
 @pytest.mark.parametrize("name", ["targets", "batch"])
 def test_a_loss_that_would_take_the_prediction_for_another_fixture_is_refused(name: str) -> None:
+    functions: dict[str, Any] = {
+        "targets": lambda self, targets, output: output,
+        "batch": lambda self, batch, output: output,
+    }
+
     class Swapped(nn.Module):
-        if name == "targets":
-
-            def forward(self, targets: Tensor, output: Tensor) -> Tensor:
-                return output
-        else:
-
-            def forward(self, batch: Any, output: Tensor) -> Tensor:
-                return output
+        forward = functions[name]
 
     assert refusal(lambda: bind_loss(Swapped())).startswith(
         f"loss Swapped({name}, output) would be given the prediction as {name!r}, which is a fixture\n"
@@ -200,7 +198,7 @@ def test_a_callable_can_walk_the_parameters_twice() -> None:
         return SGD([{"params": group} for group in groups], lr=0.1)
 
     optimizer = require_optimizer(two_groups, nn.Linear(1, 1), None)
-    assert optimizer is not None
+    assert isinstance(optimizer, Optimizer)
 
     assert [len(group["params"]) for group in optimizer.param_groups] == [1, 1]
 
@@ -243,7 +241,7 @@ def test_a_word_as_optimizer_is_refused() -> None:
 
 
 def test_a_callable_that_makes_no_optimizer_is_refused() -> None:
-    text = refusal(lambda: require_optimizer(lambda parameters: None, nn.Linear(1, 1), None))  # type: ignore[arg-type, return-value]
+    text = refusal(lambda: require_optimizer(lambda parameters: None, nn.Linear(1, 1), None))  # type: ignore[arg-type]
 
     assert text == (
         "optimizer must make a torch optimizer, but made a NoneType\n"
@@ -294,7 +292,7 @@ def test_parameters_that_are_not_floating_point_numbers_are_not_fused() -> None:
 def test_an_optimizer_on_the_cpu_is_not_fused() -> None:
     made = require_optimizer(AdamW, nn.Linear(1, 1), None)
 
-    assert made is not None
+    assert isinstance(made, Optimizer)
     assert not made.defaults["fused"]
 
 

@@ -188,6 +188,7 @@ def test_a_model_of_two_inputs_is_trained_evaluated_and_asked() -> None:
     tm.train()
 
     assert tm.samples_seen == 8
+    assert tm.train_data is not None
     assert tm.predict(tm.train_data).shape == (8, 2)
 
 

@@ -19,6 +19,7 @@ from train_manager.core.errors import InputError
 from train_manager.core.hooks import Hook
 from train_manager.core.signature import NamedCall
 from train_manager.data.iteration import is_endless, is_read_once, refuse_unusable
+from train_manager.loop.objectives import Objective
 
 # ---- the arguments, in the order of TrainManager.__init__ ----------------------------------------------------------
 
@@ -54,7 +55,23 @@ def require_loss(value: Callable[..., Tensor] | None, device: torch.device | Non
     if isinstance(value, type) or not (value is None or callable(value)):
         cure = "give a function or an instance: loss=nn.CrossEntropyLoss()"
         raise InputError(f"the loss must be a function or a module, but is {kind_of(value)}", name="loss", cure=cure)
-    return value.to(device) if device is not None and isinstance(value, nn.Module) else value
+    for module in modules_of_loss(value) if device is not None else ():
+        module.to(device)
+    return value
+
+
+def modules_of_loss(loss: Any) -> list[nn.Module]:
+    """Return the modules that are trained with a loss: itself, or those of an ``Objective`` with parameters to train.
+
+    Other modules of an objective, such as a frozen teacher, keep their modes.
+    """
+    if isinstance(loss, nn.Module):
+        return [loss]
+    holder = getattr(loss, "__self__", None)
+    if isinstance(holder, nn.Module):
+        return [holder]
+    modules = vars(holder).values() if isinstance(holder, Objective) else ()
+    return [m for m in modules if isinstance(m, nn.Module) and any(p.requires_grad for p in m.parameters())]
 
 
 FIXTURES_OF_A_BATCH = frozenset(

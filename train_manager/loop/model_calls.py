@@ -18,10 +18,10 @@ class ModelCall:
 
     >>> class Distance(nn.Module):
     ...     def forward(self, a, b):
-    ...         return (a - b).abs()
+    ...         return a - b
     >>> model = Distance()
     >>> ModelCall(model)(model, (3, 5)), ModelCall(model)(model, {"b": 5, "a": 3})
-    (2, 2)
+    (-2, -2)
 
     A dict goes by keyword if all required parameters are keys of it, and all its keys are parameters, or the forward
     has ``**kwargs`` and names one of them. All other inputs are given as they are, as one argument.
