@@ -145,7 +145,7 @@ def test_a_loss_per_example_is_refused(eval_data: Any) -> None:
 
 def test_a_loss_that_is_a_plain_number_is_refused() -> None:
     assert refused_run(loss=loss_of(lambda losses: losses.mean().item())) == (
-        "the loss must be a tensor, but is a float\n  return the tensor itself"
+        "the loss must be a tensor, but is a float\n  leave out .item(): return the tensor itself"
     )
 
 

@@ -45,6 +45,7 @@ from train_manager.loop.arguments import (
     warn_of_idle_hooks,
 )
 from train_manager.loop.control import LoopControl
+from train_manager.loop.cures import add_cure
 from train_manager.loop.eval_at import NEVER, EvalAtPoints, eval_at_schedule, require_eval_at
 from train_manager.loop.feed import END, Feed, epoch_length, eval_batches
 from train_manager.loop.losses import Collector, Losses
@@ -616,7 +617,12 @@ class TrainManager(LoopControl):
             self._unpack(feed.data_name)
             self.fixtures["global_batch_size"] = self.fixtures["true_batch_size"]
             if isinstance(self.model, nn.Module):
-                require_no_value(self._chosen.train_batch(), "train_batch")
+                try:
+                    returned = self._chosen.train_batch()
+                except Exception as error:
+                    add_cure(error, self._store.computed)
+                    raise
+                require_no_value(returned, "train_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
             loss = self._count_step()
@@ -726,7 +732,12 @@ class TrainManager(LoopControl):
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
             self._unpack(data_name)
             if isinstance(self.model, nn.Module):
-                require_no_value(self._chosen.eval_batch(), "eval_batch")
+                try:
+                    returned = self._chosen.eval_batch()
+                except Exception as error:
+                    add_cure(error, self._store.computed)
+                    raise
+                require_no_value(returned, "eval_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(require_eval_step(self.model)(self.fixtures["batch"]))
             loss = self.fixtures.get("loss")
@@ -774,7 +785,12 @@ class TrainManager(LoopControl):
     def _predict_step_batch(self, batch: Any) -> Any:
         with self.staged("predict_step_batch", {"batch": batch}) as stage:
             self.fixtures["inputs"] = self._parts("data")["inputs"]
-            self.fixtures["prediction"] = require_prediction(self._chosen.eval_model_forward(), self.model)
+            try:
+                prediction = self._chosen.eval_model_forward()
+            except Exception as error:
+                add_cure(error, self._store.computed)
+                raise
+            self.fixtures["prediction"] = require_prediction(prediction, self.model)
             stage.keep("prediction")  # as hooks will have left it
         return stage.kept["prediction"]
 

@@ -255,3 +255,15 @@ def test_a_model_with_several_heads_is_trained() -> None:
     before = tm.eval()["eval"]["loss"]
     tm.train()
     assert tm.eval()["eval"]["loss"] < before / 2
+
+
+@pytest.mark.parametrize(("prediction", "found"), [(torch.zeros(2, 3), "Tensor"), ((torch.zeros(2),) * 2, "tuple")])
+def test_a_prediction_without_heads_is_refused_by_weighted_losses(prediction: Any, found: str) -> None:
+    loss = WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.5)})
+    with pytest.raises(InputError) as caught:
+        loss(prediction, torch.zeros(2))
+
+    assert str(caught.value) == (
+        f"the prediction must be a dict with the heads 'digit' and 'slant', but is a {found}\n"
+        "  return a dict from the model's forward: {'digit': ...}"
+    )

@@ -285,7 +285,10 @@ def test_an_optimizer_in_a_dict_may_have_the_parameters_of_the_loss() -> None:
     loss = Temperature()
     given: Any = {"generator": sgd, "loss": sgd(loss.parameters())}
 
-    assert list(require_optimizer(given, Both(), loss) or ()) == ["generator", "loss"]
+    made = require_optimizer(given, Both(), loss)
+
+    assert isinstance(made, dict)
+    assert list(made) == ["generator", "loss"]
 
 
 def test_parameters_of_a_loss_that_no_optimizer_has_are_said() -> None:

@@ -9,6 +9,7 @@ Its files in reading order; each imports only those above it:
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
     outputs       what a batch, a prediction and a loss must be
+    cures         what is added to an error of torch
     skip          skip a batch or a stage
     randomness    seed and preserve the random states
     modes         set and restore train and eval mode

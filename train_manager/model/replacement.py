@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
 from train_manager.core.errors import InputError
 from train_manager.model.optimizers import parameters_in
 
 
-def replace_in_optimizers(optimizers: Iterable[Optimizer], replaced: Mapping[Tensor, Tensor]) -> None:
+def replace_in_optimizers(optimizers: Iterable[Optimizer], replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
     """Replace parameters in all optimizers that have them; on an error, nothing is changed.
 
     Args:
@@ -30,7 +30,7 @@ def replace_in_optimizers(optimizers: Iterable[Optimizer], replaced: Mapping[Ten
         old.grad = None
 
 
-def replace_in_optimizer(optimizer: Optimizer, replaced: Mapping[Tensor, Tensor]) -> None:
+def replace_in_optimizer(optimizer: Optimizer, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
     """Put new parameters in the places of old ones, and let them go on with the state of those, such as moments.
 
     A state of the parameter's shape is copied as far as both shapes reach, and is zero beyond; others are kept.
@@ -67,7 +67,7 @@ def _moved(value: Any, old: Tensor, new: Tensor) -> Any:
     return moved
 
 
-def _require_replaceable(optimizers: list[Optimizer], replaced: Mapping[Tensor, Tensor]) -> None:
+def _require_replaceable(optimizers: list[Optimizer], replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
     own = {id(parameter) for optimizer in optimizers for parameter in parameters_in(optimizer)}
     added: set[int] = set()
     for old, new in replaced.items():
@@ -88,7 +88,7 @@ def _require_replaceable(optimizers: list[Optimizer], replaced: Mapping[Tensor, 
     _require_states_of_one_parameter(optimizers, replaced)
 
 
-def _require_states_of_one_parameter(optimizers: list[Optimizer], replaced: Mapping[Tensor, Tensor]) -> None:
+def _require_states_of_one_parameter(optimizers: list[Optimizer], replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
     """Refuse a change of shapes if an optimizer keeps anything else than tensors shaped like a parameter."""
     for optimizer in optimizers:
         for old, new in replaced.items():
