@@ -101,16 +101,18 @@ class TrainManager(LoopControl):
         model: a module; or any object with ``train_step(batch)``, which does a whole step and returns the loss (and,
             to be evaluated, with ``eval_step(batch)``): it needs no loss and no optimizer.
         loss: ``loss(prediction, targets)``; or any function of fixtures, if one of its required parameters is called
-            ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden or the model calls
-            ``add_loss``.
-        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them. A class of
-            torch's is made ``fused`` if all parameters are on a GPU; any other callable is called as it is.
+            ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden, the model calls
+            ``add_loss``, or its output has a ``loss``. Parameters of a loss are trained too.
+        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them; or a dict of names
+            of these, where a callable gets the parameters of ``model.<name>``. A class of torch's is made ``fused`` if
+            all parameters are on a GPU; any other callable is called as it is.
         train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
         eval_data: named iterables of batches, each evaluated before the first epoch and after every epoch. An
             iterable without a name is called "eval".
         epochs: the number of epochs in all; a second ``train()`` goes on to that number.
         steps_per_epoch: cuts endless data into epochs of this many batches.
-        lr_schedule: a callable that makes a torch scheduler of the optimizer; stepped after each epoch.
+        lr_schedule: a callable that makes a torch scheduler of the optimizer, or a dict of names of optimizers of these;
+            stepped after each epoch.
         device: the device that the model and the batches are moved to; None leaves both as they are.
         seed: for the random states of python, numpy and torch, once, as the first run opens; None touches none.
         train_dir: folder for the files of extensions; None writes nothing.

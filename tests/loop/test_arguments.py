@@ -311,7 +311,7 @@ def test_an_lr_schedule_without_an_optimizer_is_refused() -> None:
 
 def test_a_scheduler_that_was_made_already_is_refused() -> None:
     optimizer = sgd()
-    text = refusal(lambda: require_lr_schedule(StepLR(optimizer, 1), optimizer))  # type: ignore[arg-type]
+    text = refusal(lambda: require_lr_schedule(StepLR(optimizer, 1), optimizer))
 
     assert text == (
         "lr_schedule must be a callable of the optimizer, but is a StepLR\n"

@@ -12,7 +12,7 @@ from train_manager.core.errors import FixtureNotFound, StageError
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.batch import parts_of
-from train_manager.loop.arguments import bind_loss
+from train_manager.loop.arguments import FIXTURES_OF_A_BATCH, bind_loss
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.objectives import Objective
 from train_manager.loop.outputs import count_rows, loss_in, no_targets
@@ -111,7 +111,7 @@ class OverridableMethods(Extensible):
         if self.loss is None:
             return loss_in(self.fixtures["prediction"])
         if self.loss is not self._named_loss[0]:
-            self._named_loss = self.loss, bind_loss(self.loss, self.fixtures)
+            self._named_loss = self.loss, bind_loss(self.loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
         by_name = self._named_loss[1]
         if by_name is not None:
             return by_name(self._store)  # type: ignore[no-any-return]

@@ -88,7 +88,9 @@ def _require_replaceable(optimizers: list[Optimizer], replaced: Mapping[nn.Param
     _require_states_of_one_parameter(optimizers, replaced)
 
 
-def _require_states_of_one_parameter(optimizers: list[Optimizer], replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+def _require_states_of_one_parameter(
+    optimizers: list[Optimizer], replaced: Mapping[nn.Parameter, nn.Parameter]
+) -> None:
     """Refuse a change of shapes if an optimizer keeps anything else than tensors shaped like a parameter."""
     for optimizer in optimizers:
         for old, new in replaced.items():
