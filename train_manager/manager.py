@@ -111,8 +111,8 @@ class TrainManager(LoopControl):
             iterable without a name is called "eval".
         epochs: the number of epochs in all; a second ``train()`` goes on to that number.
         steps_per_epoch: cuts endless data into epochs of this many batches.
-        lr_schedule: a callable that makes a torch scheduler of the optimizer, or a dict of names of optimizers of these;
-            stepped after each epoch.
+        lr_schedule: a callable that makes a torch scheduler of the optimizer, or a dict of these by the names of the
+            optimizers; stepped after each epoch.
         device: the device that the model and the batches are moved to; None leaves both as they are.
         seed: for the random states of python, numpy and torch, once, as the first run opens; None touches none.
         train_dir: folder for the files of extensions; None writes nothing.

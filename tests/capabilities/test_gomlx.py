@@ -488,7 +488,8 @@ def test_g26_an_error_inside_the_model_comes_out_and_says_at_which_stage() -> No
         tiny_manager(model=nn.Linear(3, 2), eval_data=None).train()
 
     path = "run > train > train_step_epoch > train_step_batch > train_model_forward"
-    assert getattr(caught.value, "__notes__", []) == [f"at stage {path}"]
+    assert caught.value.__notes__[0] == f"at stage {path}"
+    assert caught.value.__notes__[1].endswith("a layer for 3 features is given 2: nn.Linear(2, ...)")
 
 
 def test_g26_an_error_in_a_hook_comes_out_and_says_at_which_stage() -> None:

@@ -52,6 +52,26 @@ def test_an_error_without_a_known_cure_gets_what_the_batch_is() -> None:
     ]
 
 
+def test_an_error_of_the_model_itself_gets_no_note_of_the_batch() -> None:
+    def loss(prediction: Any) -> Any:
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose") as caught:
+        tiny_manager(loss=loss, eval_data=None).train()
+
+    assert notes(caught.value) == ["at stage run > train > train_step_epoch > train_step_batch > train_loss_forward"]
+
+
+def test_too_little_memory_asks_for_smaller_batches() -> None:
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    add_cure(error, {"inputs": torch.zeros(1)})
+
+    assert notes(error) == [
+        "inputs      float32 of shape (1,) on cpu\n"
+        "train on smaller batches, and gather several: batch_size=..., Accumulate(4)"
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

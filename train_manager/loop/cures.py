@@ -19,6 +19,10 @@ Parts = Mapping[str, Any]
 """The fixtures of the batch that are alive."""
 
 
+_OF_TORCH = (RuntimeError, TypeError, IndexError)
+"""What most functions of torch raise; errors of other types are a model's own if nothing is known about them."""
+
+
 def add_cure(error: Exception, parts: Parts) -> None:
     """Add a note to an error: what the inputs, the prediction and the targets are, and the cure if it is known.
 
@@ -33,9 +37,11 @@ def add_cure(error: Exception, parts: Parts) -> None:
     notes = getattr(error, "__notes__", ())
     if isinstance(error, TrainManagerError | Skip) or any(map(_is_of_hook, notes)):
         return
+    cure = cure_of(str(error), parts)
+    if not cure and not isinstance(error, _OF_TORCH):
+        return
     shown = [name for name in ("inputs", "prediction", "targets") if name in parts]
     lines = [f"{name:<{len('prediction')}}  {described(parts[name])}" for name in shown]
-    cure = cure_of(str(error), parts)
     error.add_note("\n".join([*lines, *([cure] if cure else [])]))
 
 
@@ -108,6 +114,7 @@ _CURES: list[tuple[str, str | Callable[[Parts], str]]] = [
     # the batch, and what the model returns
     (r"must be Tensor, not|has no attribute '(?:size|shape|dim|dtype|device|to)'", _of_no_tensor),
     (r"on the same device|not on the expected device", 'pass device="cuda": the TrainManager moves model and batches'),
+    (r"out of memory", "train on smaller batches, and gather several: batch_size=..., Accumulate(4)"),
     # the inputs
     (r"cannot be multiplied \(\d+x(\d+) and (\d+)x", r"a layer for \2 features is given \1: nn.Linear(\1, ...)"),
     (r"mat1 and mat2 must have the same dtype|^Input type \(", "make them numbers as the weights are: inputs.float()"),
