@@ -89,6 +89,14 @@ def test_a_loss_that_is_a_plain_number() -> None:
     )
 
 
+def test_a_loss_without_return() -> None:
+    assert answer_to(loss=lambda prediction: None) == (
+        "there is no loss: none was returned, and the model has added none\n"
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
+        "or call add_loss(value) in the model's forward"
+    )
+
+
 def test_a_loss_without_a_graph() -> None:
     assert answer_to(loss=lambda prediction: prediction.mean().detach()) == (
         "the loss does not require grad, so nothing would be trained\n"

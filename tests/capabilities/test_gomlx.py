@@ -133,7 +133,7 @@ def test_g05_without_a_loss_function_and_without_an_added_loss_it_is_a_clear_err
 
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
         "or call add_loss(value) in the model's forward"
     )
 

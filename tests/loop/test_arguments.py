@@ -162,6 +162,23 @@ def test_a_loss_that_would_take_the_prediction_for_another_fixture_is_refused(na
 
 
 @pytest.mark.parametrize(
+    ("loss", "parameters"),
+    [
+        (lambda output: output, "output"),
+        (lambda output, target, weight: output, "output, target, weight"),
+        (lambda output, *, target: output, "output, target"),
+    ],
+)
+def test_a_loss_that_cannot_be_called_with_prediction_and_targets_is_refused(loss: Any, parameters: str) -> None:
+    loss.__qualname__ = "own"
+
+    assert refusal(lambda: bind_loss(loss)) == (
+        f"loss own({parameters}) cannot be called as loss(prediction, targets)\n"
+        "  call its parameter for the prediction `prediction`: then all of them are fixtures, found by name"
+    )
+
+
+@pytest.mark.parametrize(
     "loss", [lambda inputs, targets: inputs, lambda output, labels: output, lambda output, targets, batch=None: output]
 )
 def test_a_loss_whose_own_names_are_in_pytorchs_order_takes_prediction_and_targets(loss: Any) -> None:

@@ -53,7 +53,7 @@ def test_neither_a_loss_nor_an_addition_is_an_error() -> None:
         Losses().total(None)
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
         "or call add_loss(value) in the model's forward"
     )
 

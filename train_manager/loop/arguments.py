@@ -124,29 +124,31 @@ def bind_loss(
         return None
     reads = loss.forward if isinstance(loss, nn.Module) else loss
     try:
-        parameters = inspect.signature(reads).parameters
+        signature = inspect.signature(reads)
     except ValueError:  # a function in C without a signature
         return None
+    parameters = signature.parameters
     called = getattr(loss, "__qualname__", type(loss).__name__)
     prediction = parameters.get("prediction")
     if prediction is not None and prediction.default is inspect.Parameter.empty:
         return NamedCall(loss, label=f"loss {called}", reads=reads)
-    _refuse_other_fixtures(called, list(parameters), fixtures)
+    _refuse_other_arguments(f"loss {called}({', '.join(parameters)})", signature, fixtures)
     return None
 
 
-def _refuse_other_fixtures(called: str, parameters: list[str], fixtures: Container[object]) -> None:
-    """Refuse a loss whose targets would be the batch, say: nothing else would tell, and it would train on that."""
-    given = dict(zip(parameters, ("prediction", "targets"), strict=False))
-    for name, value in given.items():
-        # Many losses call the prediction their inputs, and some have a default for it.
-        if name != value and name in fixtures and (name, value) != ("inputs", "prediction"):
-            raise InputError(
-                f"loss {called}({', '.join(parameters)}) would be given the {value} as {name!r}, which is a fixture",
-                name=name,
-                asked_by=called,
-                cure="call its parameter for the prediction `prediction`: then all of them are fixtures, found by name",
-            )
+def _refuse_other_arguments(called: str, signature: inspect.Signature, fixtures: Container[object]) -> None:
+    """Refuse a loss that cannot take two arguments, or would take its targets for the batch: nothing else would tell."""
+    wrong = ""
+    for name, value in zip(signature.parameters, ("prediction", "targets"), strict=False):
+        if name != value and name in fixtures and (name, value) != ("inputs", "prediction"):  # as many losses call it
+            wrong = wrong or f"would be given the {value} as {name!r}, which is a fixture"
+    try:
+        signature.bind("prediction", "targets")
+    except TypeError:
+        wrong = wrong or "cannot be called as loss(prediction, targets)"
+    if wrong:
+        cure = "call its parameter for the prediction `prediction`: then all of them are fixtures, found by name"
+        raise InputError(f"{called} {wrong}", name="loss", asked_by=called, cure=cure)
 
 
 def require_train_data(value: Iterable[Any] | None) -> Iterable[Any] | None:
