@@ -119,6 +119,14 @@ def test_a_dict_with_other_keys_goes_by_keyword_if_the_forward_has_a_rest() -> N
     assert called(Mixed(), {"image": 1, "text": 2}) == (1, {"text": 2})
 
 
+def test_a_dict_is_one_argument_of_a_forward_with_a_rest_that_names_none_of_its_keys() -> None:
+    class Optional(nn.Module):
+        def forward(self, image: Any = None, **others: Any) -> Any:
+            return image, others
+
+    assert called(Optional(), {"text": 2}) == ({"text": 2}, {})
+
+
 def test_a_dict_goes_by_keyword_to_a_forward_that_has_a_rest_only() -> None:
     assert called(Rest(), {"image": 1}) == {"image": 1}
 
@@ -148,17 +156,26 @@ def test_a_model_without_a_signature_gets_its_inputs_as_they_are() -> None:
     assert called(max, (1, 2)) == 2
 
 
-def test_the_model_that_is_called_gets_what_the_users_model_takes() -> None:
-    class Timed(nn.Module):
-        def __init__(self, module: nn.Module) -> None:
-            super().__init__()
-            self.inside, self.calls = module, 0
+class Timed(nn.Module):
+    """A wrapper of the user's, whose forward tells nothing."""
 
-        def forward(self, *args: Any, **named: Any) -> Any:
-            self.calls += 1
-            return self.inside(*args, **named)
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.inside, self.calls = module, 0
 
-    tm = two_inputs()
+    def forward(self, *args: Any, **named: Any) -> Any:
+        self.calls += 1
+        return self.inside(*args, **named)
+
+
+class Classify(Objective):
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(prediction, targets)
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, Classify()], ids=["function", "objective"])
+def test_the_model_that_is_called_gets_what_the_users_model_takes(loss: Any) -> None:
+    tm = two_inputs(loss=loss)
     tm.called_model = timed = Timed(tm.model)
     tm.train()
 
@@ -193,10 +210,6 @@ def test_a_model_of_two_inputs_is_trained_evaluated_and_asked() -> None:
 
 
 def test_an_objective_calls_the_model_as_the_loop_does() -> None:
-    class Classify(Objective):
-        def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-            return F.cross_entropy(prediction, targets)
-
     class Twice(Classify):
         def predict(self, model: nn.Module, inputs: Any) -> Any:
             return super().predict(model, tuple(2 * part for part in inputs))

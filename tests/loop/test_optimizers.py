@@ -121,18 +121,19 @@ def test_a_loss_that_is_a_method_of_the_model_adds_no_parameters() -> None:
     assert numbers_in(require_optimizer(AdamW, model, model.loss)) == 6
 
 
-def test_a_frozen_teacher_of_an_objective_keeps_its_mode() -> None:
+@pytest.mark.parametrize(("stage", "mode"), [("train", True), ("eval", False)])
+def test_the_modules_of_an_objective_have_the_mode_of_the_model_but_a_frozen_teacher_keeps_its_own(
+    stage: str, mode: bool
+) -> None:
     objective, modes = Tempered(), set()
+    note = At(
+        f"post_{stage}_loss_forward", lambda: modes.add((objective.criterion.training, objective.teacher.training))
+    )
     with pytest.warns(UserWarning, match="which are trained too"):
-        tm = tiny_manager(
-            At(
-                "post_train_loss_forward", lambda: modes.add((objective.criterion.training, objective.teacher.training))
-            ),
-            loss=objective,
-        )
+        tm = tiny_manager(note, loss=objective)
     tm.train()
 
-    assert modes == {(True, False)}
+    assert modes == {(mode, False)}
 
 
 def test_the_modules_of_an_objective_go_to_the_device() -> None:
@@ -164,6 +165,13 @@ def test_a_ready_optimizer_with_all_parameters_says_nothing() -> None:
     optimizer = sgd([*model.parameters(), *loss.parameters()])
 
     assert require_optimizer(optimizer, model, loss) is optimizer
+
+
+def test_a_ready_optimizer_may_lack_frozen_parameters_of_the_loss() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = sgd(model.parameters())
+
+    assert require_optimizer(optimizer, model, Temperature().requires_grad_(False)) is optimizer
 
 
 def test_parameters_of_a_loss_that_is_given_later_are_said_once_as_a_training_begins() -> None:

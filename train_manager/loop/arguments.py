@@ -137,7 +137,7 @@ def bind_loss(
 
 
 def _refuse_other_arguments(called: str, signature: inspect.Signature, fixtures: Container[object]) -> None:
-    """Refuse a loss that cannot take two arguments, or would take its targets for the batch: nothing else would tell."""
+    """Refuse a loss that cannot take two arguments, or takes its targets for the batch: nothing else would tell."""
     wrong = ""
     for name, value in zip(signature.parameters, ("prediction", "targets"), strict=False):
         if name != value and name in fixtures and (name, value) != ("inputs", "prediction"):  # as many losses call it
