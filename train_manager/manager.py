@@ -30,6 +30,7 @@ from train_manager.loop.arguments import (
     require_ready_to_train,
     warn_of_hooks_that_never_ran,
 )
+from train_manager.loop.cures import add_cure
 from train_manager.loop.entering import Entering
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, eval_batches
@@ -80,16 +81,18 @@ class TrainManager(Entering):
         model: a module; or any object with ``train_step(batch)``, which does a whole step and returns the loss (and,
             to be evaluated, with ``eval_step(batch)``): it needs no loss and no optimizer.
         loss: ``loss(prediction, targets)``; or any function of fixtures, if one of its required parameters is called
-            ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden or the model calls
-            ``add_loss``.
-        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them. A class of
-            torch's is made ``fused`` if all parameters are on a GPU; any other callable is called as it is.
+            ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden, the model calls
+            ``add_loss``, or its output has a ``loss``. Parameters of a loss are trained too.
+        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them; or a dict of names
+            of these, where a callable gets the parameters of ``model.<name>``. A class of torch's is made ``fused`` if
+            all parameters are on a GPU; any other callable is called as it is.
         train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
         eval_data: named iterables of batches, each evaluated before the first epoch and after every epoch. An
             iterable without a name is called "eval".
         epochs: the number of epochs in all; a second ``train()`` goes on to that number.
         steps_per_epoch: cuts endless data into epochs of this many batches.
-        lr_schedule: a callable that makes a torch scheduler of the optimizer; stepped after each epoch.
+        lr_schedule: a callable that makes a torch scheduler of the optimizer, or a dict of these by the names of the
+            optimizers; stepped after each epoch.
         device: the device that the model and the batches are moved to; None leaves both as they are.
         seed: for the random states of python, numpy and torch, once, as the first run opens; None touches none.
         train_dir: folder for the files of extensions; None writes nothing.
@@ -518,7 +521,12 @@ class TrainManager(Entering):
             self._unpack(feed.data_name)
             self.fixtures["global_batch_size"] = self.fixtures["true_batch_size"]
             if isinstance(self.model, nn.Module):
-                require_no_value(self._chosen.train_batch(), "train_batch")
+                try:
+                    returned = self._chosen.train_batch()
+                except Exception as error:
+                    add_cure(error, self._store.computed)
+                    raise
+                require_no_value(returned, "train_batch")
                 for name in self._windows.due():  # also if this batch, which may end the window, has not asked again
                     self.step(name)
             else:
@@ -574,6 +582,8 @@ class TrainManager(Entering):
             return
         again = None if isinstance(loss, Tensor) or not callable(loss) else loss
         value = require_training_loss(cast(Tensor, loss) if again is None else again())
+        if value is run.hooked_loss:  # the function calls forward(), whose stages must not open again
+            again = self._forward_again
         self.fixtures["losses"][name] = run.add_update(name, value)
         self._train_backward(value, name, optimizer, again, retain_graph)
 
@@ -658,7 +668,12 @@ class TrainManager(Entering):
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
             self._unpack(data_name)
             if isinstance(self.model, nn.Module):
-                require_no_value(self._chosen.eval_batch(), "eval_batch")
+                try:
+                    returned = self._chosen.eval_batch()
+                except Exception as error:
+                    add_cure(error, self._store.computed)
+                    raise
+                require_no_value(returned, "eval_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(require_eval_step(self.model)(self.fixtures["batch"]))
             loss = self.fixtures.get("loss")
@@ -706,7 +721,12 @@ class TrainManager(Entering):
     def _predict_step_batch(self, batch: Any) -> Any:
         with self.staged("predict_step_batch", {"batch": batch}) as stage:
             self.fixtures["inputs"] = self._parts("data")["inputs"]
-            self.fixtures["prediction"] = require_prediction(self._chosen.eval_model_forward(), self.model)
+            try:
+                prediction = self._chosen.eval_model_forward()
+            except Exception as error:
+                add_cure(error, self._store.computed)
+                raise
+            self.fixtures["prediction"] = require_prediction(prediction, self.model)
             stage.keep("prediction")  # as hooks will have left it
         return stage.kept["prediction"]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.core.errors import InputError, StageError
-from train_manager.model.optimizers import parameters_with_gradients
+from train_manager.model.optimizers import parameters_in, parameters_with_gradients
 
 
 @final
@@ -161,9 +161,14 @@ class Windows:
 
     @contextmanager
     def _set_aside(self, name: str) -> Iterator[None]:
-        own = {id(parameter) for parameter in parameters_of(self._open[name].optimizer)}
-        others = (window.optimizer for other, window in self._open.items() if other != name)
-        kept = [(p, p.grad) for optimizer in others for p in parameters_of(optimizer) if id(p) not in own]
+        own = {id(parameter) for parameter in parameters_in(self._open[name].optimizer)}
+        kept: list[tuple[Tensor, Tensor | None]] = []
+        for other, window in self._open.items():
+            if other != name:
+                parameters = list(parameters_in(window.optimizer))
+                if not own.isdisjoint(map(id, parameters)):
+                    raise _shared(name, other)
+                kept += [(parameter, parameter.grad) for parameter in parameters]
         for parameter, _ in kept:
             parameter.grad = None
         try:
@@ -180,10 +185,12 @@ def updated_twice(name: str) -> StageError:
     return StageError(what, name=name, cure=cure)
 
 
-def parameters_of(optimizer: Optimizer) -> Iterator[Tensor]:
-    """Yield the parameters of an optimizer."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
+def _shared(name: str, other: str) -> StageError:
+    return StageError(
+        f"optimizers {name!r} and {other!r} share parameters, and both gather gradients, which would mix",
+        name=name,
+        cure="end the window of one before the backward of the other (update), or give each parameters of its own",
+    )
 
 
 def zero_gradients(optimizer: Optimizer) -> None:
