@@ -1,4 +1,5 @@
-"""Make docs/mistakes.md: run twelve mistakes, and show when each is found and the message.
+"""Make docs/mistakes.md: run twelve mistakes in hooks, and show when each is found and the message; then twelve with
+batches, losses and outputs, and show what the message says to do.
 
 python docs/make_mistakes.py            writes the page
 python docs/make_mistakes.py --check    exits with 1 if the page is out of date
@@ -181,6 +182,58 @@ MISTAKES: Final = [
 ]
 
 
+TRAINING: Final = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+from train_manager import TrainManager
+
+x, y = torch.ones(4, 2), torch.zeros(4, dtype=torch.long)
+
+
+class Forgetful(nn.Linear):
+    def forward(self, inputs):
+        super().forward(inputs)
+
+
+class Returning(TrainManager):
+    def train_batch(self):
+        return self.forward()
+
+
+def train(model=None, loss=F.cross_entropy, batch=(x, y), manager=TrainManager):
+    model = nn.Linear(2, 2) if model is None else model
+    manager(model=model, loss=loss, optimizer=torch.optim.SGD, train_data=[batch]).train()
+"""
+
+MISTAKES_IN_TRAINING: Final = {
+    "a model without `return`": "train(Forgetful(2, 2))",
+    "a loss that takes a tensor, of a model that returns a tuple": "train(nn.LSTM(2, 2))",
+    "a loss of each example": "train(loss=nn.CrossEntropyLoss(reduction='none'))",
+    "a loss that is a plain number": "train(loss=lambda prediction: prediction.mean().item())",
+    "a loss without a graph": "train(loss=lambda prediction: prediction.mean().detach())",
+    "a loss with a parameter `inputs` that gets the targets": "train(loss=lambda output, inputs: output.mean())",
+    "labels that are floats": "train(batch=(x, y.float()))",
+    "labels in a column": "train(batch=(x, y[:, None]))",
+    "a batch of three": "train(batch=(x, y, x))",
+    "a batch that is a dict": "train(batch={'image': x, 'label': y})",
+    "a batch of numpy arrays": "train(batch=(x.numpy(), y.numpy()))",
+    "`train_batch` returns the loss": "train(manager=Returning)",
+}
+
+
+def cure(code: str) -> str:
+    """Train with a mistake, and return the last line of what is said beside where it was."""
+    namespace: dict[str, Any] = {}
+    exec(compile(TRAINING, "training.py", "exec", dont_inherit=True), namespace)
+    try:
+        exec(code, namespace)
+    except Exception as error:
+        notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith("at stage ")]
+        return [line for text in (str(error), *notes) for line in text.splitlines()][-1].strip()
+    return "nothing"
+
+
 def found(mistake: Mistake) -> Found:
     """Add the extensions, check and run; return the first error and when it was raised."""
     training, extensions = _loaded(mistake)
@@ -237,6 +290,15 @@ def page() -> str:
             "",
             f"```python\n{LOOP}```",
             *sections,
+            "",
+            "## Batches, losses and outputs",
+            "",
+            "These are found as a TrainManager is made, or at its first batch. An error of torch comes out as it is,",
+            "with a note of the types, shapes and devices that met. The last line says what to do:",
+            "",
+            "| mistake | the message ends with |",
+            "|---|---|",
+            *(f"| {title} | {cure(code)} |" for title, code in MISTAKES_IN_TRAINING.items()),
             "",
         ]
     )

@@ -120,7 +120,7 @@ def test_an_empty_evaluation_set_is_refused() -> None:
 def test_no_loss_is_refused() -> None:
     assert refused_run(loss=None) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
         "or call add_loss(value) in the model's forward"
     )
 
@@ -145,7 +145,7 @@ def test_a_loss_per_example_is_refused(eval_data: Any) -> None:
 
 def test_a_loss_that_is_a_plain_number_is_refused() -> None:
     assert refused_run(loss=loss_of(lambda losses: losses.mean().item())) == (
-        "the loss must be a tensor, but is a float\n  return the tensor itself"
+        "the loss must be a tensor, but is a float\n  leave out .item(): return the tensor itself"
     )
 
 

@@ -217,12 +217,17 @@ def test_the_outer_schedule_rests_with_a_new_optimizer() -> None:
 @pytest.mark.parametrize("hook", ["began", "ended"])
 def test_a_window_that_is_open_as_a_phase_begins_or_ends_is_dropped_with_a_warning(hook: str) -> None:
     tm = tiny_manager(hold_windows_open())
-    with tm.run(), pytest.warns(UserWarning, match=rf"phase 'other' {hook} within a window, so the gradients"):
+    batch = tm.train_data[0]  # type: ignore[index]
+
+    def train() -> None:
         if hook == "began":
-            tm.train_on_batch(tm.train_data[0])  # type: ignore[index]
+            tm.train_on_batch(batch)
         with tm.phase("other"):
             if hook == "ended":
-                tm.train_on_batch(tm.train_data[0])  # type: ignore[index]
+                tm.train_on_batch(batch)
+
+    with tm.run(), pytest.warns(UserWarning, match=rf"phase 'other' {hook} within a window, so the gradients"):
+        train()
 
 
 def hold_windows_open() -> Extension:

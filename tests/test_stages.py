@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from train_manager import Extension, TrainManager
+from train_manager.checker.walk import stage_tree
 from train_manager.core.scope import Scope
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
@@ -20,30 +21,35 @@ def parsed(text: str) -> Tree:
     """Return the path of each stage, in the order of the map, with the fixtures that the map says it owns."""
     tree: Tree = {}
     open_stages: list[tuple[int, str]] = []
-    evaluates: list[tuple[StagePath, int]] = []  # "eval, as below": in which stage, and after how many others
+    path: StagePath = ()
+    shown_below: list[tuple[StagePath, int]] = []  # "eval, as below": its path, and after how many stages it stands
     for line in text.strip().splitlines():
         indentation = len(line) - len(line.lstrip())
-        while open_stages and open_stages[-1][0] >= indentation:
-            open_stages.pop()
         code, _, comment = (part.strip() for part in line.partition("#"))
-        path = tuple(name for _, name in open_stages)
+        if code:  # else the list of a stage's fixtures goes on
+            while open_stages and open_stages[-1][0] >= indentation:
+                open_stages.pop()
+            path = tuple(name for _, name in open_stages)
         if staged := re.match(r'with staged\("(\w+)"\):$', code):
             open_stages.append((indentation, staged[1]))
-            tree[(*path, staged[1])] = set(filter(None, comment.split(", ")))
+            path = (*path, staged[1])
+            tree[path] = set()
+        if comment.startswith("of "):
+            tree[path[: path.index(comment.removeprefix("of ")) + 1]].update(code.partition(" = ")[0].split(", "))
         elif comment:
-            owner = path[: path.index(comment.removeprefix("of ")) + 1]
-            tree[owner].add(code.split(" = ")[0])
-        elif code.endswith("eval, as below"):
-            evaluates.append((path, len(tree)))
-    return grafted(tree, evaluates)
+            tree[path].update(filter(None, re.split(r"[,;] *", comment.replace("lazy: ", ""))))
+        elif below := re.search(r": (\w+), as below$", code):
+            shown_below.append(((*path, below[1]), len(tree)))
+    return grafted(tree, shown_below)
 
 
-def grafted(tree: Tree, evaluates: list[tuple[StagePath, int]]) -> Tree:
-    """Return the tree with the stages below "run > eval" also where the map says "eval, as below"."""
-    below = {path[1:]: fixtures for path, fixtures in tree.items() if path[:2] == ("run", "eval")}
+def grafted(tree: Tree, shown_below: list[tuple[StagePath, int]]) -> Tree:
+    """Return the tree with the stages that the map shows elsewhere also where it says "as below"."""
     items = list(tree.items())
-    for stage, index in reversed(evaluates):
-        items[index:index] = [((*stage, *path), fixtures) for path, fixtures in below.items()]
+    for path, index in reversed(shown_below):
+        original = next(other for other in tree if other[-1] == path[-1])
+        below = [(other, fixtures) for other, fixtures in tree.items() if other[: len(original)] == original]
+        items[index:index] = [((*path, *other[len(original) :]), fixtures) for other, fixtures in below]
     return dict(items)
 
 
@@ -62,12 +68,19 @@ class Opened(Extension):
 
 @pytest.fixture
 def ran(tmp_path: Path) -> tuple[Opened, Recorder]:
-    """A run of two epochs with two evaluation sets, and an evaluation by itself."""
+    """All that a TrainManager can be asked for, in the order of the map; some of it with two evaluation sets."""
     opened, recorder = Opened(), Recorder()
-    tm = tiny_manager(opened, recorder, epochs=2, train_dir=tmp_path)
+    tm = tiny_manager(opened, recorder, epochs=3, train_dir=tmp_path)
     tm.eval_data["again"] = tm.eval_data["valid"]
+    batches = list(tm.train_data or ())
+    tm.train_on_batch(batches[0])
+    tm.train_epochs(0)  # evaluates, as before any first epoch
+    tm.train_epoch()  # evaluates only where it is requested
     tm.train()
     tm.eval()
+    tm.predict(batches)
+    with tm.phase("another"):
+        pass
     return opened, recorder
 
 
@@ -76,12 +89,20 @@ def test_the_stages_that_run_are_those_of_the_map_in_its_order(ran: tuple[Opened
 
 
 def test_each_stage_owns_the_fixtures_that_the_map_gives_it(ran: tuple[Opened, Recorder]) -> None:
-    assert ran[1].born == parsed(MAP)
+    not_asked_for = {"last_batch", "example_index"}  # lazy
+
+    assert ran[1].born == {path: fixtures - not_asked_for for path, fixtures in parsed(MAP).items()}
 
 
-def test_the_map_is_parsed_into_twenty_four_stages() -> None:
+def test_the_check_finds_the_stages_of_the_map_and_their_fixtures() -> None:
+    nodes = stage_tree(TrainManager, tiny_manager()._registry.plans.__getitem__).nodes
+
+    assert {path: {*node.definers} for path, node in nodes.items()} == parsed(MAP)
+
+
+def test_the_map_is_parsed_into_thirty_two_stages() -> None:
     """A parser that finds nothing would agree with everything."""
-    assert len(parsed(MAP)) == 24
+    assert len(parsed(MAP)) == 32
 
 
 def children(drawing: str) -> dict[str, list[str]]:

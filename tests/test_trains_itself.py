@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.training import At, make_batches
 from train_manager import Extension, InputError, TrainManager
-from train_manager.extensions import ClipGradients, Constrain, FreezeModules, MixedPrecision
+from train_manager.extensions import SAM, Accumulate, ClipGradients, Constrain, FreezeModules, MixedPrecision
 from train_manager.model.constraints import max_norm
 from train_manager.testing import Recorder
 
@@ -105,10 +105,18 @@ def test_a_training_step_that_returns_no_loss_is_refused() -> None:
     ]
 
 
-def test_hooks_inside_its_step_are_told_to_be_idle() -> None:
-    words = r"^Half trains itself, so these hooks never run: ClipGradients.pre_train_optimizer_step \(the stages inside"
-    with pytest.warns(UserWarning, match=words):
-        self_made(Half(), ClipGradients(1.0)).train()
+@pytest.mark.parametrize(
+    ("extension", "idle"),
+    [
+        (ClipGradients(1.0), "ClipGradients.pre_train_optimizer_step"),
+        (SAM(), "SAM.pre_train_optimizer_step"),
+        (Accumulate(2), "Accumulate.pre_train_backward, .*Accumulate.pre_train_optimizer_step"),
+    ],
+    ids=["ClipGradients", "SAM", "Accumulate"],
+)
+def test_hooks_inside_its_step_are_told_to_be_idle(extension: Extension, idle: str) -> None:
+    with pytest.warns(UserWarning, match=rf"^Half trains itself, so these hooks never run: {idle} \(the stages inside"):
+        self_made(Half(), extension).train()
 
 
 @pytest.mark.parametrize(

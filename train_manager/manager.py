@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager.core.decorators import overridable
-from train_manager.core.errors import InputError
+from train_manager.core.errors import InputError, StageError
 from train_manager.core.extension import Extensions
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import no_batch
@@ -29,6 +30,7 @@ from train_manager.loop.arguments import (
     require_ready_to_train,
     warn_of_hooks_that_never_ran,
 )
+from train_manager.loop.cures import add_cure
 from train_manager.loop.entering import Entering
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, eval_batches
@@ -54,8 +56,9 @@ from train_manager.loop.phases import KEPT, replaced_parts
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.skip import SkipBatch, skippable
-from train_manager.loop.windows import needs_closure
+from train_manager.loop.windows import needs_closure, updated_twice
 from train_manager.metrics.averages import WeightedMean
+from train_manager.stages import TOO_LATE
 from train_manager.validation import require_count
 
 
@@ -78,16 +81,18 @@ class TrainManager(Entering):
         model: a module; or any object with ``train_step(batch)``, which does a whole step and returns the loss (and,
             to be evaluated, with ``eval_step(batch)``): it needs no loss and no optimizer.
         loss: ``loss(prediction, targets)``; or any function of fixtures, if one of its required parameters is called
-            ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden or the model calls
-            ``add_loss``.
-        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them. A class of
-            torch's is made ``fused`` if all parameters are on a GPU; any other callable is called as it is.
+            ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden, the model calls
+            ``add_loss``, or its output has a ``loss``. Parameters of a loss are trained too.
+        optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them; or a dict of names
+            of these, where a callable gets the parameters of ``model.<name>``. A class of torch's is made ``fused`` if
+            all parameters are on a GPU; any other callable is called as it is.
         train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
         eval_data: named iterables of batches, each evaluated before the first epoch and after every epoch. An
             iterable without a name is called "eval".
         epochs: the number of epochs in all; a second ``train()`` goes on to that number.
         steps_per_epoch: cuts endless data into epochs of this many batches.
-        lr_schedule: a callable that makes a torch scheduler of the optimizer; stepped after each epoch.
+        lr_schedule: a callable that makes a torch scheduler of the optimizer, or a dict of these by the names of the
+            optimizers; stepped after each epoch.
         device: the device that the model and the batches are moved to; None leaves both as they are.
         seed: for the random states of python, numpy and torch, once, as the first run opens; None touches none.
         train_dir: folder for the files of extensions; None writes nothing.
@@ -108,8 +113,7 @@ class TrainManager(Entering):
         NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
-    _called_model: Any = None
-    _held: ExitStack | None = None
+    _options = replace(Entering._options, too_late=TOO_LATE)
 
     # ---- to be called --------------------------------------------------------------------------------------------
 
@@ -320,9 +324,12 @@ class TrainManager(Entering):
         if "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
-        else:
+        elif "train_step_batch" in self._store.open:
             self._train_model_forward()
             self._train_loss_forward()
+        else:
+            cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
+            raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
         loss: Tensor = self.fixtures["loss"]
         self._run.hooked_loss = loss
         return loss
@@ -354,7 +361,7 @@ class TrainManager(Entering):
         self._add_gradients(loss, name, used, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:
-        """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
+        """Step an optimizer if its window has had a backward: now, or in the batch that ends it (``update_ends``)."""
         name, _ = self._optimizer_in_batch(optimizer, "step")
         self._step_if_window_ends(name)
 
@@ -514,7 +521,14 @@ class TrainManager(Entering):
             self._unpack(feed.data_name)
             self.fixtures["global_batch_size"] = self.fixtures["true_batch_size"]
             if isinstance(self.model, nn.Module):
-                require_no_value(self._chosen.train_batch(), "train_batch")
+                try:
+                    returned = self._chosen.train_batch()
+                except Exception as error:
+                    add_cure(error, self._store.computed)
+                    raise
+                require_no_value(returned, "train_batch")
+                for name in self._windows.due():  # also if this batch, which may end the window, has not asked again
+                    self.step(name)
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
             loss = self._count_step()
@@ -559,21 +573,30 @@ class TrainManager(Entering):
         self, loss: Tensor | Callable[[], Tensor], name: str, optimizer: Optimizer, retain_graph: bool
     ) -> None:
         run = self._run
-        self._windows.require_one_update(name)
+        if name in self._windows.asked_to_step and not (
+            self.fixtures["update_begins"] and self.fixtures["update_ends"]
+        ):
+            raise updated_twice(name)
         if loss is run.hooked_loss:
             self._train_backward(require_tensor(loss, "loss"), name, optimizer, self._forward_again, retain_graph)
             return
         again = None if isinstance(loss, Tensor) or not callable(loss) else loss
         value = require_training_loss(cast(Tensor, loss) if again is None else again())
+        if value is run.hooked_loss:  # the function calls forward(), whose stages must not open again
+            again = self._forward_again
         self.fixtures["losses"][name] = run.add_update(name, value)
         self._train_backward(value, name, optimizer, again, retain_graph)
 
     def _step_if_window_ends(self, name: str) -> None:
         windows = self._windows
         windows.asked_to_step.add(name)
-        if name in windows and self.fixtures["update_ends"]:
+        if name not in windows:
+            return
+        if self.fixtures["update_ends"]:
             self._train_optimizer_step(name, windows[name].optimizer)
             windows.close(name)  # also if a hook has skipped the stage
+        else:
+            windows[name].is_due = True
 
     @skippable("train_backward")
     def _train_backward(
@@ -645,7 +668,12 @@ class TrainManager(Entering):
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
             self._unpack(data_name)
             if isinstance(self.model, nn.Module):
-                require_no_value(self._chosen.eval_batch(), "eval_batch")
+                try:
+                    returned = self._chosen.eval_batch()
+                except Exception as error:
+                    add_cure(error, self._store.computed)
+                    raise
+                require_no_value(returned, "eval_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(require_eval_step(self.model)(self.fixtures["batch"]))
             loss = self.fixtures.get("loss")
@@ -693,7 +721,12 @@ class TrainManager(Entering):
     def _predict_step_batch(self, batch: Any) -> Any:
         with self.staged("predict_step_batch", {"batch": batch}) as stage:
             self.fixtures["inputs"] = self._parts("data")["inputs"]
-            self.fixtures["prediction"] = require_prediction(self._chosen.eval_model_forward(), self.model)
+            try:
+                prediction = self._chosen.eval_model_forward()
+            except Exception as error:
+                add_cure(error, self._store.computed)
+                raise
+            self.fixtures["prediction"] = require_prediction(prediction, self.model)
             stage.keep("prediction")  # as hooks will have left it
         return stage.kept["prediction"]
 

@@ -1,33 +1,38 @@
 """The map of the loop: every stage in the order in which it opens, with the fixtures that it owns.
 
 ``manager.py`` has the same shape, and a test compares the stages and fixtures of a run with the map. ``print(MAP)``
-shows it.
+shows it. ``TOO_LATE`` says from which point on a hook may not modify a fixture, for the loop has used it by then.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from train_manager.core.state import TooLate
+
 MAP: Final = """
-with staged("run"):  # model, phase_name, epoch_num, step_num, update_num, samples_seen, start_step, end_step, standalone_eval, train_dir
+with staged("run"):                              # model, phase_name, epoch_num, step_num, update_num, samples_seen,
+                                                 # start_step, end_step, standalone_eval, train_dir
     with staged("load_checkpoint"):              # checkpoint_loaded
         a hook may load a checkpoint, and then modifies checkpoint_loaded
-    in train_on_batch: train_step_batch, as below, by itself
+    if a loop of yours calls train_on_batch: train_step_batch, as below
     with staged("train"):
-        as eval_at says: eval, as below
+        if eval_at says so, before the first epoch: eval, as below
         for each epoch:
             with staged("train_step_epoch"):
                 until the data ends, or a hook has ended the epoch (end_epoch, stop):
                     if a hook has requested it (eval_soon): eval, as below
-                    with staged("train_step_batch"):     # batch, batch_num, datasource_name, update_begins, update_ends, losses
-                        inputs, targets = unpack_batch(batch)             # of train_step_batch
-                        true_batch_size = get_true_batch_size(batch)      # of train_step_batch
+                    with staged("train_step_batch"):  # batch, batch_num, datasource_name, update_begins, update_ends,
+                                                      # losses; lazy: last_batch, example_index
+                        inputs, targets = unpack_batch(...)               # of train_step_batch
+                        true_batch_size = get_true_batch_size(...)        # of train_step_batch
                         global_batch_size = true_batch_size               # of train_step_batch
-                        train_batch(...), here update(forward()):
+                        train_batch(...), by default update(forward()), where forward() is:
                             with staged("train_model_forward"):
                                 prediction = train_model_forward(...)     # of train_step_batch
                             with staged("train_loss_forward"):
                                 loss = train_loss_forward(...)            # of train_step_batch
+                        and update(loss) is, as often as it is called:
                             with staged("train_backward"):                # backward_loss, optimizer, optimizer_name
                                 backward_loss.backward()
                             if update_ends:
@@ -37,15 +42,16 @@ with staged("run"):  # model, phase_name, epoch_num, step_num, update_num, sampl
                         step_num += 1
                 lr_schedule.step()
                 epoch_num += 1
-            as eval_at says: eval, as below
+            if eval_at says so, after the epoch: eval, as below
+        if eval_at says so, after the last epoch: eval, as below
     with staged("eval"):                         # eval_results
         for name, data in eval_data:
             with staged("eval_step_epoch"):      # datasource_name, eval_result
                 for batch in data:
                     with staged("eval_step_batch"):      # batch, losses
-                        inputs, targets = unpack_batch(batch)             # of eval_step_batch
-                        true_batch_size = get_true_batch_size(batch)      # of eval_step_batch
-                        eval_batch(...), here forward():
+                        inputs, targets = unpack_batch(...)               # of eval_step_batch
+                        true_batch_size = get_true_batch_size(...)        # of eval_step_batch
+                        eval_batch(...), by default forward(), which here is:
                             with staged("eval_model_forward"):
                                 prediction = eval_model_forward(...)      # of eval_step_batch
                             with staged("eval_loss_forward"):
@@ -54,7 +60,69 @@ with staged("run"):  # model, phase_name, epoch_num, step_num, update_num, sampl
         eval_results = {name: eval_result}
     with staged("predict"):                      # predictions
         for batch in data:
-            with staged("predict_step_batch"):   # batch, inputs
+            with staged("predict_step_batch"):   # batch
+                inputs = unpack_batch(...)                                # of predict_step_batch
                 prediction = eval_model_forward(...)                      # of predict_step_batch
         predictions = all of them, joined
+    with staged("phase"):
+        what is called inside `with tm.phase(...)`: train, eval, predict
 """
+
+
+def _hooks(*stages: str) -> frozenset[str]:
+    """Return the names of the pre and post hooks of stages."""
+    return frozenset(f"{kind}_{stage}" for stage in stages for kind in ("pre", "post"))
+
+
+_FROM_BACKWARD = _hooks("train_backward", "train_optimizer_step") | {"post_train_step_batch"}
+_FROM_FORWARD = _hooks("train_model_forward", "train_loss_forward", "eval_model_forward", "eval_loss_forward")
+_COUNT = "set it as an attribute of the train_manager, in a hook of load_checkpoint"
+
+TOO_LATE: Final = (
+    TooLate(
+        ("loss",),
+        "backward_loss was made of it before train_backward",
+        "modify it at post_train_loss_forward, or modify backward_loss at pre_train_backward",
+        _FROM_BACKWARD,
+    ),
+    TooLate(
+        ("loss",),
+        "the mean of the evaluation has taken it",
+        "modify it at post_eval_loss_forward, or modify eval_result at post_eval_step_epoch",
+        frozenset({"post_eval_step_batch"}),
+    ),
+    TooLate(
+        ("inputs", "targets", "prediction"),
+        "the loss was made of it in train_loss_forward",
+        "modify it at pre_train_loss_forward or before",
+        _FROM_BACKWARD | {"post_train_loss_forward"},
+    ),
+    TooLate(
+        ("batch",),
+        "inputs and targets were unpacked from it after the pre hooks of the batch",
+        "modify it in a pre hook of the batch, as pre_train_step_batch; or modify inputs and targets",
+        _FROM_BACKWARD | _FROM_FORWARD | {"post_eval_step_batch", "post_predict_step_batch"},
+    ),
+    TooLate(
+        ("backward_loss",),
+        "the gradients were computed of it in train_backward",
+        "modify it at pre_train_backward",
+        frozenset({"post_train_backward"}),
+    ),
+    TooLate(
+        ("update_ends",),
+        "the batch has had a backward, so it is decided whether its window ends",
+        "modify it at pre_train_step_batch",
+        _FROM_BACKWARD,
+    ),
+    TooLate(("update_begins",), "the loop sets it", "modify update_ends at pre_train_step_batch"),
+    TooLate(("epoch_num", "step_num", "update_num", "samples_seen"), "the loop counts it", _COUNT),
+    TooLate(("batch_num",), "the loop counts it", "provide a fixture of another name"),
+    TooLate(("model",), "the loop calls what the train_manager has", "set train_manager.called_model"),
+    TooLate(
+        ("optimizer", "optimizer_name"),
+        "the loop steps what the train_manager has",
+        "set train_manager.optimizer before the run",
+    ),
+)
+"""Where a hook may not modify a fixture."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from inspect import Parameter
 from typing import Any, TextIO
 
 from train_manager.core.extension import Extension
@@ -44,10 +43,10 @@ class Log(Extension):
     ``step 500, loss 4.3, lr 0.0006, 120 ms/batch``. A tensor is read only for a line that is printed, so other steps do
     not wait for the device. A fixture that is not alive in a step is left out of its line.
 
-    *Runs at:* the start of ``train`` and of ``train_step_epoch``, and the end of ``train_step_batch`` and ``eval``.
+    *Runs at:* the start of ``train``, and the end of ``train_step_batch`` and ``eval``.
 
     *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``step_num``, ``epoch_num``,
-    ``batch_num`` if it is alive, ``samples_seen``, ``eval_results`` and ``stage``.
+    ``batch_num``, ``samples_seen``, ``eval_results`` and ``stage``.
 
     *Leaves behind:* lines of text.
 
@@ -80,24 +79,18 @@ class Log(Extension):
         self.rate = None if rate is None else require_one_of(rate, "rate", tuple(UNITS))
         self.file = file
         self._last: tuple[float, int, Any] | None = None  # time, batches and examples at the last line
-        self._epoch_began = 0  # the step_num at which it did
-        asked = ["step_num", "epoch_num", "samples_seen", "stage", "train_manager"]
-        batch_num = Parameter("batch_num", Parameter.KEYWORD_ONLY, default=None)
-        self.post_train_step_batch = with_parameters([*asked, batch_num], self._print_batch, seldom=self.show.values())
+        asked = ["step_num", "epoch_num", "batch_num", "samples_seen", "stage", "train_manager"]
+        self.post_train_step_batch = with_parameters(asked, self._print_batch, seldom=self.show.values())
         schedule = every if isinstance(every, Schedule) else every_nth(require_count(every, "every", at_least=1))
         scheduled(self, "post_train_step_batch", schedule)
 
     def pre_train(self) -> None:
         self._last = None  # the time between two trainings is not part of a rate
 
-    def pre_train_step_epoch(self, step_num: int) -> None:
-        self._epoch_began = step_num
-
     def _print_batch(self, asked: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
         step_num, counts = asked["step_num"], counts_of(asked["step_num"], asked["epoch_num"], asked["stage"])
         if is_in_epoch(asked["stage"]):
-            batch_num = asked.get("batch_num") or step_num - self._epoch_began
-            counts["batch"] = batch_text(batch_num, asked["train_manager"])
+            counts["batch"] = batch_text(asked["batch_num"], asked["train_manager"])
         alive = {label: asked[name] for label, name in self.show.items() if name in asked}
         shown = [text for label, value in alive.items() for text in texts_of(label, value, between=" ")]
         self._print([*self._chosen(counts), *shown], step_num, asked["samples_seen"])

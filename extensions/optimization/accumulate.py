@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from train_manager.core.decorators import modifies
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
+from train_manager.loop.windows import require_no_closure
 from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.validation import require_count
 
@@ -21,14 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass
 class Weight:
-    """The weight of the batches in a window: the sum of their sizes, in units of the first.
+    """The weight of the batches in an optimizer's window: the sum of their sizes, in units of the first.
 
-    In these units equal batches have the weight 1, so that a scaled float16 loss does not overflow.
+    In these units equal batches have the weight 1, so that a scaled float16 loss does not overflow. A size may be a
+    tensor, which is not read on the host.
     """
 
     first_size: Any
     total: Any = 0.0
     last_step: int | None = None  # a batch counts once, however often it runs backward
+
+    def of(self, size: Any) -> Any:
+        """Return the weight of a batch of this size."""
+        return size / self.first_size
+
+    def add(self, size: Any, step_num: int) -> None:
+        """Count a batch."""
+        if self.last_step != step_num:
+            self.total = self.total + self.of(size)
+            self.last_step = step_num
 
 
 class Accumulate(Extension):
@@ -44,6 +56,10 @@ class Accumulate(Extension):
     >>> tm.step_num, tm.update_num
     (3, 2)
 
+    The windows of several optimizers end in the same batch. The gradient of an optimizer that ``train_batch`` updates
+    in some batches only is the mean over these. More than one update of an optimizer in a batch is refused; several
+    calls of ``backward`` and one of ``step`` are not.
+
     A batch that is skipped before its backward pass is not part of the window. A batch that is skipped after it, or
     that fails, ends the window, because its gradient is already in the sum: the next batch begins a new window. If the
     last batch of an epoch is skipped, the window goes on in the next epoch. A window that is open as the run ends is
@@ -54,8 +70,8 @@ class Accumulate(Extension):
     *Runs at:* the start of ``train_step_batch``, the start and the end of ``train_backward``, the start of
     ``train_optimizer_step``, before extensions that read or change the gradients (priority -20).
 
-    *Asks for:* ``update_begins``, ``step_num`` and ``end_step``, ``last_batch`` if the window would go on;
-    ``backward_loss``, ``global_batch_size`` and the optimizer.
+    *Asks for:* ``update_begins``, ``step_num`` and ``end_step``; ``last_batch`` if the window would go on;
+    ``backward_loss``, ``global_batch_size``, ``optimizer`` and ``optimizer_name``.
 
     *Leaves behind:* a modified ``update_ends`` and ``backward_loss``, and the mean gradient when
     ``train_optimizer_step`` runs. Within a window that stage does not open, and ``update_num`` stays.
@@ -64,7 +80,8 @@ class Accumulate(Extension):
         batches: the number of batches for one step.
 
     Raises:
-        InputError: ``batches`` is not a whole number of at least 1.
+        InputError: ``batches`` is not a whole number of at least 1; in training, the optimizer requires a closure.
+        StageError: in training, an optimizer is updated twice in one batch.
     """
 
     priority = -20  # before MixedPrecision unscales (-10) and ClipGradients clips (10)
@@ -85,18 +102,21 @@ class Accumulate(Extension):
 
     @modifies("backward_loss")
     def pre_train_backward(
-        self, train_manager: TrainManager, optimizer_name: str, backward_loss: Tensor, global_batch_size: int | Tensor
+        self,
+        train_manager: TrainManager,
+        optimizer: Optimizer,
+        optimizer_name: str,
+        backward_loss: Tensor,
+        global_batch_size: int | Tensor,
     ) -> Tensor:
+        require_no_closure(optimizer, optimizer_name, "Accumulate")
         if optimizer_name not in train_manager.open_windows:
             self._weights[optimizer_name] = Weight(global_batch_size)
-        share: float | Tensor = global_batch_size / self._weights[optimizer_name].first_size
-        return backward_loss * share
+        weighted: Tensor = backward_loss * self._weights[optimizer_name].of(global_batch_size)
+        return weighted
 
     def post_train_backward(self, optimizer_name: str, global_batch_size: int | Tensor, step_num: int) -> None:
-        weight = self._weights[optimizer_name]
-        if weight.last_step != step_num:
-            weight.total = weight.total + global_batch_size / weight.first_size
-            weight.last_step = step_num
+        self._weights[optimizer_name].add(global_batch_size, step_num)
 
     def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:
         total = self._weights.pop(optimizer_name).total

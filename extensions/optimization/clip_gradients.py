@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from train_manager.core.decorators import priority, provides
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
-from train_manager.model.optimizers import parameters_with_gradients
+from train_manager.core.signature import with_parameters
+from train_manager.loop.windows import require_no_closure
+from train_manager.model.optimizers import StepsOf, optimizer_of, parameters_with_gradients
 from train_manager.validation import require_number
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
 
 
 class ClipGradients(Extension):
@@ -25,27 +31,40 @@ class ClipGradients(Extension):
     >>> norms
     [0.12, 0.13, 0.38]
 
+    Each of several optimizers is clipped by itself, before its step. ``ClipGradients(1.0, optimizer="critic")`` clips
+    one of them; give it again for the next.
+
     Nothing waits for the device. So a norm that is not finite is not an error here, and makes every gradient nan or
     zero; the loop and ``StopOnNonFinite`` check the loss.
 
-    *Runs at:* the start of ``train_optimizer_step``, after hooks that unscale gradients, add to them or skip the stage
-    (priority 10).
+    *Runs at:* the start of ``run``; the start of ``train_optimizer_step``, after hooks that unscale gradients, add to
+    them or skip the stage (priority 10).
 
-    *Asks for:* the optimizer.
+    *Asks for:* ``optimizer`` and ``optimizer_name``.
 
-    *Leaves behind:* ``grad_norm`` of ``train_step_batch``: the norm before clipping, a tensor. It is not defined for a
-    batch after which the optimizer does not step.
+    *Leaves behind:* ``grad_norm`` of ``train_step_batch``: the norm before clipping, a tensor; if a batch has several
+    steps, that of the last one. With ``optimizer="critic"`` it is called ``grad_norm_critic``. It is not defined for a
+    batch in which the optimizer does not step.
 
     Args:
         max_norm: the largest norm of all gradients together.
         value: the largest absolute value of each number in a gradient.
         norm_type: the order of the norm; ``math.inf`` takes the largest number.
+        optimizer: the name of one of several optimizers; None for each of them.
 
     Raises:
-        InputError: neither limit is given, or a limit is not a number above 0.
+        InputError: neither limit is given, a limit is not a number above 0, or there is no such optimizer; in training,
+            the optimizer requires a closure.
     """
 
-    def __init__(self, max_norm: float | None = None, value: float | None = None, *, norm_type: float = 2.0) -> None:
+    def __init__(
+        self,
+        max_norm: float | None = None,
+        value: float | None = None,
+        *,
+        norm_type: float = 2.0,
+        optimizer: str | None = None,
+    ) -> None:
         if max_norm is None and value is None:
             what = "ClipGradients needs max_norm or value, but was given neither"
             raise InputError(what, name="max_norm", cure="give one of them: ClipGradients(max_norm=1.0)")
@@ -53,10 +72,24 @@ class ClipGradients(Extension):
         self.value = None if value is None else require_number(value, "value", above=0)
         self.norm_type = norm_type if norm_type == math.inf else require_number(norm_type, "norm_type", above=0)
 
-    @priority(10)  # after Accumulate, MixedPrecision, SAM and your own hooks (0) that change gradients
-    @provides("grad_norm", stage="train_step_batch")
-    def pre_train_optimizer_step(self, optimizer: Optimizer) -> Tensor:
-        return self.clip(list(parameters_with_gradients(optimizer)))
+        self.optimizer = optimizer
+        self.pre_train_optimizer_step = self._norm_hook()
+
+    def _norm_hook(self) -> Callable[..., Any]:
+        """Return the hook that clips and provides the norm; a fixture of its own for each of several optimizers."""
+        name = "grad_norm" if self.optimizer is None else f"grad_norm_{self.optimizer}"
+        hook = with_parameters(["optimizer", "optimizer_name"], self._clip_gradients)
+        # after Accumulate, MixedPrecision, SAM and your own hooks (0) that change gradients
+        hook = priority(10)(provides(name, stage="train_step_batch")(hook))
+        return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        if self.optimizer is not None:
+            optimizer_of(train_manager, self.optimizer, "ClipGradients")  # a wrong name is an error
+
+    def _clip_gradients(self, asked: Mapping[str, Any]) -> Tensor:  # the hook pre_train_optimizer_step: see __init__
+        require_no_closure(asked["optimizer"], asked["optimizer_name"], "ClipGradients")
+        return self.clip(list(parameters_with_gradients(asked["optimizer"])))
 
     def clip(self, parameters: list[Tensor]) -> Tensor:
         """Clip the gradients of these parameters in place, and return their norm from before."""

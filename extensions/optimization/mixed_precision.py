@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.optim import Optimizer
 
@@ -16,7 +18,7 @@ from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
 from train_manager.model.modules import require_module
-from train_manager.model.optimizers import parameters_with_gradients
+from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
@@ -34,61 +36,70 @@ class MixedPrecision(Extension):
     torch.bfloat16
     torch.bfloat16
 
+    Autocast covers a whole batch, with its hooks and what a ``train_batch`` of your own computes, except for backward
+    passes and steps of optimizers. Each step ends what autocast has kept of the weights in 16 bits.
+
     With ``torch.float16`` small gradients would become zero, so the loss is scaled up before the backward pass, and the
-    gradients are scaled down before other extensions read them (torch's ``GradScaler``). If a gradient overflows,
-    ``train_optimizer_step`` is skipped, ``update_num`` stays, and the scale is halved. This reads one number on the
-    host per step of the optimizer, as ``GradScaler`` does by itself.
+    gradients are scaled down before other extensions read them. Each optimizer has a ``GradScaler`` of torch for that.
+    If a gradient overflows, ``train_optimizer_step`` is skipped for this optimizer, ``update_num`` stays, and the scale
+    is halved. This reads one number on the host per step of an optimizer, as ``GradScaler`` does by itself.
 
-    *Runs at:* the start of ``run``; around ``train_model_forward``, ``train_loss_forward``, ``eval_model_forward`` and
-    ``eval_loss_forward``; for float16 the start of ``train_backward`` and of ``train_optimizer_step``, after
-    ``Accumulate`` and before hooks that clip (priority -10).
+    ``MixedPrecision(optimizer="generator")`` is for one of several optimizers, named after its part of the model: the
+    forward of ``model.generator`` alone runs in 16 bits, and returns 32 bits; a float16 loss is scaled for this
+    optimizer only.
 
-    *Asks for:* ``backward_loss``; the model and the optimizer.
+    *Runs at:* the start of ``run``; around ``train_step_batch``, ``eval_step_batch``, ``predict_step_batch``,
+    ``train_backward`` and ``train_optimizer_step``; for float16 the start of these two, after ``Accumulate`` and before
+    hooks that clip (priority -10).
 
-    *Leaves behind:* the fixture ``autocast`` of ``run``, for hooks that call the model (``with autocast(): ...``); for
-    float16 a modified ``backward_loss``.
+    *Asks for:* ``backward_loss``, ``optimizer`` and ``optimizer_name``; the model.
+
+    *Leaves behind:* the fixture ``autocast`` of ``run``, for hooks that call the model, also after a change of weights
+    (``with autocast(): ...``); for float16 a modified ``backward_loss``.
 
     Args:
         dtype: ``torch.bfloat16`` or ``torch.float16``.
         device_type: ``"cuda"``, ``"cpu"``, ...; None takes the device of the model's first parameter.
+        optimizer: the name of one of several optimizers, and of a part of the model; None for the whole model.
 
     Attributes:
-        scaler: the ``GradScaler`` for float16, from the first run on; None for bfloat16, which needs none.
+        scalers: the ``GradScaler`` of each optimizer, made at its first backward pass; empty for bfloat16, which needs
+            none.
 
     Raises:
-        InputError: ``dtype`` or ``device_type`` is invalid.
+        InputError: ``dtype``, ``device_type`` or ``optimizer`` is invalid, or the model trains itself.
     """
 
     priority = -10  # after Accumulate (-20), before SAM (-5) and ClipGradients (10)
 
-    def __init__(self, dtype: torch.dtype = torch.bfloat16, *, device_type: str | None = None) -> None:
+    def __init__(
+        self, dtype: torch.dtype = torch.bfloat16, *, device_type: str | None = None, optimizer: str | None = None
+    ) -> None:
         if dtype not in (torch.bfloat16, torch.float16):
             what = f"dtype must be torch.bfloat16 or torch.float16, but is {dtype!r:.60}"
             raise InputError(what, name="dtype", cure="give one of them: MixedPrecision(torch.bfloat16)")
         self.dtype = dtype
         self.device_type = _checked_device_type(device_type)
-        self._device_type = self.device_type or "cpu"  # of the present run
-        self.scaler: GradScaler | None = None
-        self._scale = 0.0  # the last value that was read on the host
-        self._loaded: dict[str, Any] | None = None  # a loaded state that waits for the scaler
+        self.optimizer = optimizer
+        self.scalers: dict[str, GradScaler] = {}
+        self._device_type = self.device_type or "cpu"  # of the present batch
+        self._scales: dict[str, float] = {}  # the last values that were read on the host
+        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers
 
     def pre_run(self, train_manager: TrainManager) -> None:
-        first = next(require_module(train_manager.model, "MixedPrecision").parameters(), None)
-        self._device_type = self.device_type or ("cpu" if first is None else first.device.type)
-        if self.scaler is None and self.dtype is torch.float16:
-            self.scaler = GradScaler(self._device_type)
-            self._scale = self.scaler.get_scale()
-            self._restore_scale()
+        if self.optimizer is not None:
+            optimizer_of(train_manager, self.optimizer, "MixedPrecision")  # a wrong name is an error
+        self._module(train_manager)
 
     # ---- forward -----------------------------------------------------------------------------------------------------
 
     @fixture("run")
-    def autocast(self) -> Any:
+    def autocast(self, train_manager: TrainManager) -> Callable[[], AbstractContextManager[None]]:
         """Return a function that makes the ``with`` block in which the model runs."""
-        return self._autocast
+        return partial(self._afresh, train_manager)
 
-    def around_train_step_batch(self) -> Iterator[None]:
-        with self._autocast():
+    def around_train_step_batch(self, train_manager: TrainManager) -> Iterator[None]:
+        with self._precision(train_manager):
             yield
 
     around_eval_step_batch = around_predict_step_batch = around_train_step_batch
@@ -102,41 +113,108 @@ class MixedPrecision(Extension):
             yield
         torch.clear_autocast_cache()  # it has the weights of before the step in 16 bits
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self._device_type, self.dtype)
+    def _precision(self, train_manager: TrainManager) -> AbstractContextManager[Any]:
+        module = self._module(train_manager)
+        first = next(train_manager.model.parameters(), None)
+        self._device_type = self.device_type or ("cpu" if first is None else first.device.type)
+        autocast = partial(torch.autocast, self._device_type, self.dtype)
+        return autocast() if self.optimizer is None else _only_in(module, autocast)
+
+    @contextmanager
+    def _afresh(self, train_manager: TrainManager) -> Iterator[None]:
+        """Run without what autocast has kept of the weights, which a hook may have changed, as ``SAM`` does."""
+        torch.clear_autocast_cache()
+        try:
+            with self._precision(train_manager):
+                yield
+        finally:
+            torch.clear_autocast_cache()
+
+    def _module(self, train_manager: TrainManager) -> nn.Module:
+        """Return what runs in 16 bits."""
+        model = require_module(train_manager.model, "MixedPrecision")
+        part = model if self.optimizer is None else getattr(model, self.optimizer, None)
+        if isinstance(part, nn.Module):
+            return part
+        what = f"MixedPrecision(optimizer={self.optimizer!r}) needs model.{self.optimizer}, which is not a module"
+        parts = ", ".join(name for name, _ in model.named_children()) or "there is none"
+        cure = f"name the optimizer after a part ({parts}), or leave it out"
+        raise InputError(what, name="optimizer", asked_by="MixedPrecision", cure=cure)
 
     # ---- backward, for float16 ---------------------------------------------------------------------------------------
 
     @modifies("backward_loss")
-    def pre_train_backward(self, backward_loss: Tensor) -> Tensor:
-        return backward_loss if self.scaler is None else self.scaler.scale(backward_loss)
+    def pre_train_backward(self, backward_loss: Tensor, optimizer_name: str) -> Tensor:
+        if self.dtype is not torch.float16 or self.optimizer not in (None, optimizer_name):
+            return backward_loss
+        return self._scaler(optimizer_name).scale(backward_loss)
 
-    def pre_train_optimizer_step(self, optimizer: Optimizer) -> None:
-        if self.scaler is None or next(parameters_with_gradients(optimizer), None) is None:
+    def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:
+        scaler = self.scalers.get(optimizer_name)
+        if scaler is None or next(parameters_with_gradients(optimizer), None) is None:
             return
-        self.scaler.unscale_(optimizer)
-        self.scaler.update()
-        before, self._scale = self._scale, self.scaler.get_scale()  # waits for the device
-        if self._scale < before:  # only an overflow lowers the scale
+        scaler.unscale_(optimizer)
+        scaler.update()
+        before, self._scales[optimizer_name] = self._scales[optimizer_name], scaler.get_scale()  # waits for the device
+        if self._scales[optimizer_name] < before:  # only an overflow lowers the scale
             optimizer.zero_grad(set_to_none=True)
             raise SkipStage
+
+    def _scaler(self, optimizer_name: str) -> GradScaler:
+        if optimizer_name not in self.scalers:
+            scaler = self.scalers[optimizer_name] = GradScaler(self._device_type)
+            if optimizer_name in self._loaded:
+                scaler.load_state_dict(self._loaded.pop(optimizer_name))
+            self._scales[optimizer_name] = scaler.get_scale()
+        return self.scalers[optimizer_name]
 
     # ---- saved state -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the loss scale and its growth; None for bfloat16."""
-        return {**super().state_dict(), "scaler": self._loaded if self.scaler is None else self.scaler.state_dict()}
+        """Return the loss scale and its growth for each optimizer, by name; none for bfloat16."""
+        scalers = self._loaded | {name: scaler.state_dict() for name, scaler in self.scalers.items()}
+        return {**super().state_dict(), "scalers": scalers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; before the first run, as soon as it opens."""
+        """Restore what ``state_dict`` returned, each scale at the next backward pass of its optimizer."""
         super().load_state_dict(state)
-        self._loaded = state["scaler"]
-        self._restore_scale()
+        self._loaded = dict(state["scalers"])
+        self.scalers.clear()
 
-    def _restore_scale(self) -> None:
-        if self.scaler is not None and self._loaded is not None:
-            self.scaler.load_state_dict(self._loaded)
-            self._scale = self.scaler.get_scale()
+
+@contextmanager
+def _only_in(module: nn.Module, autocast: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+    """Run the forward of one module under autocast, for the time of a ``with`` block; it returns 32 bits."""
+    entered: list[AbstractContextManager[Any]] = []
+
+    def enter(*_: Any) -> None:
+        entered.append(autocast())
+        entered[-1].__enter__()
+
+    def leave(module: Any = None, inputs: Any = None, output: Any = None) -> Any:
+        if entered:  # not if a hook before `enter` has failed
+            entered.pop().__exit__(None, None, None)
+        return _in_32_bits(output)
+
+    with module.register_forward_pre_hook(enter, prepend=True), module.register_forward_hook(leave, always_call=True):
+        try:
+            yield
+        finally:
+            while entered:  # Ctrl-C in the forward
+                leave()
+
+
+def _in_32_bits(value: Any) -> Any:
+    """Return the value with tensors of 16 bits in 32, also inside dicts, lists and tuples."""
+    if isinstance(value, Tensor):
+        return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
+    if isinstance(value, dict):
+        converted = copy.copy(value)  # the constructor of a subclass may take other arguments than dict
+        converted.update({key: _in_32_bits(inner) for key, inner in value.items()})
+        return converted
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_in_32_bits, value))
+    return type(value)(map(_in_32_bits, value)) if isinstance(value, list | tuple) else value
 
 
 def _checked_device_type(value: str | None) -> str | None:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager.core.extension import Extension
+from train_manager.loop.windows import require_no_closure
 from train_manager.model.buffers import preserved_buffers
-from train_manager.model.optimizers import parameters_with_gradients
+from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
@@ -60,34 +61,45 @@ class SAM(Extension):
     The second pass calls ``train_model_forward`` and ``train_loss_forward`` without their stages. So hooks see each
     batch once; ``prediction``, ``loss`` and all buffers, such as the statistics of BatchNorm, keep the values of the
     first pass; and a hook that modifies ``loss`` or ``prediction`` does so in the first pass only. Modified ``inputs``
-    and ``targets`` are used in both passes. Dropout draws another mask.
+    and ``targets`` are used in both passes. Dropout draws another mask. A ``train_batch`` of your own that computes a
+    loss itself gives it as a function: ``self.update(lambda: ...)``.
 
     ``MixedPrecision(torch.bfloat16)`` applies to both passes. Accumulation and scaled losses (float16) are refused,
     because their gradients are not those of the batch.
 
-    *Runs at:* the end of ``train_backward`` and the start of ``train_optimizer_step``, before extensions that read or
-    change the gradients (priority -5).
+    *Runs at:* the start of ``run``; the start of ``train_optimizer_step``, before extensions that read or change the
+    gradients (priority -5).
 
-    *Asks for:* ``loss``, ``backward_loss`` and ``prediction``; ``autocast`` if it is alive; the model, the loss and the
-    optimizer.
+    *Asks for:* ``optimizer`` and ``optimizer_name``; the model and the loss.
 
-    *Leaves behind:* the gradients of the second pass, and ``prediction`` as it was.
+    *Leaves behind:* the gradients of the second pass.
 
     Args:
-        rho: the distance to move, as a norm over all weights together.
+        rho: the distance to move, as a norm over all weights of an optimizer together.
+        optimizer: the name of one of several optimizers; None for each of them.
 
     Raises:
-        InputError: ``rho`` is not a number above 0; in training, ``backward_loss`` is not ``loss``.
+        InputError: ``rho`` is not a number above 0, or there is no such optimizer; in training, the loss cannot be
+            computed anew, its gradients are not those of one batch, or the optimizer requires a closure.
     """
 
     priority = -5  # after Accumulate (-20) and MixedPrecision (-10), before ClipGradients (10)
 
-    def __init__(self, rho: float = 0.05) -> None:
+    def __init__(self, rho: float = 0.05, *, optimizer: str | None = None) -> None:
         self.rho = require_number(rho, "rho", above=0)
+        self.optimizer = optimizer
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        if self.optimizer is not None:
+            optimizer_of(train_manager, self.optimizer, "SAM")  # a wrong name is an error
 
     def pre_train_optimizer_step(self, train_manager: TrainManager, optimizer: Optimizer, optimizer_name: str) -> None:
+        if self.optimizer not in (None, optimizer_name):
+            return
+        require_no_closure(optimizer, optimizer_name, "SAM")
         loss_again = train_manager.closure(optimizer_name)
-        modules = [part for part in (train_manager.model, train_manager.loss) if isinstance(part, nn.Module)]
+        parts = (train_manager.model, train_manager.called_model, train_manager.loss)
+        modules = [part for part in parts if isinstance(part, nn.Module)]
         with climbed(parameters_with_gradients(optimizer), self.rho), preserved_buffers(*modules):
             loss_again()
 

@@ -133,7 +133,7 @@ def test_g05_without_a_loss_function_and_without_an_added_loss_it_is_a_clear_err
 
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
         "or call add_loss(value) in the model's forward"
     )
 
@@ -488,7 +488,8 @@ def test_g26_an_error_inside_the_model_comes_out_and_says_at_which_stage() -> No
         tiny_manager(model=nn.Linear(3, 2), eval_data=None).train()
 
     path = "run > train > train_step_epoch > train_step_batch > train_model_forward"
-    assert getattr(caught.value, "__notes__", []) == [f"at stage {path}"]
+    assert caught.value.__notes__[0] == f"at stage {path}"
+    assert caught.value.__notes__[1].endswith("a layer for 3 features is given 2: nn.Linear(2, ...)")
 
 
 def test_g26_an_error_in_a_hook_comes_out_and_says_at_which_stage() -> None:

@@ -14,8 +14,10 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
+from tests.training import At
 from train_manager import Endless, HookError, InputError
 from train_manager.loop.arguments import (
+    FIXTURES_OF_A_BATCH,
     bind_loss,
     make_train_dir,
     require_eval_data,
@@ -27,6 +29,7 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
 from train_manager.model.optimizers import fused_argument
+from train_manager.testing import tiny_manager
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -133,6 +136,63 @@ def test_a_loss_by_names_with_a_nameless_parameter_is_refused() -> None:
         bind_loss(loss)
 
 
+@pytest.mark.parametrize("loss", [lambda output, inputs: output, lambda output, inputs, weight=1: output])
+def test_a_loss_that_would_take_the_targets_for_another_fixture_is_refused(loss: Any) -> None:
+    loss.__qualname__ = "reconstruction"
+
+    assert refusal(lambda: bind_loss(loss)).replace(", weight", "") == (
+        "loss reconstruction(output, inputs) would be given the targets as 'inputs', which is a fixture\n"
+        "  call its parameter for the prediction `prediction`: then all of them are fixtures, found by name"
+    )
+
+
+@pytest.mark.parametrize("name", ["targets", "batch"])
+def test_a_loss_that_would_take_the_prediction_for_another_fixture_is_refused(name: str) -> None:
+    functions: dict[str, Any] = {
+        "targets": lambda self, targets, output: output,
+        "batch": lambda self, batch, output: output,
+    }
+
+    class Swapped(nn.Module):
+        forward = functions[name]
+
+    assert refusal(lambda: bind_loss(Swapped())).startswith(
+        f"loss Swapped({name}, output) would be given the prediction as {name!r}, which is a fixture\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("loss", "parameters"),
+    [
+        (lambda output: output, "output"),
+        (lambda output, target, weight: output, "output, target, weight"),
+        (lambda output, *, target: output, "output, target"),
+    ],
+)
+def test_a_loss_that_cannot_be_called_with_prediction_and_targets_is_refused(loss: Any, parameters: str) -> None:
+    loss.__qualname__ = "own"
+
+    assert refusal(lambda: bind_loss(loss)) == (
+        f"loss own({parameters}) cannot be called as loss(prediction, targets)\n"
+        "  call its parameter for the prediction `prediction`: then all of them are fixtures, found by name"
+    )
+
+
+@pytest.mark.parametrize(
+    "loss", [lambda inputs, targets: inputs, lambda output, labels: output, lambda output, targets, batch=None: output]
+)
+def test_a_loss_whose_own_names_are_in_pytorchs_order_takes_prediction_and_targets(loss: Any) -> None:
+    assert bind_loss(loss) is None
+
+
+def test_all_fixtures_that_are_alive_in_the_loss_stage_are_known_when_the_loss_is_given(tmp_path: Path) -> None:
+    alive: set[str] = set()
+    tm = tiny_manager(At("pre_train_loss_forward", lambda fixtures: alive.update(fixtures)), train_dir=tmp_path)
+    tm.train_steps(1)
+
+    assert alive - FIXTURES_OF_A_BATCH <= {"phase_name", "standalone_eval"}
+
+
 # ---- the optimizer -------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +215,7 @@ def test_a_callable_can_walk_the_parameters_twice() -> None:
         return SGD([{"params": group} for group in groups], lr=0.1)
 
     optimizer = require_optimizer(two_groups, nn.Linear(1, 1), None)
-    assert optimizer is not None
+    assert isinstance(optimizer, Optimizer)
 
     assert [len(group["params"]) for group in optimizer.param_groups] == [1, 1]
 
@@ -198,7 +258,7 @@ def test_a_word_as_optimizer_is_refused() -> None:
 
 
 def test_a_callable_that_makes_no_optimizer_is_refused() -> None:
-    text = refusal(lambda: require_optimizer(lambda parameters: None, nn.Linear(1, 1), None))  # type: ignore[arg-type, return-value]
+    text = refusal(lambda: require_optimizer(lambda parameters: None, nn.Linear(1, 1), None))  # type: ignore[arg-type]
 
     assert text == (
         "optimizer must make a torch optimizer, but made a NoneType\n"
@@ -249,7 +309,7 @@ def test_parameters_that_are_not_floating_point_numbers_are_not_fused() -> None:
 def test_an_optimizer_on_the_cpu_is_not_fused() -> None:
     made = require_optimizer(AdamW, nn.Linear(1, 1), None)
 
-    assert made is not None
+    assert isinstance(made, Optimizer)
     assert not made.defaults["fused"]
 
 
@@ -268,7 +328,7 @@ def test_an_lr_schedule_without_an_optimizer_is_refused() -> None:
 
 def test_a_scheduler_that_was_made_already_is_refused() -> None:
     optimizer = sgd()
-    text = refusal(lambda: require_lr_schedule(StepLR(optimizer, 1), optimizer))  # type: ignore[arg-type]
+    text = refusal(lambda: require_lr_schedule(StepLR(optimizer, 1), optimizer))
 
     assert text == (
         "lr_schedule must be a callable of the optimizer, but is a StepLR\n"

@@ -53,7 +53,7 @@ def test_neither_a_loss_nor_an_addition_is_an_error() -> None:
         Losses().total(None)
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
-        "  pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+        "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
         "or call add_loss(value) in the model's forward"
     )
 
@@ -255,3 +255,15 @@ def test_a_model_with_several_heads_is_trained() -> None:
     before = tm.eval()["eval"]["loss"]
     tm.train()
     assert tm.eval()["eval"]["loss"] < before / 2
+
+
+@pytest.mark.parametrize(("prediction", "found"), [(torch.zeros(2, 3), "Tensor"), ((torch.zeros(2),) * 2, "tuple")])
+def test_a_prediction_without_heads_is_refused_by_weighted_losses(prediction: Any, found: str) -> None:
+    loss = WeightedLosses({"digit": F.cross_entropy, "slant": (F.mse_loss, 0.5)})
+    with pytest.raises(InputError) as caught:
+        loss(prediction, torch.zeros(2))
+
+    assert str(caught.value) == (
+        f"the prediction must be a dict with the heads 'digit' and 'slant', but is a {found}\n"
+        "  return a dict from the model's forward: {'digit': ...}"
+    )

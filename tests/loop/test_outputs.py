@@ -132,7 +132,7 @@ def test_a_prediction_with_a_tensor_somewhere_passes(value: object) -> None:
 def test_a_number_as_loss_is_refused() -> None:
     text = refusal(lambda: require_scalar_loss(0.5))  # type: ignore[arg-type]
 
-    assert text == "the loss must be a tensor, but is a float\n  return the tensor itself"
+    assert text == "the loss must be a tensor, but is a float\n  leave out .item(): return the tensor itself"
 
 
 def test_a_loss_per_example_is_refused() -> None:

@@ -89,6 +89,34 @@ def test_a_loss_that_is_replaced_later_is_the_one_that_is_called(later: Any) -> 
     assert tm.eval()["valid"]["loss"] == final_loss(loss=F.cross_entropy)
 
 
+def test_a_loss_that_would_take_the_targets_for_a_fixture_of_an_extension_is_refused_at_its_first_call() -> None:
+    class Masks(Extension):
+        @fixture("train_step_batch")
+        def mask(self) -> Tensor:
+            return torch.ones(1)
+
+    def loss(output: Tensor, mask: Tensor) -> Tensor:
+        return output.sum()
+
+    tm = tiny_manager(Masks(), loss=loss, eval_data=None)
+    with pytest.raises(InputError, match=r"loss\(output, mask\) would be given the targets as 'mask'"):
+        tm.train()
+
+
+def test_an_own_loss_forward_calls_the_loss_as_it_likes() -> None:
+    class Own(TrainManager):
+        def loss_forward(self, prediction: Tensor, inputs: Tensor) -> Tensor:
+            return self.loss(prediction, inputs)  # type: ignore[no-any-return]
+
+    def loss(output: Tensor, inputs: Tensor) -> Tensor:
+        return F.mse_loss(output, inputs)
+
+    tm = Own(model=nn.Linear(2, 2), loss=loss, optimizer=SGD, train_data=make_batches(2))
+    tm.train()
+
+    assert tm.step_num == 2
+
+
 def test_no_loss_is_needed_if_loss_forward_is_overridden() -> None:
     class Own(TrainManager):
         def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
@@ -390,7 +418,7 @@ def test_an_objective_says_what_is_predicted_and_what_is_minimised_and_measured(
             "largest": pytest.approx(prediction.max().item()),
         }
     }
-    tm.train_epochs(200)
+    tm.train_epochs(400)
     assert tm.eval()["eval"]["loss"] < 1e-3
 
 

@@ -10,11 +10,13 @@ the core and the standard library only. Its files in reading order; each imports
     reader         makes the outline of a method from its source
     hook_writes    the fixtures that a hook writes beside those it declares
     walk           follows the outlines through all calls and fills the tree
+    left_out       why a stage of a base class never opens in a subclass
     mistakes       compares hooks and providers with the tree
     check          one error with all mistakes, or a list of what is unknown
     explain        what runs where and why, as text or data
 
-The checker never runs the class. It takes every branch that it reads, so a fixture that may be alive counts as alive.
+The checker never runs the class. It takes every branch that it reads, so a fixture that may be alive counts as alive;
+of a condition on the path of open stages it takes the branch that fits.
 
 What it understands:
 
@@ -32,6 +34,9 @@ What it understands:
   variable, ``partial(self.method)`` in a local variable, ``partialmethod``
 - generators: ``for`` loops and comprehensions over generator methods, also through ``enumerate``, ``zip``, a local
   variable or ``__iter__``; ``yield from self.method()``; context managers made by methods; methods that return either
+- conditions on the path of stages: ``if "eval" in self.fixtures.path``, ``not in``, ``elif``, ``a if b else c``; a
+  branch that returns ends the method there, and one that raises ends the way that led to it, up to a ``try`` or
+  ``suppress``. A method that wants an outermost stage to be open is followed inside of it too
 - all statements around these: conditions, loops (a name from one round is alive in the next), ``try``, ``match``,
   ``async``, recursion
 - hooks: the fixtures that they declare, and those that they write through ``fixtures`` or ``extensible``

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 
+from train_manager.checker.left_out import call_left_out
 from train_manager.checker.mistakes import Mistakes, unopened
 from train_manager.checker.walk import tree_of
 from train_manager.core.errors import CheckError, did_you_mean, near
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import chosen
 from train_manager.core.registry import Registry
+from train_manager.core.state import TooLate
 
 
 def check(
@@ -20,6 +23,7 @@ def check(
     found_when: str,
     *,
     known: Iterable[str],
+    too_late: Sequence[TooLate],
     strict: bool,
     outside: bool,
 ) -> tuple[list[Hook], list[str]]:
@@ -31,6 +35,7 @@ def check(
         entry: the method that the run is entered by; None for all methods that no other method calls.
         found_when: ends the first line of the error.
         known: names of the fixtures that need no stage.
+        too_late: where hooks may not modify a fixture.
         strict: hooks may write only what they declare.
         outside: code outside of the class opens stages too.
 
@@ -42,10 +47,12 @@ def check(
         ValueError: the class has no method ``entry``.
     """
     _require_method(owner, entry)
+    plan_of = registry.plans.__getitem__
     whole = tree_of(owner, registry)
     entered = whole if entry is None else tree_of(owner, registry, entry)
     providers = [provider for in_stage in chosen(registry.providers).values() for provider in in_stage.values()]
-    search = Mistakes(whole, entered, providers, frozenset(known))
+    left_out = partial(call_left_out, owner, plan_of=plan_of)
+    search = Mistakes(whole, entered, providers, frozenset(known), too_late, left_out)
     found = list(search.of(registry.hooks, strict=strict, outside=outside))
     if found:
         count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"

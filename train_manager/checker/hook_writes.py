@@ -8,7 +8,7 @@ from types import FunctionType
 
 from train_manager.checker.known import refresh
 from train_manager.checker.method_source import ANYTHING, Names
-from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown
+from train_manager.checker.outline import Calls, Defines, Item, Opens, Outline, Touches, Unknown, body_of
 from train_manager.checker.reader import outline_of
 from train_manager.core.hooks import Hook
 
@@ -53,10 +53,7 @@ def _items(hook: Hook) -> Iterator[tuple[Item, OpenStages]]:
         outline, opened = ahead.pop()
         for item in outline:
             yield item, opened
-            if isinstance(item, Calls | Loops):
-                ahead.append((item.body, opened))
-            if isinstance(item, Opens):
-                ahead.append((item.body, opened | {item.stage}))
+            ahead.append((body_of(item), opened | {item.stage} if isinstance(item, Opens) else opened))
             if isinstance(item, Calls) and (item.function, opened) not in seen:
                 seen.add((item.function, opened))
                 ahead.append((outline_of(item.function, owner), opened))

@@ -122,6 +122,28 @@ class MethodSource:
             return False
         return self.is_self(node.value) or getattr(self.outer(node.value.id), "staged", None) is staged
 
+    def stage_condition(self, node: ast.expr) -> tuple[str, bool] | None:
+        """Return which stage must be open, or must not be, for a condition: ``"eval" not in self.fixtures.path``."""
+        match node:
+            case ast.UnaryOp(op=ast.Not(), operand=inner) if found := self.stage_condition(inner):
+                return found[0], not found[1]
+            case ast.Compare(left=ast.Constant(str(stage)), ops=[ast.In() | ast.NotIn() as is_in], comparators=[path]):
+                return (stage, isinstance(is_in, ast.In)) if self.is_path(path) else None
+        return None
+
+    def is_path(self, node: ast.expr) -> bool:
+        """Whether an expression is the path of open stages: of the fixtures, of their store, or of a stage."""
+        if isinstance(node, ast.Name):
+            return self.is_only_assigned(node.id) and all(map(self.is_path, self.values[node.id]))
+        match node:
+            case ast.Attribute(value=ast.Attribute(attr="_store"), attr="path" | "open"):
+                return True
+            case ast.Attribute(value=ast.Subscript(value=holder, slice=ast.Constant("stage")), attr="path"):
+                return self.is_fixtures(holder)
+            case ast.Attribute(value=holder, attr="path"):
+                return self.is_fixtures(holder) or is_name(holder, "stage")
+        return False
+
     def outer(self, name: str) -> Any:
         """Return the value of a name in the enclosing functions or in the module; None if there is none."""
         free = self.function.__code__.co_freevars

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 from train_manager.checker.hook_writes import defined_inside, modified_inside
+from train_manager.checker.left_out import LeftOut
 from train_manager.checker.method_source import ANYTHING
 from train_manager.checker.tree import StageNode, StageTree
 from train_manager.core.errors import (
@@ -21,6 +22,7 @@ from train_manager.core.errors import (
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import Provider
 from train_manager.core.source_locations import line_of_function
+from train_manager.core.state import TooLate
 
 Found = Iterator[TrainManagerError]
 
@@ -37,12 +39,16 @@ class Mistakes:
         entered: the tree of this run; the fixtures that a hook names must be alive somewhere in it.
         providers: the providers in use, without those that another one overrides.
         known: names of the fixtures that need no stage.
+        too_late: where hooks may not modify a fixture.
+        left_out: tells why a stage of a base class never opens.
     """
 
     whole: StageTree
     entered: StageTree
     providers: Sequence[Provider]
     known: frozenset[str]
+    too_late: Sequence[TooLate]
+    left_out: Callable[[str], LeftOut | None]
 
     def of(self, hooks: Iterable[Hook], *, strict: bool, outside: bool) -> Found:
         """Yield all mistakes.
@@ -58,6 +64,7 @@ class Mistakes:
                 yield from self.of_hook(hook)
             yield from self.never_counted(hook, outside)
             yield from self.asked_too_early(hook)
+            yield from self.modified_too_late(hook)
             if strict:
                 yield from self.undeclared(hook)
         for provider in self.providers:
@@ -121,6 +128,16 @@ class Mistakes:
             later = [name for name in provider.call.required if any(node.may_have("post", name) for node in own)]
             asks = f"{hook.label} asks for {provider.name!r}, for which {provider.label} wants"
             yield from self.missing(hook, asks, later, nodes, hook.kind)
+
+    def modified_too_late(self, hook: Hook) -> Found:
+        """Find ``@modifies`` of a fixture that the loop does not look at any more, or never does."""
+        point = f"{hook.kind}_{hook.stage}"
+        for late in self.too_late:
+            for name in (write.name for write in hook.writes if not write.defines and write.name in late.names):
+                if not late.points or point in late.points:
+                    how = " too late" if late.points else ", which is read-only"
+                    what = f"{hook.label} modifies {name!r}{how}: {late.because}"
+                    yield _error(HookError, hook, what, name, late.cure)
 
     def undeclared(self, hook: Hook) -> Found:
         """Find writes through `fixtures` with a name that no decorator of the hook declares."""
@@ -191,10 +208,23 @@ class Mistakes:
     # ---- errors --------------------------------------------------------------------------------------------------
 
     def no_such_stage(self, asker: Hook | Provider, what: str, stage: str) -> TrainManagerError:
+        never = f"{asker.label} ({asker.whose}) would never run"
+        left_out = self.left_out(stage)
+        if left_out is not None:
+            return _error(HookError, asker, f"{never}: {left_out}", stage, self.cure_of(asker, left_out))
         nearest = near(stage, self.whole.stages)
         cure = did_you_mean(nearest) or f"the stages are {', '.join(self.whole.stages) or 'none'}"
-        what = f"{asker.label} ({asker.whose}) would never run: {what} names no stage"
-        return _error(HookError, asker, what, stage, cure, nearest=nearest)
+        return _error(HookError, asker, f"{never}: {what} names no stage", stage, cure, nearest=nearest)
+
+    def cure_of(self, asker: Hook | Provider, left_out: LeftOut) -> str:
+        """Name the points near the one that is never reached: at the stage around it, and those inside that stage."""
+        around = left_out.around
+        if around is None or around not in self.whole.stages:
+            return "call it there"
+        instead = f"{asker.kind}_{around}" if isinstance(asker, Hook) else f'@fixture("{around}")'
+        inside = [node.stage for node in self.whole.nodes.values() if node.path[-2:-1] == (around,)]
+        more = f", or a hook of {' or '.join(dict.fromkeys(inside))}" if inside else ""
+        return f"call it there, or use {instead}{more}"
 
     def missing(
         self, asker: Hook | Provider, asks: str, names: Iterable[str], nodes: Sequence[StageNode], kind: str

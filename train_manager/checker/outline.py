@@ -1,7 +1,7 @@
 """What a method does with stages and fixtures, item by item; ``reader.py`` makes it from source.
 
 The branches of a condition stand one after the other: a fixture that may be defined counts as defined, so that the
-check reports no mistake that is none.
+check reports no mistake that is none. Only a condition on the path of open stages decides between its branches.
 
     def fit(self, data):                             Opens fit (data)
         with self.staged("fit", {"data": data}):         Loops
@@ -70,6 +70,30 @@ class Loops:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Where:
+    """A body that runs only where a stage is open, or only where it is not: ``if "eval" in self.fixtures.path:``."""
+
+    stage: str
+    is_open: bool
+    body: Outline
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """A body whose errors are caught."""
+
+    body: Outline
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refuses:
+    """The ``raise`` of a branch that only the path of open stages leads to: nothing after it runs."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Yields:
     """The point at which the body of a ``with`` or ``for`` over this method runs."""
 
@@ -83,8 +107,13 @@ class Unknown:
     calls: bool = True
 
 
-Item = Opens | Defines | Touches | Calls | Loops | Yields | Unknown
+Item = Opens | Defines | Touches | Calls | Loops | Where | Tries | Refuses | Yields | Unknown
 Outline = tuple[Item, ...]
+
+
+def body_of(item: Item) -> Outline:
+    """Return the items inside an item."""
+    return item.body if isinstance(item, Opens | Calls | Loops | Where | Tries) else ()
 
 
 def called_in(outline: Outline) -> Iterator[FunctionType]:
@@ -92,13 +121,9 @@ def called_in(outline: Outline) -> Iterator[FunctionType]:
     for item in outline:
         if isinstance(item, Calls):
             yield item.function
-        if isinstance(item, Calls | Opens | Loops):
-            yield from called_in(item.body)
+        yield from called_in(body_of(item))
 
 
 def has_yield(outline: Outline) -> bool:
     """Whether an outline has a ``yield`` of its own."""
-    return any(
-        isinstance(item, Yields) or (isinstance(item, Calls | Opens | Loops) and has_yield(item.body))
-        for item in outline
-    )
+    return any(isinstance(item, Yields) or has_yield(body_of(item)) for item in outline)

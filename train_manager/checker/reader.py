@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import final
@@ -20,8 +20,23 @@ from train_manager.checker.method_source import (
     method,
     targets_of,
 )
-from train_manager.checker.outline import Calls, Defines, Item, Loops, Opens, Outline, Touches, Unknown, Yields
+from train_manager.checker.outline import (
+    Calls,
+    Defines,
+    Item,
+    Loops,
+    Opens,
+    Outline,
+    Refuses,
+    Touches,
+    Tries,
+    Unknown,
+    Where,
+    Yields,
+)
 from train_manager.core.scope import stage_name
+
+_LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def outline_of(function: FunctionType, owner: type) -> Outline:
@@ -79,9 +94,20 @@ class _Reader(MethodSource):
 
     def block(self, nodes: Iterable[ast.AST]) -> Outline:
         items: list[Item] = []
-        for node in nodes:  # a loop: with a generator around each level, only half as deep a source could be read
+        ahead = [*nodes]
+        for number, node in enumerate(ahead, 1):  # with a generator around each level, half as deep a source is read
+            if isinstance(node, ast.If) and _leaves(node.body) and (decided := self.stage_condition(node.test)):
+                return (*items, *self.branches(*decided, node.body, [*node.orelse, *ahead[number:]]))
             items += self.read(node)
         return tuple(items)
+
+    def branches(self, stage: str, is_open: bool, body: Sequence[ast.AST], orelse: Sequence[ast.AST]) -> Outline:
+        """Return the branches of a condition on the path of stages."""
+        return tuple(
+            Where(stage, is_so, (*self.block(branch), *([Refuses()] if _raises(branch) else [])))
+            for is_so, branch in ((is_open, body), (not is_open, orelse))
+            if branch
+        )
 
     def read(self, node: ast.AST) -> Iterable[Item]:
         match node:
@@ -90,6 +116,12 @@ class _Reader(MethodSource):
             case ast.For() | ast.AsyncFor():
                 body = (*self.set_by(node.target), *self.block(node.body))
                 return (*self.repeated(node.iter, body), *self.block(node.orelse))
+            case ast.If() if decided := self.stage_condition(node.test):
+                return self.branches(*decided, node.body, node.orelse)
+            case ast.IfExp() if decided := self.stage_condition(node.test):
+                return self.branches(*decided, [node.body], [node.orelse])
+            case ast.Try() | ast.TryStar() if node.handlers:
+                return (Tries(self.block(node.body)), *self.block([*node.handlers, *node.orelse, *node.finalbody]))
             case ast.While():
                 return (Loops(self.block([node.test, *node.body])), *self.block(node.orelse))
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -134,6 +166,8 @@ class _Reader(MethodSource):
             return (*self.arguments(context), Calls(called, inside))
         if self.is_self(context):
             return (self.unknown(context, f"enters `{self.self_name}` as a context manager"), *inside)
+        if _suppresses(context):
+            return (Tries(inside),)
         return (*self.read(context), *inside)
 
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
@@ -287,6 +321,23 @@ class _Reader(MethodSource):
             for called in map(self.own_method, node.args):
                 if called is not None:
                     yield named_by(called)
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    """Whether a branch ends its block, so that what stands after it belongs to the other branch."""
+    return isinstance(body[-1], _LEAVING)
+
+
+def _raises(branch: Sequence[ast.AST]) -> bool:
+    """Whether a branch raises at its end, and has no other way out."""
+    parts = (part for statement in branch[:-1] for part in ast.walk(statement))
+    return isinstance(branch[-1], ast.Raise) and not any(isinstance(part, _LEAVING) for part in parts)
+
+
+def _suppresses(context: ast.expr) -> bool:
+    """Whether a context is ``contextlib.suppress(...)``."""
+    function = context.func if isinstance(context, ast.Call) else context
+    return is_name(function, "suppress") or (isinstance(function, ast.Attribute) and function.attr == "suppress")
 
 
 def named_by(called: FunctionType) -> Touches:

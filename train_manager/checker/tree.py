@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import FunctionType
 from typing import Any, final
 
 from train_manager.checker.method_source import ANYTHING
@@ -19,6 +20,7 @@ class StageNode:
 
     Attributes:
         path: names of the stages from the outermost to this one.
+        callers: the methods that call each other, from outside to the one that opens the stage.
         alive: names that may be alive as the around-, the pre and the post hooks of the stage run.
         definers: names that the stage may own, each with its definer: a line, or the label of a hook or provider.
         reads: names that the code of the stage reads.
@@ -26,6 +28,7 @@ class StageNode:
     """
 
     path: Path
+    callers: tuple[FunctionType, ...] = ()
     alive: dict[str, set[str]] = field(default_factory=lambda: {kind: set() for kind in KINDS})
     definers: dict[str, str] = field(default_factory=dict)
     reads: set[str] = field(default_factory=set)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -23,8 +24,11 @@ from train_manager.checker.outline import (
     Loops,
     Opens,
     Outline,
+    Refuses,
     Touches,
+    Tries,
     Unknown,
+    Where,
     Yields,
     called_in,
     has_yield,
@@ -75,6 +79,17 @@ def _defined_by(hook: Hook) -> tuple[tuple[Names, str | None], ...]:
     return (*declared, *defined_inside(hook))
 
 
+def reached(function: FunctionType, owner: type) -> set[FunctionType]:
+    """Return the methods that a method calls, also through others, whatever is open there."""
+    found: set[FunctionType] = set()
+    ahead = [function]
+    while ahead:
+        called = {*called_in(outline_of(ahead.pop(), owner))} - found
+        found |= called
+        ahead += called
+    return found
+
+
 def _own_methods(owner: type) -> dict[str, FunctionType]:
     """Return the methods of a class by name, without those of the core, of torch and of the standard library."""
     found: dict[str, FunctionType] = {}
@@ -108,6 +123,10 @@ def _is_hook_or_provider(name: str, function: FunctionType) -> bool:
     return name.partition("_")[0] in KINDS or declarations_of(function).fixture_of is not None
 
 
+class _Refused(Exception):
+    """The method that is walked raises an error, because a stage is open or is not."""
+
+
 @dataclass
 class _OpenStage:
     """A stage that the walk is inside of; the outermost one stands for no stage at all."""
@@ -134,28 +153,39 @@ class _Walk:
     plan_of: Callable[[str], Plan]
     tree: StageTree = field(default_factory=StageTree)
     stack: list[_OpenStage] = field(default_factory=list)
-    begun: set[FunctionType] = field(default_factory=set)
     anywhere: set[str] = field(default_factory=set)  # alive where unknown code runs, which may call any method
     entered_by_unknown: set[int] = field(default_factory=set)  # the walks, by number, that came to such code
     walks_to: dict[Path, set[int]] = field(default_factory=dict)  # the walks that came to each stage
     number: int = 0
     defined: dict[int, tuple[tuple[Names, str | None], ...]] = field(default_factory=dict)  # by each hook, by its id
     steps: int = 0
+    begun: set[FunctionType] = field(default_factory=set)  # what was walked, or called in a walk
+    passes_over: bool = False  # a branch that wants a stage to be open was not walked, since none is
 
     def begin_all(self, functions: Iterable[FunctionType]) -> None:
+        """Walk methods that no walked one calls; then those that want a stage open, inside the outermost stages."""
+        passed_over: list[FunctionType] = []
         for function in functions:
             if function not in self.begun:
-                self.begin(function)
+                passed_over += [function] if self.begin(function) else []
+                self.begun |= {function, *reached(function, self.owner)}
+        held_open = [node for path, node in self.tree.nodes.items() if len(path) == 1]
+        for function in passed_over:
+            for node in held_open:  # as `with tm.run():` does; then the other branch may run
+                self.begin(function, _OpenStage(node, {*node.definers}))
 
-    def begin(self, function: FunctionType) -> None:
-        """Walk a method that is called from outside, with no stage open."""
+    def begin(self, function: FunctionType, *opened: _OpenStage) -> bool:
+        """Walk a method that is called from outside; return whether a branch was passed over, as no stage is open."""
         self.number += 1
-        self.stack = [_OpenStage(StageNode(()), walked={function: 0})]
-        self.begun.add(function)
+        self.stack = [_OpenStage(StageNode(()), walked={function: 0}), *opened]
+        self.passes_over = False
         try:
             self.through(outline_of(function, self.owner), _Frame((function,)))
         except RecursionError:  # calls that go hundreds of methods deep
             self.give_up()
+        except _Refused:  # it cannot be called from there
+            pass
+        return self.passes_over
 
     def finish(self) -> None:
         """Note in all nodes what may be alive anywhere, which is known only after the walk.
@@ -185,6 +215,14 @@ class _Walk:
                     self.loop(item, frame)
                 case Calls():
                     self.call(item, frame)
+                case Where():
+                    self.where(item, frame)
+                case Tries():
+                    with suppress(_Refused):
+                        self.through(item.body, frame)
+                case Refuses():
+                    self.passes_over |= not self.path
+                    raise _Refused
                 case Yields():
                     frame.at_yield()
                 case Defines():
@@ -209,29 +247,45 @@ class _Walk:
             self.unnamed_stage(item, frame)
             return
         path = (*self.path, item.stage)
-        node = self.tree.nodes.setdefault(path, StageNode(path))
+        node = self.tree.nodes.setdefault(path, StageNode(path, frame.callers))
         self.walks_to.setdefault(path, set()).add(self.number)
         if self.path.count(item.stage) > 1:  # a recursion: one round of it shows all that can be alive
             return
         plan = self.plan_of(item.stage)
-        self.stack.append(_OpenStage(node))
-        self.define(item.given, None, item.line)
-        for provider in plan.providers.values():
-            self.define(frozenset({provider.name}), None, provider.label)
-        node.alive["around"] |= self.alive
-        self.run(plan.pre)
-        node.alive["pre"] |= self.alive
-        self.through(item.body, frame)
-        self.run(plan.post)
-        node.alive["post"] |= self.alive
-        self.stack.pop()
+        with self.opened(_OpenStage(node)):
+            self.define(item.given, None, item.line)
+            for provider in plan.providers.values():
+                self.define(frozenset({provider.name}), None, provider.label)
+            node.alive["around"] |= self.alive
+            self.run(plan.pre)
+            node.alive["pre"] |= self.alive
+            self.through(item.body, frame)
+            self.run(plan.post)
+            node.alive["post"] |= self.alive
 
     def unnamed_stage(self, item: Opens, frame: _Frame) -> None:
         self.tree.unknown.setdefault(f"a stage whose name is made at run time ({item.line})")
         self.tree.any_stage = True
-        self.stack.append(_OpenStage(StageNode(self.path), {ANYTHING}))  # its hooks are unknown, and what they define
-        self.through(item.body, frame)
-        self.stack.pop()
+        with self.opened(_OpenStage(StageNode(self.path), {ANYTHING})):  # its hooks are unknown, and what they define
+            self.through(item.body, frame)
+
+    @contextmanager
+    def opened(self, stage: _OpenStage) -> Iterator[None]:
+        self.stack.append(stage)
+        try:
+            yield
+        finally:
+            self.stack.pop()
+
+    def where(self, item: Where, frame: _Frame) -> None:
+        """Walk a branch if it fits the path; where a stage of unknown name is open, both branches may."""
+        if ANYTHING in self.alive:
+            with suppress(_Refused):
+                self.through(item.body, frame)
+        elif (item.stage in self.path) is item.is_open:
+            self.through(item.body, frame)
+        elif not self.path and item.body:
+            self.passes_over = True
 
     def run(self, hooks: Iterable[Hook]) -> None:
         for hook in hooks:
@@ -295,7 +349,6 @@ class _Walk:
         if walked.get(function, -1) >= alive:
             return False
         walked[function] = alive
-        self.begun.add(function)
         return True
 
     def delegated(self, outline: Outline, frame: _Frame) -> None:

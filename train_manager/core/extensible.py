@@ -203,6 +203,7 @@ class Extensible:
             entry,
             found_when,
             known=self._store.always_there,
+            too_late=self._options.too_late,
             strict=self.strict,
             outside=outside,
         )

@@ -27,6 +27,24 @@ ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 
 @final
 @dataclass(frozen=True, slots=True)
+class TooLate:
+    """Points at which the loop does not look at a fixture any more, so that ``@modifies`` is refused there.
+
+    Attributes:
+        names: the fixtures.
+        because: what the loop has done with them by then; ends the first line of the error.
+        cure: what to do instead.
+        points: names of hooks, as ``post_train_step_batch``; none if the fixtures are read-only.
+    """
+
+    names: tuple[str, ...]
+    because: str
+    cure: str
+    points: frozenset[str] = frozenset()
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Options:
     """What a class of Extensibles asks of its stages, beside the stages themselves.
 
@@ -35,12 +53,14 @@ class Options:
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         notes_errors: an error in the body of a stage gets a note that says at which stage.
         joined: the stage whose pre hooks an extension gets that is added while it is open; empty if there is none.
+        too_late: where hooks may not modify a fixture.
     """
 
     own_name: str = "extensible"
     times_hooks: bool = False
     notes_errors: bool = False
     joined: str = ""
+    too_late: tuple[TooLate, ...] = ()
 
 
 class LazyFixture(Protocol):

@@ -4,11 +4,13 @@ Its files in reading order; each imports only those above it:
 
     results       what training and evaluation return
     losses        losses that a model adds, and losses of several heads
+    model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
     phases        the attributes that a phase sets
     outputs       what a batch, a prediction and a loss must be
+    cures         what is added to an error of torch
     skip          skip a batch or a stage
     randomness    seed and preserve the random states
     modes         set and restore train and eval mode

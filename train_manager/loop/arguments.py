@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -19,6 +19,7 @@ from train_manager.core.errors import InputError
 from train_manager.core.hooks import Hook
 from train_manager.core.signature import NamedCall
 from train_manager.data.iteration import is_endless, is_read_once, refuse_unusable
+from train_manager.loop.objectives import Objective
 
 # ---- the arguments, in the order of TrainManager.__init__ ----------------------------------------------------------
 
@@ -54,22 +55,100 @@ def require_loss(value: Callable[..., Tensor] | None, device: torch.device | Non
     if isinstance(value, type) or not (value is None or callable(value)):
         cure = "give a function or an instance: loss=nn.CrossEntropyLoss()"
         raise InputError(f"the loss must be a function or a module, but is {kind_of(value)}", name="loss", cure=cure)
-    return value.to(device) if device is not None and isinstance(value, nn.Module) else value
+    for module in modules_of_loss(value) if device is not None else ():
+        module.to(device)
+    return value
 
 
-def bind_loss(loss: Callable[..., Tensor] | None) -> NamedCall | None:
-    """Return the loss as a call by fixture names, or None if it takes ``(prediction, targets)`` as PyTorch's do."""
+def modules_of_loss(loss: Any) -> list[nn.Module]:
+    """Return the modules that are trained with a loss: itself, or those of an ``Objective`` with parameters to train.
+
+    Other modules of an objective, such as a frozen teacher, keep their modes.
+    """
+    if isinstance(loss, nn.Module):
+        return [loss]
+    holder = getattr(loss, "__self__", None)
+    if isinstance(holder, nn.Module):
+        return [holder]
+    modules = vars(holder).values() if isinstance(holder, Objective) else ()
+    return [m for m in modules if isinstance(m, nn.Module) and any(p.requires_grad for p in m.parameters())]
+
+
+FIXTURES_OF_A_BATCH = frozenset(
+    {
+        "batch",
+        "batch_num",
+        "datasource_name",
+        "end_step",
+        "epoch_num",
+        "example_index",
+        "extensible",
+        "fixtures",
+        "global_batch_size",
+        "inputs",
+        "last_batch",
+        "loss",
+        "losses",
+        "model",
+        "prediction",
+        "samples_seen",
+        "stage",
+        "start_step",
+        "step_num",
+        "targets",
+        "train_dir",
+        "train_manager",
+        "true_batch_size",
+        "update_begins",
+        "update_ends",
+        "update_num",
+    }
+)
+"""What a loss can name. Not in it: names that no loss would take by mistake."""
+
+
+def bind_loss(
+    loss: Callable[..., Tensor] | None, fixtures: Container[object] = FIXTURES_OF_A_BATCH
+) -> NamedCall | None:
+    """Return the loss as a call by fixture names, or None if it takes ``(prediction, targets)`` as PyTorch's do.
+
+    Args:
+        loss: a function or a module.
+        fixtures: the names of fixtures; a loss that takes targets by position may not call them by one of these.
+
+    Raises:
+        InputError: its parameters have names of other fixtures than those that it would be given.
+        HookError: it names the prediction, but cannot be called by names.
+    """
     if loss is None:
         return None
     reads = loss.forward if isinstance(loss, nn.Module) else loss
     try:
-        parameters = inspect.signature(reads).parameters
+        signature = inspect.signature(reads)
     except ValueError:  # a function in C without a signature
         return None
+    parameters = signature.parameters
+    called = getattr(loss, "__qualname__", type(loss).__name__)
     prediction = parameters.get("prediction")
-    if prediction is None or prediction.default is not inspect.Parameter.empty:
-        return None
-    return NamedCall(loss, label=f"loss {getattr(loss, '__qualname__', type(loss).__name__)}", reads=reads)
+    if prediction is not None and prediction.default is inspect.Parameter.empty:
+        return NamedCall(loss, label=f"loss {called}", reads=reads)
+    _refuse_other_arguments(f"loss {called}({', '.join(parameters)})", signature, fixtures)
+    return None
+
+
+def _refuse_other_arguments(called: str, signature: inspect.Signature, fixtures: Container[object]) -> None:
+    """Refuse a loss that cannot take two arguments, or takes its targets for the batch: nothing else would tell."""
+    wrong = ""
+    for name, value in zip(signature.parameters, ("prediction", "targets"), strict=False):
+        if name != value and name in fixtures and (name, value) != ("inputs", "prediction"):  # as many losses call it
+            wrong = wrong or f"would be given the {value} as {name!r}, which is a fixture"
+    try:
+        signature.bind("prediction", "targets")
+    except TypeError:
+        wrong = wrong or "cannot be called as loss(prediction, targets)"
+    if wrong:
+        cure = "call its parameter for the prediction `prediction`: then all of them are fixtures, found by name"
+        raise InputError(f"{called} {wrong}", name="loss", asked_by=called, cure=cure)
 
 
 def require_train_data(value: Iterable[Any] | None) -> Iterable[Any] | None:

@@ -19,6 +19,8 @@ from train_manager.loop.arguments import (
 from train_manager.loop.control import LoopControl
 from train_manager.loop.optimizers import (
     require_optimizer_of,
+    require_schedules_of,
+    warn_of_untrained_loss,
 )
 from train_manager.loop.randomness import seed_all
 from train_manager.loop.run_state import RunState
@@ -31,13 +33,22 @@ class Entering(LoopControl):
         self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
         if self._run.stop_at is not None and "run" in self.fixtures.path:
             warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
-        require_optimizer_of(self._modules(), self.optimizers.values())
+        self._require_optimizers()
         if epochs is not None:
             require_finite_epochs(self.train_data, self.steps_per_epoch)
         passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
         require_ready_to_train(
             self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
         )
+
+    def _require_optimizers(self) -> None:
+        """Look again at what was looked at when it was given, as attributes may have been replaced since."""
+        cure = "was tm.model replaced? make a new optimizer of it: tm.optimizer = AdamW(tm.model.parameters())"
+        require_optimizer_of(self.optimizers, self.model, self.loss, self.called_model, cure=cure)
+        require_schedules_of(self.lr_schedule, self.optimizers)
+        if self.loss is not self._loss_of_optimizers:
+            self._loss_of_optimizers = self.loss
+            warn_of_untrained_loss(self.optimizers, self.loss, stacklevel=6)
 
     def _prepare_run(self, entry: str | None) -> None:
         if entry not in self._checked:

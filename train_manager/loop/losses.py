@@ -78,7 +78,7 @@ class Losses(dict[str, Tensor]):
         raise InputError(
             "there is no loss: none was returned, and the model has added none",
             name="loss",
-            cure="pass loss=F.cross_entropy, return one from loss_forward(self, ...), "
+            cure="pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
             "or call add_loss(value) in the model's forward",
         )
 
@@ -183,8 +183,8 @@ class WeightedLosses(nn.Module):
         weights: name of the head -> its weight; may be changed at any time.
 
     Raises:
-        InputError: ``losses`` is empty, or an entry is neither a function nor a pair; in a call, the prediction lacks a
-            head.
+        InputError: ``losses`` is empty, or an entry is neither a function nor a pair; in a call, the prediction is
+            not a dict, or lacks a head.
     """
 
     def __init__(self, losses: Mapping[str, Callable[..., Tensor] | tuple[Callable[..., Tensor], float]]) -> None:
@@ -200,6 +200,11 @@ class WeightedLosses(nn.Module):
 
     def forward(self, prediction: Mapping[str, Any], targets: Any) -> Tensor:
         """Return the weighted sum."""
+        if not isinstance(prediction, Mapping):
+            heads = " and ".join(map(repr, self.functions))
+            what = f"the prediction must be a dict with the heads {heads}, but is a {type(prediction).__name__}"
+            cure = f"return a dict from the model's forward: {{{next(iter(self.functions))!r}: ...}}"
+            raise InputError(what, name="prediction", asked_by="WeightedLosses", cure=cure)
         weighted: list[Tensor] = []
         for name, function in self.functions.items():
             if name not in prediction:

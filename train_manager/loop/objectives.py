@@ -12,6 +12,7 @@ from train_manager.core.decorators import modifies, overridable
 from train_manager.core.errors import InputError
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
+from train_manager.loop.model_calls import ModelCall
 from train_manager.metrics.averages import WeightedMean
 
 
@@ -44,7 +45,7 @@ class Objective(Extension):
 
     def predict(self, model: nn.Module, inputs: Any) -> Any:
         """Return the prediction, in training and evaluation. Here: the model's, of the inputs."""
-        return model(inputs)
+        return ModelCall(model)(model, inputs)
 
     @overridable
     def loss(self, prediction: Any, targets: Any) -> Tensor:
@@ -59,6 +60,11 @@ class Objective(Extension):
     def metrics(self) -> Mapping[str, Tensor | float]:
         """Return scalars by name that evaluation measures of a batch, as means over its examples. Here: none."""
         return {}
+
+    @property
+    def predicts_as_usual(self) -> bool:
+        """Whether ``predict`` is not overridden, so that the loop calls the model itself."""
+        return getattr(self.predict, "__func__", None) is Objective.predict
 
     # ---- metrics in evaluation ---------------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from train_manager.core.errors import InputError
-from train_manager.loop.arguments import kind_of
-from train_manager.model.optimizers import fused_argument, require_scheduler_factory
+from train_manager.core.errors import InputError, did_you_mean, near
+from train_manager.loop.arguments import kind_of, modules_of_loss
+from train_manager.model.optimizers import fused_argument, parameters_in, require_scheduler_factory
 
 OptimizerArgument = Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer]
 """An optimizer, or a callable that makes one of parameters."""
@@ -32,45 +32,57 @@ def require_optimizer(
     if isinstance(value, Mapping):
         if not value:
             raise InputError("optimizer is an empty dict", name="optimizer", cure='name some: {"generator": Adam}')
-        return {name: _optimizer_of_part(given, name, model) for name, given in value.items()}
-    made = value if isinstance(value, Optimizer) else _made(value, _with_loss(model, loss), kind_of(model))
-    _require_parameter_of(made, (model, loss))
+        made = {name: _optimizer_of_part(given, name, model) for name, given in value.items()}
+        require_optimizer_of(made, model, loss)
+        warn_of_untrained_loss(made, loss, stacklevel=4)
+        return made
     if isinstance(value, Optimizer):
-        _warn_of_untrained_loss(made, loss)
-    return made
+        require_optimizer_of({"optimizer": value}, model, loss)
+        warn_of_untrained_loss({"optimizer": value}, loss, stacklevel=4)
+        return value
+    optimizer = _made(value, _with_loss(model, loss), "the optimizer", kind_of(model))
+    require_optimizer_of({"optimizer": optimizer}, model, loss)
+    return optimizer
 
 
 def _optimizer_of_part(value: OptimizerArgument, name: str, model: Any) -> Optimizer:
     """Return an optimizer that has a name; a callable makes it of the part of the model that has the same name."""
-    if not isinstance(value, Optimizer):
-        part = getattr(model, name, None)
-        if not isinstance(part, nn.Module):
-            parts = [child for child, _ in model.named_children()] if isinstance(model, nn.Module) else []
-            raise InputError(
-                f"optimizer {name!r} is a callable of the parameters of model.{name}, which is not a module",
-                name="optimizer",
-                cure=f"name it after a part ({', '.join(parts) or 'there is none'}), or give a ready optimizer",
-            )
-        value = _made(value, list(part.parameters()), f"model.{name}")
-    _require_parameter_of(value, (model,))
-    return value
+    if not isinstance(name, str) or not name.isidentifier():
+        cure = 'take an identifier: {"generator": torch.optim.AdamW}'
+        raise InputError(f"an optimizer cannot be called {name!r}", name="optimizer", cure=cure)
+    if isinstance(value, Optimizer):
+        return value
+    part = getattr(model, name, None)
+    if callable(value) and not isinstance(part, nn.Module):
+        parts = [child for child, _ in model.named_children()] if isinstance(model, nn.Module) else []
+        nearest = near(name, parts)
+        raise InputError(
+            f"optimizer {name!r} is a callable of the parameters of model.{name}, which is not a module",
+            name="optimizer",
+            nearest=nearest,
+            cure=did_you_mean(nearest)
+            or f"name it after a part ({', '.join(parts) or 'there is none'}), or give a ready optimizer",
+        )
+    parameters = list(part.parameters()) if isinstance(part, nn.Module) else []
+    return _made(value, parameters, f"optimizer {name!r}", f"model.{name}")
 
 
 def _with_loss(model: Any, loss: Any) -> list[nn.Parameter]:
     """Return the parameters of the model and of the loss, which may be a module with some: those are said."""
     own = list(model.parameters()) if isinstance(model, nn.Module) else []
     known = {id(parameter) for parameter in own}
-    more = [parameter for parameter in _parameters_of(loss) if id(parameter) not in known]
-    if more:
-        count = sum(parameter.numel() for parameter in more)
-        warnings.warn(f"the loss ({type(loss).__name__}) has {count} parameters, which are trained too", stacklevel=4)
+    more = [parameter for parameter in _parameters_of_loss(loss) if id(parameter) not in known]
+    count = sum(parameter.numel() for parameter in more if parameter.requires_grad)
+    if count:
+        text = f"the loss ({_called(loss)}) has {count} parameters, which are trained too"
+        warnings.warn(text, stacklevel=4)
     return own + more
 
 
-def _made(make: Any, parameters: list[nn.Parameter], whose: str) -> Optimizer:
+def _made(make: Any, parameters: list[nn.Parameter], which: str, whose: str) -> Optimizer:
     """Return the optimizer that a callable makes; of a list, which it can walk more than once."""
     if not callable(make):
-        what = f"the optimizer must be a torch optimizer or a callable that makes one, but is {kind_of(make)}"
+        what = f"{which} must be a torch optimizer or a callable that makes one, but is {kind_of(make)}"
         raise InputError(what, name="optimizer", cure="give the class: optimizer=torch.optim.AdamW")
     try:
         optimizer: Optimizer = make(parameters, **fused_argument(make, parameters))
@@ -81,51 +93,56 @@ def _made(make: Any, parameters: list[nn.Parameter], whose: str) -> Optimizer:
         cure = "leave the optimizer out, or give one that has the parameters to train"
         raise InputError(what, name="optimizer", cure=cure) from error
     if not hasattr(optimizer, "param_groups"):
-        what = f"optimizer must make a torch optimizer, but made {kind_of(optimizer)}"
+        what = f"{which.removeprefix('the ')} must make a torch optimizer, but made {kind_of(optimizer)}"
         cure = "optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
         raise InputError(what, name="optimizer", cure=cure)
     return optimizer
 
 
-def _require_parameter_of(optimizer: Optimizer, modules: Iterable[object]) -> None:
-    if not _has_parameter_of(optimizer, modules):
-        raise InputError(
-            f"the optimizer ({type(optimizer).__name__}) has no parameter of the model, so nothing would be trained",
-            name="optimizer",
-            cure="make it with the parameters of this model, or give the class: optimizer=torch.optim.AdamW",
-        )
+def require_optimizer_of(
+    optimizers: Mapping[str, Any], model: Any, loss: Any, called_model: Any = None, *, cure: str = ""
+) -> None:
+    """Require of each optimizer a parameter of the model, of what is called in its place, or of the loss.
+
+    Checked as it is given, and as a training begins: one of them may have been replaced since.
+    """
+    trained = {id(parameter) for module in (model, called_model) for parameter in _parameters_of(module)}
+    trained.update(map(id, _parameters_of_loss(loss)))
+    for name, optimizer in optimizers.items():
+        which = "the optimizer" if name == "optimizer" else f"optimizer {name!r}"
+        if not hasattr(optimizer, "param_groups"):
+            what = f"{which} must be a torch optimizer by now, but is {kind_of(optimizer)}"
+            cure = "make it: tm.optimizer = torch.optim.AdamW(tm.model.parameters())"
+            raise InputError(what, name="optimizer", cure=cure)
+        if trained.isdisjoint(map(id, parameters_in(optimizer))):
+            raise InputError(
+                f"{which} ({type(optimizer).__name__}) has no parameter of the model, so nothing would be trained",
+                name="optimizer",
+                cure=cure
+                or "make it with the parameters of this model, or give the class: optimizer=torch.optim.AdamW",
+            )
 
 
-def _warn_of_untrained_loss(optimizer: Optimizer, loss: Any) -> None:
-    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    missing = sum(p.numel() for p in _parameters_of(loss) if p.requires_grad and id(p) not in own)
+def warn_of_untrained_loss(optimizers: Mapping[str, Any], loss: Any, stacklevel: int) -> None:
+    """Warn of parameters of the loss that no optimizer has."""
+    own = {id(parameter) for optimizer in optimizers.values() for parameter in parameters_in(optimizer)}
+    missing = sum(p.numel() for p in _parameters_of_loss(loss) if p.requires_grad and id(p) not in own)
     if missing:
-        warnings.warn(
-            f"the optimizer ({type(optimizer).__name__}) lacks {missing} parameters of the loss "
-            f"({type(loss).__name__}), so they are not trained (give them to it, or set requires_grad=False)",
-            stacklevel=4,
-        )
-
-
-def _has_parameter_of(optimizer: Optimizer, modules: Iterable[object]) -> bool:
-    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    return any(id(parameter) in own for module in modules for parameter in _parameters_of(module))
+        which = "the optimizer lacks" if len(optimizers) == 1 else "no optimizer has"
+        text = f"{which} {missing} parameters of the loss ({_called(loss)}), so they are not trained"
+        warnings.warn(f"{text} (give them to it, or set requires_grad=False)", stacklevel=stacklevel)
 
 
 def _parameters_of(module: object) -> Iterable[nn.Parameter]:
     return module.parameters() if isinstance(module, nn.Module) else ()
 
 
-def require_optimizer_of(modules: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> None:
-    """Require optimizers of these modules: one of them may have been replaced since it was made."""
-    modules = list(modules)
-    for optimizer in optimizers:
-        if any(group["params"] for group in optimizer.param_groups) and not _has_parameter_of(optimizer, modules):
-            raise InputError(
-                "the optimizer has no parameter of the model, so nothing would be trained",
-                name="optimizer",
-                cure="was tm.model replaced? make a new optimizer of it: tm.optimizer = AdamW(tm.model.parameters())",
-            )
+def _parameters_of_loss(loss: Any) -> list[nn.Parameter]:
+    return [parameter for module in modules_of_loss(loss) for parameter in module.parameters()]
+
+
+def _called(loss: Any) -> str:
+    return type(getattr(loss, "__self__", loss)).__name__
 
 
 # ---- learning rate schedules -----------------------------------------------------------------------------------------
@@ -167,8 +184,27 @@ def _scheduler(value: Any, optimizer: Optimizer) -> Any:
     return scheduler
 
 
+def require_schedules_of(schedulers: Schedules, optimizers: Mapping[str, Any]) -> None:
+    """Require schedulers of these optimizers: an optimizer may have been replaced since its scheduler was made."""
+    groups = {id(group) for optimizer in optimizers.values() for group in optimizer.param_groups}
+    for scheduler in schedulers_in(schedulers):
+        scheduled = getattr(scheduler, "optimizer", None)  # a scheduler of another library may have none
+        if scheduled is not None and groups.isdisjoint(map(id, scheduled.param_groups)):
+            raise InputError(
+                f"lr_schedule ({type(scheduler).__name__}) is of another optimizer, so no rate would change",
+                name="lr_schedule",
+                cure="was tm.optimizer replaced? make it anew: tm.lr_schedule = StepLR(tm.optimizer, 10)",
+            )
+
+
+def schedulers_in(schedulers: Schedules) -> list[Any]:
+    """Return the schedulers, of which there may be none."""
+    if schedulers is None:
+        return []
+    return list(schedulers.values()) if isinstance(schedulers, dict) else [schedulers]
+
+
 def step_schedulers(schedulers: Schedules) -> None:
     """Step each scheduler, as an epoch ends."""
-    if schedulers is not None:
-        for scheduler in schedulers.values() if isinstance(schedulers, dict) else (schedulers,):
-            scheduler.step()
+    for scheduler in schedulers_in(schedulers):
+        scheduler.step()

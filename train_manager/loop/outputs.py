@@ -44,6 +44,10 @@ def count_rows(batch: Any) -> int:
     for tensor in tensors_in(batch):
         if tensor.dim():
             return tensor.shape[0]
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else [batch]
+    if any(type(part).__module__ == "numpy" for part in parts):
+        what = f"a batch ({type(batch).__name__}) has arrays of numpy, but a model takes tensors"
+        raise InputError(what, name="batch", cure="give tensors: torch.from_numpy(x), or InMemory(x, y, batch_size=64)")
     what = f"a batch ({type(batch).__name__}) has no tensor whose rows can be counted"
     raise InputError(what, name="true_batch_size", cure="override get_true_batch_size(self, batch)")
 
@@ -71,6 +75,23 @@ def require_prediction(value: Any, model: nn.Module) -> Any:
         what = f"{type(model).__name__} must return a prediction with a tensor, but returned a {type(value).__name__}"
         raise InputError(what, name="prediction", cure="does its forward() end with `return`?")
     return value
+
+
+def loss_in(prediction: Any) -> Tensor | None:
+    """Return the loss that an output of a model has, as attribute or key ``loss``; None if it has none."""
+    if isinstance(prediction, Tensor):
+        return None
+    is_named = isinstance(prediction, Mapping) and "loss" in prediction
+    if not is_named and not hasattr(prediction, "loss"):
+        return None
+    loss: Tensor | None = prediction["loss"] if is_named else prediction.loss
+    if loss is None:
+        raise InputError(
+            f"there is no loss: the `loss` of the model's output ({type(prediction).__name__}) is None",
+            name="loss",
+            cure="does the batch have the targets under the name that the model takes, such as `labels`?",
+        )
+    return loss
 
 
 def no_targets(batch: Any) -> InputError:
@@ -106,7 +127,8 @@ def require_scalar_loss(value: Tensor) -> Tensor:
     """Return a tensor that is one number."""
     if not isinstance(value, Tensor):
         what = f"the loss must be a tensor, but is a {type(value).__name__}"
-        raise InputError(what, name="loss", cure="return the tensor itself")
+        cure = "leave out .item(): return the tensor itself" if isinstance(value, float) else "return the tensor itself"
+        raise InputError(what, name="loss", cure=cure)
     if value.dim():
         what = f"the loss must be a scalar, but has shape {tuple(value.shape)}"
         raise InputError(what, name="loss", cure="reduce it: loss.mean()")

@@ -12,10 +12,11 @@ from train_manager.core.errors import FixtureNotFound, StageError
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.batch import parts_of
-from train_manager.loop.arguments import bind_loss
+from train_manager.loop.arguments import FIXTURES_OF_A_BATCH, bind_loss
 from train_manager.loop.losses import Losses
+from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.objectives import Objective
-from train_manager.loop.outputs import count_rows, no_targets
+from train_manager.loop.outputs import count_rows, loss_in, no_targets
 
 
 class Chosen(NamedTuple):
@@ -54,6 +55,7 @@ class OverridableMethods(Extensible):
     loss: Any
     objective: Objective | None
     _named_loss: tuple[Any, Any] = (None, None)  # the loss, and its call by fixture names if it is called so
+    _model_call: tuple[Any, Any] = (None, None)  # the model, and how it is called
 
     # ---- to be overridden ----------------------------------------------------------------------------------------
 
@@ -78,9 +80,17 @@ class OverridableMethods(Extensible):
 
     @overridable
     def model_forward(self, inputs: Any) -> Any:
-        """Return the prediction, in training and evaluation. Here: the objective's, or the model's of the inputs."""
-        model = self.called_model
-        return model(inputs) if self.objective is None else self.objective.predict(model, inputs)
+        """Return the prediction, in training and evaluation. Here: the objective's, or the model's of the inputs.
+
+        A tuple of inputs is spread if the model's forward needs several, and a dict goes by keyword if it names the
+        keys.
+        """
+        model, objective = self.called_model, self.objective
+        if objective is not None and not objective.predicts_as_usual:
+            return objective.predict(model, inputs)
+        if self.model is not self._model_call[0]:
+            self._model_call = self.model, ModelCall(self.model)
+        return self._model_call[1](model, inputs)
 
     @overridable
     def train_model_forward(self) -> Any:
@@ -94,17 +104,18 @@ class OverridableMethods(Extensible):
 
     @overridable
     def loss_forward(self) -> Tensor | None:
-        """Return the loss, in training and evaluation. Here: ``loss``, called by fixture names or as PyTorch's losses.
+        """Return the loss, in training and evaluation. Here: ``loss``, called by fixture names or as PyTorch's losses;
+        without one, the ``loss`` that the model's output has, as those of Hugging Face do.
 
         Return None if there is none, because the model adds all of it (``add_loss``).
         """
+        if self.loss is None:
+            return loss_in(self.fixtures["prediction"])
         if self.loss is not self._named_loss[0]:
-            self._named_loss = self.loss, bind_loss(self.loss)
+            self._named_loss = self.loss, bind_loss(self.loss, FIXTURES_OF_A_BATCH.union(self._store.names()))
         by_name = self._named_loss[1]
         if by_name is not None:
             return by_name(self._store)  # type: ignore[no-any-return]
-        if self.loss is None:
-            return None
         try:
             targets = self.fixtures["targets"]
         except FixtureNotFound:
@@ -136,6 +147,11 @@ class OverridableMethods(Extensible):
 
     # ---- chosen once per call of train, eval and the like --------------------------------------------------------
 
+    def _refuse_unusable_loss(self) -> None:
+        """Refuse a loss that could not be called, as it is given; what an own method does with it is not known."""
+        if not any(self._overrides(name, OverridableMethods) for name in _CALL_THE_LOSS):
+            bind_loss(self.loss)
+
     def _choose(self) -> Chosen:
         """Find the methods that the batches to come will call, past those that only hand on to the common one."""
         names = {name: name for name in Chosen._fields[1:]}
@@ -163,5 +179,6 @@ _COMMON = {
     "train_loss_forward": "loss_forward",
     "eval_loss_forward": "loss_forward",
 }
+_CALL_THE_LOSS = ("loss_forward", "train_loss_forward", "eval_loss_forward")
 _FOUND_ONCE = frozenset({*Chosen._fields[1:], *_COMMON.values()})
 """Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""

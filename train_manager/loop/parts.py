@@ -19,7 +19,7 @@ from train_manager.core.schedule import Schedule
 from train_manager.data.batch import to_device
 from train_manager.loop.arguments import (
     TrainsItself,
-    bind_loss,
+    modules_of_loss,
     require_eval_data,
     require_loss,
     require_model,
@@ -41,6 +41,7 @@ from train_manager.loop.phases import PHASE_PARTS
 from train_manager.loop.randomness import preserved_random_state
 from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.windows import Windows, preserved_gradients
+from train_manager.model.replacement import replace_in_optimizers
 from train_manager.validation import require_count
 
 
@@ -72,9 +73,10 @@ class Parts(OverridableMethods):
         self.model = require_model(model, self.device)
         self.objective = loss if isinstance(loss, Objective) else None
         self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
-        self._named_loss = self.loss, bind_loss(self.loss)  # here, so that an unusable one is refused at once
+        self._refuse_unusable_loss()
         self._optimizer_argument = optimizer  # for phases with a model of their own
         self.optimizer: Any = require_optimizer(optimizer, self.model, self.loss)
+        self._loss_of_optimizers = self.loss
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)
         self.eval_data = require_eval_data(eval_data)
@@ -131,7 +133,7 @@ class Parts(OverridableMethods):
 
     def _modules(self) -> list[nn.Module]:
         """Return the model, what is called in its place, and the loss: the modules that have modes and parameters."""
-        parts = dict.fromkeys((self.model, self.called_model, self.loss))
+        parts = dict.fromkeys((self.model, self.called_model, *modules_of_loss(self.loss)))
         return [part for part in parts if isinstance(part, nn.Module)]
 
     def _parameters(self) -> Iterator[nn.Parameter]:
@@ -176,6 +178,32 @@ class Parts(OverridableMethods):
         what = f"{method}() needs the name of an optimizer" if name is None else f"there is no optimizer {name!r}"
         cure = f"name one: {method}(..., optimizer={next(iter(names), 'optimizer')!r})"
         raise InputError(f"{what}; the optimizers are {known}", name="optimizer", cure=cure)
+
+    def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Tell the optimizers and the extensions that parameters of the model have been replaced: a layer has grown.
+
+        The new parameters go on with the moments of the old ones, as far as both shapes reach. Gradients that were
+        gathered for the old ones are dropped. Then ``replace_parameters(replaced)`` of each extension that has such a
+        method is called.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> old, tm.model[0], last, tm.model[2] = tm.model[0], nn.Linear(2, 9), tm.model[2], nn.Linear(9, 2)
+        >>> tm.replace_parameters({old.weight: tm.model[0].weight, old.bias: tm.model[0].bias,
+        ...                        last.weight: tm.model[2].weight, last.bias: tm.model[2].bias})
+        >>> result = tm.train()
+
+        Args:
+            replaced: old parameter -> new parameter.
+
+        Raises:
+            InputError: no optimizer has an old one, an optimizer has a new one, or the number of dimensions differs.
+        """
+        replace_in_optimizers(self.optimizers.values(), replaced)
+        for extension in self._registry.extensions.values():
+            tell = getattr(extension, "replace_parameters", None)
+            if tell is not None:
+                tell(replaced)
 
     # ---- what a phase replaces -----------------------------------------------------------------------------------
 

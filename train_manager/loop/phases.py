@@ -28,7 +28,6 @@ PHASE_PARTS: Final = (
     "_called_model",
     "loss",
     "objective",
-    "_named_loss",
     "optimizer",
     "lr_schedule",
     "train_data",
@@ -79,7 +78,8 @@ def replaced_parts(given: Mapping[str, Any], outer: Mapping[str, Any]) -> dict[s
 def _loss_parts(value: Any, device: Any) -> dict[str, Any]:
     objective = value if isinstance(value, Objective) else None
     loss = require_loss(value if objective is None else objective.loss, device)
-    return {"objective": objective, "loss": loss, "_named_loss": (loss, bind_loss(loss))}
+    bind_loss(loss)  # here, so that an unusable one is refused at once
+    return {"objective": objective, "loss": loss}
 
 
 def _argument_again(argument: Any) -> Any:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.core.errors import InputError, StageError
-from train_manager.model.optimizers import parameters_with_gradients
+from train_manager.model.optimizers import parameters_in, parameters_with_gradients
 
 
 @final
@@ -33,16 +33,17 @@ class Window:
         loss: that of the last one.
         loss_again: computes it anew; None if it was given as a tensor of its own.
         is_modified: a hook has modified a loss, so the gradients are not those of ``loss_again``.
+        is_due: a step was asked for in a batch that does not end the window.
     """
 
-    __slots__ = ("backwards", "is_modified", "loss", "loss_again", "optimizer")
+    __slots__ = ("backwards", "is_due", "is_modified", "loss", "loss_again", "optimizer")
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.backwards = 0
         self.loss: Tensor | None = None
         self.loss_again: Callable[[], Tensor] | None = None
-        self.is_modified = False
+        self.is_modified = self.is_due = False
 
     def add(self, loss: Tensor, loss_again: Callable[[], Tensor] | None, *, is_modified: bool) -> None:
         """Take note of a backward pass."""
@@ -128,12 +129,9 @@ class Windows:
         if window is not None:
             window.optimizer.zero_grad(set_to_none=True)
 
-    def require_one_update(self, name: str) -> None:
-        """Refuse a further backward in a batch that was asked to step the optimizer, and whose window has not ended."""
-        if name in self.asked_to_step and name in self._open:
-            what = f"optimizer {name!r} is updated twice in one batch, whose window has not ended"
-            cure = "leave out Accumulate, or call self.backward(...) several times and self.step() once"
-            raise StageError(what, name=name, cure=cure)
+    def due(self) -> list[str]:
+        """Return the names of the optimizers whose step waits for the batch that ends their windows."""
+        return [name for name, window in self._open.items() if window.is_due]
 
     def backward(self, name: str, loss: Tensor, retain_graph: bool) -> None:
         """Run a backward pass for one optimizer; the gradients of others with an open window stay as they are."""
@@ -163,9 +161,14 @@ class Windows:
 
     @contextmanager
     def _set_aside(self, name: str) -> Iterator[None]:
-        own = {id(parameter) for parameter in parameters_of(self._open[name].optimizer)}
-        others = (window.optimizer for other, window in self._open.items() if other != name)
-        kept = [(p, p.grad) for optimizer in others for p in parameters_of(optimizer) if id(p) not in own]
+        own = {id(parameter) for parameter in parameters_in(self._open[name].optimizer)}
+        kept: list[tuple[Tensor, Tensor | None]] = []
+        for other, window in self._open.items():
+            if other != name:
+                parameters = list(parameters_in(window.optimizer))
+                if not own.isdisjoint(map(id, parameters)):
+                    raise _shared(name, other)
+                kept += [(parameter, parameter.grad) for parameter in parameters]
         for parameter, _ in kept:
             parameter.grad = None
         try:
@@ -175,10 +178,19 @@ class Windows:
                 parameter.grad = gradient
 
 
-def parameters_of(optimizer: Optimizer) -> Iterator[Tensor]:
-    """Yield the parameters of an optimizer."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
+def updated_twice(name: str) -> StageError:
+    """Return the error for a further update of an optimizer, in a batch of a window of several."""
+    what = f"optimizer {name!r} is updated twice in one batch, but its gradients are gathered over several"
+    cure = "leave out Accumulate, or call self.backward(...) for each loss and self.step() once"
+    return StageError(what, name=name, cure=cure)
+
+
+def _shared(name: str, other: str) -> StageError:
+    return StageError(
+        f"optimizers {name!r} and {other!r} share parameters, and both gather gradients, which would mix",
+        name=name,
+        cure="end the window of one before the backward of the other (update), or give each parameters of its own",
+    )
 
 
 def zero_gradients(optimizer: Optimizer) -> None:
@@ -213,6 +225,22 @@ def needs_closure(optimizer: Optimizer) -> bool:
 def _requires_closure(kind: Any) -> bool:
     closure = signature(kind.step).parameters.get("closure")
     return closure is not None and closure.default is Parameter.empty
+
+
+def require_no_closure(optimizer: Optimizer, name: str, asked_by: str) -> None:
+    """Refuse an optimizer with a closure, for an extension that works on the gradients from before the step.
+
+    Raises:
+        InputError: the optimizer requires a closure.
+    """
+    if needs_closure(optimizer):
+        kind = type(optimizer).__name__
+        raise InputError(
+            f"{asked_by} works on gradients before a step, but optimizer {name!r} ({kind}) computes more of them in it",
+            name="optimizer",
+            asked_by=asked_by,
+            cure=f"leave {asked_by} out, or take an optimizer without a closure, such as AdamW",
+        )
 
 
 def once_known(loss: Any, again: Callable[[], Tensor]) -> Callable[[], Tensor]:

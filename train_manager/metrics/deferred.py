@@ -96,10 +96,11 @@ class FiniteLosses:
     >>> losses = FiniteLosses(epoch=1)
     >>> is_full = losses.append(torch.tensor(.5), step=1)
     >>> is_full = losses.append(torch.tensor(math.nan), step=2, name="generator")
-    >>> losses.check()
-    Traceback (most recent call last):
-    train_manager.NonFiniteLoss: the loss of 'generator' was nan in step 2, epoch 1, and not finite in 1 of 2 losses checked together
-      try a smaller learning rate or clipped gradients, or look at that step's batch
+    >>> try:
+    ...     losses.check()
+    ... except NonFiniteLoss as error:
+    ...     print(str(error)[:50])
+    the loss of 'generator' was nan in step 2, epoch 1
     """
 
     def __init__(self, epoch: int) -> None:

@@ -5,6 +5,7 @@ Its files in reading order; each imports only those above it:
     modules       submodules, chosen by name or pattern
     optimizers    learning rates, parameters with gradients, and how optimizers and schedulers are made
     per_object    what an extension keeps for each model or optimizer
+    replacement   parameters that take the place of others in an optimizer
     buffers       buffers that a forward pass must not change
     constraints   functions that keep weights within bounds: max_norm, unit_norm, non_negative
 """

@@ -114,6 +114,12 @@ def restore_settings(optimizer: Optimizer, settings: Iterable[dict[str, Any]]) -
                 group[name] = value
 
 
+def parameters_in(optimizer: Optimizer) -> Iterator[Tensor]:
+    """Yield the parameters of all groups of an optimizer."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
 def parameters_with_gradients(optimizer: Optimizer | None) -> Iterator[Tensor]:
     """Yield the parameters of an optimizer that have a gradient; none if there is no optimizer.
 

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.extensions.optimization.gan import Gan, GanManager, by_hand, gan_batches, gan_manager
+from tests.extensions.optimization.gan import assert_same_weights as assert_same_gan
 from tests.host_reads import HostReads
-from train_manager import Extension, InputError, SkipBatch, SkipStage, TrainManager, modifies
+from train_manager import Extension, InputError, SkipBatch, SkipStage, StageError, TrainManager, modifies
 from train_manager.extensions import Accumulate, MixedPrecision
 from train_manager.testing import tiny_manager
 
@@ -149,6 +151,140 @@ def test_a_backward_loss_that_another_hook_modifies_is_accumulated() -> None:
     assert_same_weights(trained(Double(), Accumulate(2), data=batches(5, 3)), trained(Double(), data=batches(8)))
 
 
+# ---- data of unknown length ----------------------------------------------------------------------------------------
+
+
+class Pulled:
+    """Data that does not know its length, and counts how far it was read."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.batches = batches(*sizes)
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            self.count += 1
+            yield batch
+
+
+def test_of_data_of_unknown_length_it_asks_one_ahead_only_where_the_window_would_go_on() -> None:
+    data = Pulled(4, 4, 4, 4)
+    ahead: list[int] = []
+    watch = Extension.of(post_train_step_batch=lambda batch_num: ahead.append(data.count - batch_num))
+    trained(Accumulate(2), watch, data=data, epochs=1)
+    assert ahead == [1, 0, 1, 0]
+
+
+def test_the_last_window_of_data_of_unknown_length_may_be_shorter() -> None:
+    accumulated = trained(Accumulate(2), data=Pulled(1, 7, 5))
+    assert accumulated.update_num == 4
+    assert_same_weights(accumulated, trained(data=batches(8, 5)))
+
+
+# ---- a train_batch of your own -------------------------------------------------------------------------------------
+
+
+class SeveralBackwards(TrainManager):
+    def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+        for _ in range(2):
+            self.backward(nn.functional.cross_entropy(self.model(inputs), targets))
+        self.step()
+
+
+class SeveralUpdates(TrainManager):
+    def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+        for _ in range(2):
+            self.update(nn.functional.cross_entropy(self.model(inputs), targets))
+
+
+def own(kind: type[TrainManager], *extensions: Extension, data: Iterable[Any]) -> TrainManager:
+    tiny = tiny_manager()
+    return kind(model=tiny.model, optimizer=tiny.optimizer, train_data=data, extensions=list(extensions))
+
+
+def test_a_batch_counts_once_however_often_it_runs_backward() -> None:
+    accumulated, plain = (
+        own(SeveralBackwards, Accumulate(2), data=batches(5, 3)),
+        own(SeveralBackwards, data=batches(8)),
+    )
+    accumulated.train()
+    plain.train()
+    assert accumulated.update_num == 1
+    assert_same_weights(accumulated, plain)
+
+
+def test_two_updates_of_one_optimizer_in_a_batch_are_refused() -> None:
+    with pytest.raises(StageError) as caught:
+        own(SeveralUpdates, Accumulate(2), data=batches(5, 3)).train()
+    assert str(caught.value) == (
+        "optimizer 'optimizer' is updated twice in one batch, but its gradients are gathered over several\n"
+        "  leave out Accumulate, or call self.backward(...) for each loss and self.step() once"
+    )
+
+
+def test_in_windows_of_one_batch_an_optimizer_may_be_updated_twice() -> None:
+    accumulated, plain = (own(SeveralUpdates, *given, data=batches(5, 3)) for given in ([Accumulate(1)], []))
+    accumulated.train()
+    plain.train()
+    assert accumulated.update_num == 4
+    assert_same_weights(accumulated, plain, tolerance=0)
+
+
+def test_an_optimizer_with_a_closure_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        trained(Accumulate(2), data=batches(5, 3), optimizer=torch.optim.LBFGS)
+    assert str(caught.value) == (
+        "Accumulate works on gradients before a step, but optimizer 'optimizer' (LBFGS) computes more of them in it\n"
+        "  leave Accumulate out, or take an optimizer without a closure, such as AdamW"
+    )
+
+
+# ---- several optimizers --------------------------------------------------------------------------------------------
+
+
+class EveryThird(TrainManager):
+    """Update the critic in each batch, the generator in every third."""
+
+    def train_batch(self, inputs: Tensor, targets: Tensor, batch_num: int) -> None:
+        self.update(self.model.loss_of("critic", inputs, targets), "critic")
+        if batch_num % 3 == 1:
+            self.update(self.model.loss_of("generator", inputs, targets), "generator")
+
+
+def test_an_optimizer_that_is_updated_in_some_batches_takes_the_mean_over_these() -> None:
+    steps: list[tuple[str, int]] = []
+    tm = gan_manager(Accumulate(4), kind=EveryThird, train_data=gan_batches(8))
+    tm.add_extension(
+        post_train_optimizer_step=lambda optimizer_name, batch_num: steps.append((optimizer_name, batch_num))
+    )
+    tm.train()
+    assert steps == [("critic", 4), ("generator", 4), ("critic", 8), ("generator", 8)]
+
+    gan = Gan()
+    optimizers = gan.optimizers()
+    for number, batch in enumerate(gan_batches(8), 1):
+        for name, weight in {"critic": 4, "generator": 2 if number < 5 else 1}.items():
+            if name == "critic" or number % 3 == 1:
+                loss = gan.loss_of(name, *batch) / weight
+                torch.autograd.backward(loss, inputs=list(getattr(gan, name).parameters()))
+            if number % 4 == 0:
+                optimizers[name].step()
+                optimizers[name].zero_grad()
+    assert_same_gan(tm.model, gan)
+
+
+def test_sizes_that_are_tensors_are_not_read_for_several_optimizers() -> None:
+    class OnDevice(GanManager):
+        def get_true_batch_size(self, inputs: Tensor) -> Any:
+            return torch.tensor(len(inputs))
+
+    tm = gan_manager(Accumulate(2), kind=OnDevice)
+    with HostReads() as reads:
+        tm.train()
+    assert reads.count == 0
+    assert_same_gan(tm.model, by_hand(accumulate=2))
+
+
 # ---- skipped batches -----------------------------------------------------------------------------------------------
 
 
@@ -166,8 +302,6 @@ def test_a_batch_that_is_skipped_before_its_backward_pass_is_not_part_of_the_win
 def test_a_batch_that_is_skipped_after_its_backward_pass_ends_the_window(hook: str, rank: int) -> None:
     skip = AtStep(hook, 2 if hook == "post_train_backward" else 1, skip_batch)
     skip.priority = rank
-    if (hook, rank) == ("pre_train_optimizer_step", -50):
-        skip.number = -1  # it runs before Accumulate skips the stage, so it counts both batches
     accumulated = trained(Accumulate(2), skip, data=batches(5, 3, 4, 2), epochs=1)
     assert accumulated.update_num == 1
     assert_same_weights(accumulated, trained(data=batches(5, 3, 6)[2:], epochs=1))
@@ -208,7 +342,7 @@ def test_an_error_in_the_middle_of_a_window_leaves_nothing_for_the_next_run(hook
 def test_a_stop_in_the_middle_of_a_window_leaves_nothing_for_the_next_run() -> None:
     stop = AtStep("post_train_step_batch", 1, lambda train_manager: train_manager.stop("enough"))
     tm = tiny_manager(Accumulate(2), stop, train_data=batches(5, 3), eval_data=None)
-    with pytest.warns(UserWarning, match="the run ended within a window, so the gradients of 1 of its 2 batches"):
+    with pytest.warns(UserWarning, match="the run ended within a window, so the gradients gathered"):
         tm.train()
     assert tm.update_num == 0
     tm.train()
@@ -249,6 +383,6 @@ def test_a_run_that_ends_within_a_window_warns_of_the_dropped_gradients() -> Non
     with pytest.warns(UserWarning, match="within a window") as warned:
         tm.train_on_batch(batches[0])
     assert [str(warning.message) for warning in warned] == [
-        "Accumulate(2): the run ended within a window, so the gradients of 1 of its 2 batches are dropped "
-        "(open a run around train_on_batch: `with tm.run():`)"
+        "the run ended within a window, so the gradients gathered for 'optimizer' are dropped "
+        "(to go on in the same window, hold a run open: `with tm.run():`)"
     ]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.extensions.optimization.gan import gan_manager
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.extensions import ClipGradients
 from train_manager.testing import tiny_manager
@@ -108,6 +109,56 @@ def test_it_equals_the_training_written_by_hand() -> None:
         optimizer.zero_grad()
     for one, other in zip(tm.model.parameters(), by_hand.model.parameters(), strict=True):
         assert one.equal(other)
+
+
+# ---- several optimizers --------------------------------------------------------------------------------------------
+
+
+def test_two_of_them_for_two_optimizers_leave_two_norms() -> None:
+    norms: list[tuple[float, float]] = []
+    tm = gan_manager(ClipGradients(0.1, optimizer="critic"), ClipGradients(0.1, optimizer="generator"))
+    tm.add_extension(
+        post_train_step_batch=lambda grad_norm_critic, grad_norm_generator: norms.append(
+            (float(grad_norm_critic), float(grad_norm_generator))
+        )
+    )
+    tm.train()
+    assert len(norms) == 6
+    assert all(0 < critic != generator > 0 for critic, generator in norms)
+
+
+def test_without_a_name_grad_norm_is_that_of_the_last_step() -> None:
+    seen: list[tuple[float, float]] = []
+    tm = gan_manager(ClipGradients(1000), ClipGradients(1000, optimizer="generator"))
+    tm.add_extension(
+        post_train_step_batch=lambda grad_norm, grad_norm_generator: seen.append(
+            (float(grad_norm), float(grad_norm_generator))
+        )
+    )
+    tm.train()
+    assert len(seen) == 6
+    assert all(last == generator for last, generator in seen)
+
+
+def test_a_hook_of_each_step_reads_its_own_norm() -> None:
+    seen: list[str] = []
+    tm = gan_manager(ClipGradients(1000))
+    tm.add_extension(
+        post_train_optimizer_step=lambda grad_norm, optimizer_name: seen.append(f"{optimizer_name} {grad_norm:.3f}")
+    )
+    tm.train_steps(1)
+    names, values = zip(*(line.split() for line in seen), strict=True)
+    assert names == ("critic", "generator")
+    assert values[0] != values[1]
+
+
+def test_an_optimizer_with_a_closure_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        tiny_manager(ClipGradients(1.0), optimizer=torch.optim.LBFGS).train()
+    assert str(error.value) == (
+        "ClipGradients works on gradients before a step, but optimizer 'optimizer' (LBFGS) computes more of them in "
+        "it\n  leave ClipGradients out, or take an optimizer without a closure, such as AdamW"
+    )
 
 
 def test_a_norm_that_is_not_finite_is_not_an_error() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.extensions.optimization.gan import Gan, GanManager, assert_same_weights, gan_batches, gan_manager
 from train_manager import Extension, InputError, TrainManager, modifies
 from train_manager.extensions import MixedPrecision
 from train_manager.testing import tiny_manager
@@ -97,8 +99,8 @@ def test_float16_equals_the_hand_written_loop_with_a_grad_scaler_to_the_bit() ->
 def test_bfloat16_needs_no_scaler() -> None:
     extension = MixedPrecision()
     tiny_manager(extension).train()
-    assert extension.scaler is None
-    assert extension.state_dict() == {"scaler": None}
+    assert extension.scalers == {}
+    assert extension.state_dict() == {"scalers": {}}
 
 
 def test_hooks_before_the_step_read_unscaled_gradients() -> None:
@@ -115,7 +117,7 @@ def test_a_step_that_overflows_is_skipped_and_not_counted_and_the_scale_is_halve
     tm = tiny_manager(extension, Overflow(2), seen, watch, eval_data=None)
     tm.train()
     assert (tm.step_num, tm.update_num, updates) == (3, 2, [1, 2])
-    assert extension.state_dict()["scaler"]["scale"] == 2.0**15
+    assert extension.state_dict()["scalers"]["optimizer"]["scale"] == 2.0**15
     assert all(gradient.isfinite().all() for gradient in seen.gradients)
     assert len(seen.gradients) == 2
 
@@ -139,7 +141,7 @@ def test_a_loaded_state_restores_the_scale() -> None:
     assert second.state_dict() == first.state_dict()
     tm = tiny_manager(second, Overflow(1), eval_data=None)
     tm.train()
-    assert second.state_dict()["scaler"]["scale"] == 2.0**14
+    assert second.state_dict()["scalers"]["optimizer"]["scale"] == 2.0**14
     assert tm.update_num == 2
 
 
@@ -149,7 +151,7 @@ def test_a_state_can_be_loaded_in_the_middle_of_a_run() -> None:
     load = Extension.of(pre_load_checkpoint=lambda: second.load_state_dict(first.state_dict()))
     tm = tiny_manager(second, load, eval_data=None)
     tm.train()
-    assert second.state_dict()["scaler"]["scale"] == 2.0**15
+    assert second.state_dict()["scalers"]["optimizer"]["scale"] == 2.0**15
     assert tm.update_num == 3
 
 
@@ -164,6 +166,21 @@ def test_a_hook_that_calls_the_model_can_use_autocast() -> None:
     again = Again()
     tiny_manager(MixedPrecision(), again).train()
     assert again.dtype is torch.bfloat16
+
+
+def test_weights_that_a_hook_changes_for_a_call_of_the_model_do_not_stay_in_16_bits() -> None:
+    class Elsewhere(Extension):
+        def pre_train_model_forward(self, train_manager: TrainManager, inputs: Tensor, autocast: Any) -> None:
+            first = next(train_manager.model.parameters())
+            first.data.mul_(2)
+            with autocast():
+                train_manager.model(inputs)
+            first.data.div_(2)
+
+    changing, plain = (tiny_manager(MixedPrecision(), *given, eval_data=None) for given in ([Elsewhere()], []))
+    changing.train()
+    plain.train()
+    assert_same_weights(changing.model, plain.model)
 
 
 def test_an_error_ends_autocast_and_the_next_run_trains() -> None:
@@ -188,7 +205,7 @@ def test_a_second_training_continues_with_the_same_scaler() -> None:
     tm = tiny_manager(extension)
     tm.train_epochs(1)
     tm.train_epochs(1)
-    assert extension.state_dict()["scaler"]["_growth_tracker"] == 6
+    assert extension.state_dict()["scalers"]["optimizer"]["_growth_tracker"] == 6
 
 
 def test_after_removal_the_training_is_in_full_precision() -> None:
@@ -199,6 +216,268 @@ def test_after_removal_the_training_is_in_full_precision() -> None:
     dtypes.seen.clear()
     tm.train_epochs(1)
     assert dtypes.seen == {("prediction", torch.float32), ("loss", torch.float32)}
+
+
+# ---- a train_batch of your own -------------------------------------------------------------------------------------
+
+
+class ThreeUpdates(TrainManager):
+    def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+        for _ in range(3):
+            self.update(nn.functional.cross_entropy(self.model(inputs), targets))
+
+
+def own(kind: type[TrainManager], *extensions: Extension, **options: Any) -> TrainManager:
+    tiny = tiny_manager()
+    given = {"model": tiny.model, "optimizer": tiny.optimizer, "train_data": tiny.train_data}
+    return kind(**{**given, **options}, extensions=list(extensions))
+
+
+def test_several_updates_in_one_batch_equal_the_hand_written_loop_to_the_bit() -> None:
+    tm = own(ThreeUpdates, MixedPrecision())
+    tm.train()
+    plain = tiny_manager()
+    batches: Any = plain.train_data
+    for inputs, targets in (batch for batch in batches for _ in range(3)):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = nn.functional.cross_entropy(plain.model(inputs), targets)
+        loss.backward()
+        plain.optimizer.step()
+        plain.optimizer.zero_grad()
+    assert_same_weights(tm.model, plain.model)
+
+
+def test_an_own_eval_batch_and_predictions_run_in_autocast() -> None:
+    seen: list[torch.dtype] = []
+
+    class Own(TrainManager):
+        def eval_batch(self, inputs: Tensor) -> None:
+            seen.append(self.model(inputs).dtype)
+
+    tm = own(Own, MixedPrecision(), eval_data=tiny_manager().eval_data)
+    tm.eval()
+    assert seen == [torch.bfloat16] * 2
+    assert tm.predict(torch.rand(3, 2)).dtype is torch.bfloat16
+
+
+def test_backward_passes_and_steps_run_without_autocast() -> None:
+    class Watching(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            seen.append(torch.is_autocast_enabled("cpu"))
+            return super().step(closure)
+
+    seen: list[bool] = []
+    tm = tiny_manager(MixedPrecision(), optimizer=lambda parameters: Watching(parameters, lr=0.1), eval_data=None)
+    next(iter(tm.model.parameters())).register_hook(lambda _: seen.append(torch.is_autocast_enabled("cpu")))
+    tm.add_extension(post_train_loss_forward=lambda: seen.append(torch.is_autocast_enabled("cpu")))
+    tm.train_steps(1)
+    assert seen == [True, False, False]
+
+
+def test_a_closure_runs_in_bfloat16_with_the_weights_of_the_moment() -> None:
+    make = lambda parameters: torch.optim.LBFGS(parameters, lr=0.1, max_iter=4)  # noqa: E731
+    tm, plain = tiny_manager(MixedPrecision(), optimizer=make, eval_data=None), tiny_manager(optimizer=make)
+    tm.train()
+    batches: Any = plain.train_data
+    for inputs, targets in batches:
+
+        def closure(inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
+            plain.optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = nn.functional.cross_entropy(plain.model(inputs), targets)
+            loss.backward()
+            return loss
+
+        plain.optimizer.step(closure)
+    assert_same_weights(tm.model, plain.model)
+
+
+def test_a_closure_is_refused_in_float16() -> None:
+    with pytest.raises(InputError) as caught:
+        tiny_manager(MixedPrecision(torch.float16), optimizer=torch.optim.LBFGS).train()
+    assert str(caught.value) == (
+        "the loss of optimizer 'optimizer' must be computed anew, but its gradients are not those of one loss\n"
+        "  leave out Accumulate, float16 and hooks that modify the loss"
+    )
+
+
+def test_a_model_that_trains_itself_is_refused_also_in_an_open_run() -> None:
+    class Itself:
+        def train_step(self, batch: Any) -> Tensor:
+            return torch.zeros(())
+
+    tm = TrainManager(model=Itself(), train_data=[1])
+    with tm.run(), pytest.raises(InputError) as caught:
+        tm.add_extension(MixedPrecision())
+    assert str(caught.value) == (
+        "MixedPrecision works on a torch.nn.Module, but the model is a Itself, which trains itself\n"
+        "  leave MixedPrecision out, and do its work in train_step(batch)"
+    )
+
+
+# ---- several optimizers --------------------------------------------------------------------------------------------
+
+
+def critic_overflows(number: int) -> Extension:
+    class Overflows(Extension):
+        @modifies("backward_loss")
+        def pre_train_backward(self, backward_loss: Tensor, step_num: int, optimizer_name: str) -> Tensor:
+            is_here = optimizer_name == "critic" and step_num + 1 == number
+            return backward_loss * torch.inf if is_here else backward_loss
+
+    return Overflows()
+
+
+def scales(precision: MixedPrecision) -> dict[str, float]:
+    return {name: state["scale"] for name, state in precision.state_dict()["scalers"].items()}
+
+
+def test_an_overflow_of_one_optimizer_skips_its_step_only() -> None:
+    tm = gan_manager(precision := MixedPrecision(torch.float16))
+    tm.train()
+    assert tm.optimizer_updates == {"critic": 5, "generator": 5}  # the scale of the beginning is too large for both
+    assert scales(precision) == {"critic": 2.0**15, "generator": 2.0**15}
+
+    tm = gan_manager(precision := MixedPrecision(torch.float16), critic_overflows(4))
+    tm.train()
+    assert tm.optimizer_updates == {"critic": 4, "generator": 5}
+    assert scales(precision) == {"critic": 2.0**14, "generator": 2.0**15}
+
+
+def test_a_loaded_state_restores_the_scale_of_each_optimizer() -> None:
+    first, second = MixedPrecision(torch.float16), MixedPrecision(torch.float16)
+    gan_manager(first, critic_overflows(4)).train()
+    second.load_state_dict(first.state_dict())
+    assert second.state_dict() == first.state_dict()
+    tm = gan_manager(second, critic_overflows(1))
+    tm.train()
+    assert tm.optimizer_updates == {"critic": 5, "generator": 6}
+    assert scales(second) == {"critic": 2.0**13, "generator": 2.0**15}
+
+
+# ---- one part of the model -----------------------------------------------------------------------------------------
+
+
+def dtypes_of_parts(tm: TrainManager) -> set[tuple[str, torch.dtype]]:
+    """Return a set that is filled with what the last layers and the parts themselves return."""
+    seen: set[tuple[str, torch.dtype]] = set()
+    for name in ("generator", "generator.3", "critic", "critic.2"):
+        part = tm.model.get_submodule(name)
+        part.register_forward_hook(lambda _, inputs, output, name=name: seen.add((name, output.dtype)))
+    return seen
+
+
+def forward_hooks(model: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def test_with_an_optimizer_only_its_part_of_the_model_runs_in_16_bits_and_returns_32() -> None:
+    tm = gan_manager(MixedPrecision(optimizer="generator"))
+    seen = dtypes_of_parts(tm)
+    tm.train()
+    assert ("generator.3", torch.bfloat16) in seen
+    assert {dtype for name, dtype in seen if name.startswith("critic")} == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_part_in_16_bits_equals_the_hand_written_loop_to_the_bit(dtype: torch.dtype) -> None:
+    precision = MixedPrecision(dtype, optimizer="generator")
+    tm = gan_manager(precision)
+    tm.train()
+    gan = Gan()
+    optimizers = gan.optimizers()
+    plain_generator: Callable[[Tensor], Tensor] = gan.generator.forward
+    scaler = torch.amp.GradScaler("cpu", enabled=dtype is torch.float16)
+
+    def generate(noise: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype):
+            fake = plain_generator(noise)
+        return fake.float()
+
+    gan.generator.forward = generate  # type: ignore[method-assign]
+    for batch in gan_batches():
+        gan.zero_grad()
+        gan.loss_of("critic", *batch).backward()
+        optimizers["critic"].step()
+        gan.zero_grad()
+        scaler.scale(gan.loss_of("generator", *batch)).backward()
+        scaler.step(optimizers["generator"])
+        scaler.update()
+    assert_same_weights(tm.model, gan)
+    assert list(precision.scalers) == (["generator"] if dtype is torch.float16 else [])
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_in_the_part_ends_its_autocast_and_leaves_no_hook(error: type[BaseException]) -> None:
+    class Breaks(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            raise error("on purpose")
+
+    tm = gan_manager(MixedPrecision(optimizer="generator"))
+    tm.model.generator.append(Breaks())
+    with pytest.raises(error, match="on purpose"):
+        tm.train()
+    assert not torch.is_autocast_enabled("cpu")
+    assert forward_hooks(tm.model) == 0
+
+
+def test_an_error_in_the_part_that_train_batch_catches_ends_its_autocast() -> None:
+    class Catches(GanManager):
+        def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+            with pytest.raises(RuntimeError):
+                self.model.generator(torch.ones(1, 99))
+            self.update(self.model.critic(inputs).mean(), "critic")
+
+    tm = gan_manager(MixedPrecision(optimizer="generator"), kind=Catches)
+    seen = dtypes_of_parts(tm)
+    tm.train_steps(1)
+    assert seen == {("critic", torch.float32), ("critic.2", torch.float32)}
+
+
+def test_after_the_run_the_part_is_as_before() -> None:
+    tm = gan_manager(MixedPrecision(optimizer="generator"))
+    tm.train()
+    assert forward_hooks(tm.model) == 0
+    assert tm.model.generator[0](torch.ones(1, 3)).dtype is torch.float32
+
+
+def test_tensors_of_16_bits_in_an_output_of_several_parts_are_in_32() -> None:
+    class Parts(nn.Linear):
+        def forward(self, inputs: Tensor) -> Any:
+            return {"pair": (super().forward(inputs), inputs.double()), "text": "as it was"}
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = Parts(2, 2)
+
+        def forward(self, inputs: Tensor) -> Any:
+            return self.encoder(inputs)
+
+    model = Model()
+    tm = TrainManager(
+        model=model,
+        optimizer={"encoder": torch.optim.SGD},
+        extensions=[MixedPrecision(optimizer="encoder")],
+    )
+    (prediction,) = tm.predict([torch.ones(1, 2)])
+    assert [value.dtype for value in prediction["pair"]] == [torch.float32, torch.float64]
+    assert prediction["text"] == "as it was"
+
+
+def test_an_optimizer_without_a_part_of_its_name_is_refused() -> None:
+    model = Gan()
+    tm = gan_manager(
+        MixedPrecision(optimizer="both"),
+        model=model,
+        optimizer={"both": torch.optim.SGD(model.parameters(), lr=0.1)},
+    )
+    with pytest.raises(InputError) as caught:
+        tm.train()
+    assert str(caught.value) == (
+        "MixedPrecision(optimizer='both') needs model.both, which is not a module\n"
+        "  name the optimizer after a part (generator, critic), or leave it out"
+    )
 
 
 @pytest.mark.parametrize("wrong", [torch.float32, torch.int8, "bfloat16"])
@@ -221,7 +500,7 @@ def test_a_device_without_autocast_is_refused(wrong: Any) -> None:
 
 
 def test_autocast_returns_a_context_manager() -> None:
-    assert isinstance(MixedPrecision(device_type="cpu").autocast()(), AbstractContextManager | torch.autocast)
+    assert isinstance(MixedPrecision(device_type="cpu").autocast(tiny_manager())(), AbstractContextManager)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

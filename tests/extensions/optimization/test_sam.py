@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.host_reads import HostReads
-from train_manager import Extension, InputError, TrainManager, always
+from train_manager import Extension, InputError, TrainManager, always, modifies
 from train_manager.extensions import SAM, Accumulate, MixedPrecision, Mixup
 from train_manager.extensions.optimization.sam import climbed
 from train_manager.loop.losses import add_loss
@@ -224,8 +224,77 @@ def test_a_backward_loss_that_is_not_the_loss_is_refused(other: Extension) -> No
     with pytest.raises(InputError) as caught:
         tiny_manager(SAM(), other).train()
     assert str(caught.value) == (
-        "SAM needs the gradients of the loss itself, but a hook has modified backward_loss\n"
-        "  leave out Accumulate, and use MixedPrecision with torch.bfloat16"
+        "the loss of optimizer 'optimizer' must be computed anew, but its gradients are not those of one loss\n"
+        "  leave out Accumulate, float16 and hooks that modify the loss"
+    )
+
+
+# ---- a train_batch of your own -------------------------------------------------------------------------------------
+
+
+class GivesATensor(TrainManager):
+    def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+        self.update(nn.functional.cross_entropy(self.model(inputs), targets))
+
+
+class GivesAFunction(TrainManager):
+    def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+        self.update(lambda: nn.functional.cross_entropy(self.model(inputs), targets))
+
+
+def own(kind: type[TrainManager], *extensions: Extension, **options: Any) -> TrainManager:
+    tiny = tiny_manager()
+    given = {"model": tiny.model, "optimizer": tiny.optimizer, "train_data": tiny.train_data, "epochs": 3}
+    return kind(**{**given, **options}, extensions=list(extensions))
+
+
+def test_the_loss_of_an_own_train_batch_may_be_a_function() -> None:
+    tm = own(GivesAFunction, SAM(0.5))
+    tm.train()
+    assert_same(tm.model, hand_written(tiny_manager(), epochs=3, rho=0.5))
+
+
+def test_the_loss_of_an_own_train_batch_may_not_be_a_tensor() -> None:
+    with pytest.raises(InputError) as caught:
+        own(GivesATensor, SAM()).train()
+    assert str(caught.value) == (
+        "the loss of optimizer 'optimizer' must be computed anew, but it was given as a tensor\n"
+        "  give a function: self.update(lambda: loss_of(model(inputs), targets))"
+    )
+
+
+def test_a_hook_that_modifies_the_loss_does_so_in_the_first_pass_only() -> None:
+    class Double(Extension):
+        @modifies("loss")
+        def post_train_loss_forward(self, loss: Tensor) -> Tensor:
+            return 2 * loss
+
+    doubled, plain = tiny_manager(SAM(0.5), Double(), eval_data=None), tiny_manager(SAM(0.5), eval_data=None)
+    doubled.train()
+    plain.train()
+    assert_same(doubled.model, plain.model)  # the climb is of a fixed length
+
+
+def test_a_loss_that_is_updated_twice_in_a_batch_is_climbed_for_twice() -> None:
+    class Twice(TrainManager):
+        def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+            for _ in range(2):
+                self.update(lambda: nn.functional.cross_entropy(self.model(inputs), targets))
+
+    batches: Any = tiny_manager().train_data
+    twice = own(Twice, SAM(0.5), epochs=1)
+    once = own(GivesAFunction, SAM(0.5), epochs=1, train_data=[batch for batch in batches for _ in range(2)])
+    twice.train()
+    once.train()
+    assert_same(twice.model, once.model)
+
+
+def test_an_optimizer_with_a_closure_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        tiny_manager(SAM(), optimizer=torch.optim.LBFGS).train()
+    assert str(caught.value) == (
+        "SAM works on gradients before a step, but optimizer 'optimizer' (LBFGS) computes more of them in it\n"
+        "  leave SAM out, or take an optimizer without a closure, such as AdamW"
     )
 
 

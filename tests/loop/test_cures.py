@@ -1,0 +1,99 @@
+"""The note on errors of torch: which errors get one, and how values are described."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training import At
+from train_manager import InputError, SkipBatch
+from train_manager.loop.cures import add_cure, cure_of, described
+from train_manager.testing import tiny_manager
+
+
+def notes(error: BaseException) -> list[str]:
+    return list(getattr(error, "__notes__", ()))
+
+
+def fail(*_: Any) -> Any:
+    raise RuntimeError("mat1 and mat2 must have the same dtype")
+
+
+@pytest.mark.parametrize("error", [InputError("no"), SkipBatch()])
+def test_errors_of_this_library_get_no_note(error: Exception) -> None:
+    add_cure(error, {"inputs": 1})
+
+    assert notes(error) == []
+
+
+def test_an_error_of_a_hook_gets_no_note_of_the_batch() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        tiny_manager(At("pre_train_loss_forward", lambda: fail())).train()
+
+    assert len(notes(caught.value)) == 1
+    assert notes(caught.value)[0].startswith("in hook ")
+
+
+def test_an_error_without_a_known_cure_gets_what_the_batch_is() -> None:
+    def loss(prediction: Any) -> Any:
+        raise RuntimeError("no idea")
+
+    with pytest.raises(RuntimeError) as caught:
+        tiny_manager(loss=loss, eval_data=None).train()
+
+    assert notes(caught.value)[1].splitlines() == [
+        "inputs      float32 of shape (16, 2) on cpu",
+        "prediction  float32 of shape (16, 2) on cpu",
+        "targets     int64 of shape (16,) on cpu",
+    ]
+
+
+def test_an_error_of_the_model_itself_gets_no_note_of_the_batch() -> None:
+    def loss(prediction: Any) -> Any:
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose") as caught:
+        tiny_manager(loss=loss, eval_data=None).train()
+
+    assert notes(caught.value) == ["at stage run > train > train_step_epoch > train_step_batch > train_loss_forward"]
+
+
+def test_too_little_memory_asks_for_smaller_batches() -> None:
+    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    add_cure(error, {"inputs": torch.zeros(1)})
+
+    assert notes(error) == [
+        "inputs      float32 of shape (1,) on cpu\n"
+        "train on smaller batches, and gather several: batch_size=..., Accumulate(4)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (torch.zeros(2, 3).bool(), "bool of shape (2, 3) on cpu"),
+        (np.zeros((2, 3)), "an array of float64 of shape (2, 3)"),
+        (["a", 1], "a list of a str, a int"),
+        (OrderedDict(x=torch.zeros(1)), "a OrderedDict of x: float32 of shape (1,) on cpu"),
+        (None, "a NoneType"),
+    ],
+)
+def test_a_value_is_described_by_what_it_is_made_of(value: Any, text: str) -> None:
+    assert described(value) == text
+
+
+def test_a_long_list_is_described_in_part() -> None:
+    assert len(described([1] * 1000)) < 320
+
+
+@pytest.mark.parametrize("parts", [{}, {"inputs": 1, "batch": (1, 2)}, {"inputs": (batch := ()), "batch": batch}])
+def test_no_cure_is_invented(parts: dict[str, Any]) -> None:
+    assert cure_of("something else", parts) == ""
+
+
+def test_an_output_without_parts_is_no_reason_to_fail() -> None:
+    assert "prediction['']" in cure_of("must be Tensor, not dict", {"prediction": {}})

@@ -1,0 +1,88 @@
+"""A step that was asked for within a window is done in the batch that ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.optim import SGD
+
+from tests.training import make_batches
+from train_manager import Extension, StageError, TrainManager, modifies
+from train_manager.testing import tiny_manager
+
+
+class InPairs(Extension):
+    """Let windows end with every second batch."""
+
+    @modifies("update_ends")
+    def pre_train_step_batch(self, step_num: int) -> bool:
+        return step_num % 2 == 1
+
+
+class Sometimes(TrainManager):
+    """Update only in some batches of the epoch, counted from 1, so often."""
+
+    updates: dict[int, int]
+
+    def train_batch(self, model: Any, inputs: Tensor, batch_num: int) -> None:
+        for _ in range(self.updates.get(batch_num, 0)):
+            self.update(model(inputs).square().mean())
+
+
+def sometimes(updates: dict[int, int], batches: int = 4) -> TrainManager:
+    model = tiny_manager().model
+    tm = Sometimes(
+        model=model, optimizer=SGD(model.parameters(), lr=0.1), train_data=make_batches(batches), extensions=[InPairs()]
+    )
+    tm.updates = updates
+    return tm
+
+
+def test_the_batch_that_ends_a_window_steps_an_optimizer_that_an_earlier_batch_has_updated() -> None:
+    tm, steps = sometimes({1: 1, 3: 1}), []
+    tm.add_extension(post_train_optimizer_step=lambda batch_num: steps.append(batch_num))
+    tm.train()
+    model = tiny_manager().model
+    optimizer = SGD(model.parameters(), lr=0.1)
+    for inputs, _ in make_batches(4)[::2]:
+        model(inputs).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert steps == [2, 4]
+    assert all(one.equal(other) for one, other in zip(tm.model.parameters(), model.parameters(), strict=True))
+
+
+def test_a_backward_without_a_step_waits_until_a_step_is_asked_for() -> None:
+    class Own(TrainManager):
+        def train_batch(self, model: Any, inputs: Tensor, batch_num: int) -> None:
+            self.backward(model(inputs).square().mean())
+            if batch_num == 3:
+                self.step()
+
+    model, steps = tiny_manager().model, []
+    tm = Own(model=model, optimizer=SGD(model.parameters(), lr=0.1), train_data=make_batches(3))
+    tm.add_extension(post_train_optimizer_step=lambda batch_num: steps.append(batch_num))
+    tm.train()
+    assert steps == [3]
+
+
+@pytest.mark.parametrize("batch_num", [1, 2], ids=["the first of its window", "the last of its window"])
+def test_two_updates_in_one_batch_of_a_window_of_several_are_refused(batch_num: int) -> None:
+    tm = sometimes({1: 1, batch_num: 2})
+    with pytest.raises(StageError) as caught:
+        tm.train()
+    assert str(caught.value) == (
+        "optimizer 'optimizer' is updated twice in one batch, but its gradients are gathered over several\n"
+        "  leave out Accumulate, or call self.backward(...) for each loss and self.step() once"
+    )
+
+
+def test_two_updates_in_a_batch_that_is_a_window_by_itself_are_two_steps() -> None:
+    tm = sometimes({1: 2, 2: 2}, batches=2)
+    tm.remove_extension("in_pairs")
+    tm.train()
+    assert tm.update_num == 4
+    assert torch.isfinite(torch.stack([parameter.sum() for parameter in tm.model.parameters()])).all()

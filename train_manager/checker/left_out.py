@@ -1,0 +1,60 @@
+"""The call that an override leaves out: why a stage that a base class opens never opens in a subclass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import final
+
+from train_manager.checker.method_source import method
+from train_manager.checker.tree import StageNode
+from train_manager.checker.walk import reached, stage_tree
+from train_manager.core.extensible import Extensible
+from train_manager.core.plan import Plan
+from train_manager.core.source_locations import line_of_function
+
+
+@final
+@dataclass(frozen=True)
+class LeftOut:
+    """A call that an override does not make, though the method that it overrides does.
+
+    Attributes:
+        override: the overriding method.
+        called: the methods of which it calls none.
+        around: the stage around the one that the call would open; None if there is none.
+    """
+
+    override: FunctionType
+    called: tuple[str, ...]
+    around: str | None
+
+    def __str__(self) -> str:
+        name = ".".join(self.override.__qualname__.split(".")[-2:])
+        called = " or ".join(f"self.{other}()" for other in self.called)
+        return f"{name} ({line_of_function(self.override)}) does not call {called}"
+
+
+def call_left_out(owner: type, stage: str, plan_of: Callable[[str], Plan]) -> LeftOut | None:
+    """Return the call without which a stage that a base class opens does not open in a class; None if none is found."""
+    for node in _inherited(owner, stage, plan_of):
+        for number, caller in enumerate(node.callers[:-1], 1):
+            override, inner = (method(owner, function.__name__) for function in (caller, node.callers[number]))
+            if override is not None and override is not caller and inner not in reached(override, owner):
+                around = node.path[-2] if len(node.path) > 1 else None
+                return LeftOut(override, _public(node.callers[number:]), around)
+    return None
+
+
+def _public(methods: Sequence[FunctionType]) -> tuple[str, ...]:
+    """Return the names of the methods that a subclass is meant to call, or of the first if there is none."""
+    names = [function.__name__ for function in methods]
+    return tuple(name for name in names if not name.startswith("_")) or (names[0],)
+
+
+def _inherited(owner: type, stage: str, plan_of: Callable[[str], Plan]) -> Iterator[StageNode]:
+    """Yield the first position of a stage in the tree of each base class."""
+    for base in owner.__mro__[1:]:
+        if issubclass(base, Extensible):
+            yield from stage_tree(base, plan_of).stages.get(stage, [])[:1]
