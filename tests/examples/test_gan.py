@@ -88,6 +88,13 @@ def test_clipping_one_optimizer_bounds_its_gradient_only() -> None:
     assert max(norms.seen["generator"]) > 0.2
 
 
+def test_each_optimizer_is_clipped_to_a_limit_of_its_own() -> None:
+    norms = Norms()
+    trained(ClipGradients(0.1, optimizer="discriminator"), ClipGradients(0.5, optimizer="generator"), norms)
+
+    assert {name: round(max(seen), 4) for name, seen in norms.seen.items()} == {"discriminator": 0.1, "generator": 0.5}
+
+
 def test_clipping_one_optimizer_changes_the_training(plain: Trained) -> None:
     assert not are_equal(trained(ClipGradients(0.1, optimizer="generator")), plain)
 
