@@ -1,0 +1,118 @@
+"""The example ``examples/gan.py``: two models and two optimizers, and training practices that are one line each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.optim import Optimizer
+
+pytest.importorskip("sklearn")
+
+from examples import gan as example
+from tests.examples.comparison import (
+    Trained,
+    are_equal,
+    assert_equal,
+    by_hand,
+    by_manager,
+    lines_of_example,
+    lines_of_twin,
+)
+from tests.examples.twins import gan, gan_with_practices
+from train_manager import Extension, priority
+from train_manager.extensions import EMA, Accumulate, ClipGradients, MixedPrecision
+
+
+class Norms(Extension):
+    """The norms of the gradients as each optimizer sees them."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, list[float]] = defaultdict(list)
+
+    @priority(20)
+    def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        self.seen[optimizer_name].append(torch.nn.utils.get_total_norm(gradients).item())
+
+
+def trained(*extensions: Extension) -> Trained:
+    return by_manager(lambda: example.manager(*extensions), "discriminator", "generator")
+
+
+@pytest.fixture(scope="module")
+def plain() -> Trained:
+    return trained()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_epoch() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (example, gan, gan_with_practices):
+            patch.setattr(module, "EPOCHS", 1)
+        yield
+
+
+def test_it_trains_and_prints_as_the_loop_by_hand_does(plain: Trained) -> None:
+    assert_equal(plain, by_hand(gan.train))
+
+
+def test_in_pieces_of_one_run_it_trains_the_same(plain: Trained) -> None:
+    torch.manual_seed(0)
+    tm = example.manager()
+    with tm.run():
+        tm.train_steps(10)
+        tm.train_epochs(1)  # the rest of the first
+
+    assert all(torch.equal(weights, plain.weights[name]) for name, weights in tm.model.state_dict().items())
+
+
+def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
+    assert lines_of_example("gan") <= lines_of_twin("gan")
+
+
+def test_the_program_shows_a_digit(capsys: pytest.CaptureFixture[str]) -> None:
+    example.main()
+
+    assert [len(line) for line in capsys.readouterr().out.splitlines()[-8:]] == [16] * 8
+
+
+def test_clipping_one_optimizer_bounds_its_gradient_only() -> None:
+    norms = Norms()
+    trained(ClipGradients(0.1, optimizer="discriminator"), norms)
+
+    assert max(norms.seen["discriminator"]) <= 0.1 + 1e-6
+    assert max(norms.seen["generator"]) > 0.2
+
+
+def test_clipping_one_optimizer_changes_the_training(plain: Trained) -> None:
+    assert not are_equal(trained(ClipGradients(0.1, optimizer="generator")), plain)
+
+
+def test_the_average_of_one_optimizer_is_that_of_its_weights_only(plain: Trained) -> None:
+    ema = EMA(0.9, optimizer="generator")
+    found = trained(ema)
+    moved = {name for name, average in ema.average.items() if not torch.equal(average, found.weights[name])}
+
+    assert_equal(found, plain)
+    assert {name.split(".")[0] for name in moved} == {"generator"}
+
+
+PRACTICES: dict[str, tuple[list[Extension], dict[str, Any]]] = {
+    "accumulated": ([Accumulate(4)], {"accumulated": 4}),
+    "bfloat16": ([MixedPrecision()], {"bfloat16": True}),
+    "both": ([Accumulate(4), MixedPrecision()], {"accumulated": 4, "bfloat16": True}),
+    "a last window that is shorter": ([Accumulate(8)], {"accumulated": 8}),
+}
+
+
+@pytest.mark.parametrize("name", PRACTICES)
+def test_a_practice_of_one_line_trains_as_the_loop_by_hand_does(name: str, plain: Trained) -> None:
+    extensions, options = PRACTICES[name]
+    found = trained(*extensions)
+
+    assert not are_equal(found, plain)
+    assert_equal(found._replace(lines=[]), by_hand(lambda record: gan_with_practices.train(record, **options)))

@@ -1,0 +1,37 @@
+"""The example ``examples/mnist.py``: digits, a rate that falls by epoch, test accuracy, a dry run, saved weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("sklearn")
+
+from examples import mnist as example
+from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
+from tests.examples.twins import mnist as twin
+
+
+def test_it_trains_and_prints_as_the_loop_by_hand_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (example, twin):
+        monkeypatch.setattr(module, "EPOCHS", 3)
+
+    assert_equal(by_manager(example.manager), by_hand(twin.train))
+
+
+def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:
+    assert lines_of_example("mnist") <= lines_of_twin("mnist")
+
+
+def test_a_dry_run_trains_on_one_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    example.main(["--dry-run"])
+
+    assert capsys.readouterr().out.splitlines()[-1].endswith("% after 1 batches")
+
+
+def test_the_weights_are_saved(tmp_path: Path) -> None:
+    example.main(["--dry-run", "--save", str(tmp_path / "digits.pt")])
+
+    example.network().load_state_dict(torch.load(tmp_path / "digits.pt", weights_only=True))

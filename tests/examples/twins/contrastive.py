@@ -1,0 +1,36 @@
+"""The training of ``examples/contrastive.py``, written by hand."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.optim import Adam
+
+from examples.contrastive import EPOCHS, LOG_EVERY, Siamese, accuracy, contrastive_loss, pairs
+from tests.examples.comparison import Record
+
+
+def train(record: Record) -> nn.Module:
+    train_data, test_data = pairs()
+    model = Siamese()
+    optimizer = Adam(model.parameters(), lr=2e-3)
+    for epoch in range(1, EPOCHS + 1):
+        model.train()
+        for batch, ((first, second), same) in enumerate(train_data, 1):
+            optimizer.zero_grad()
+            loss = contrastive_loss(model(first, second), same)
+            loss.backward()
+            optimizer.step()
+            record(loss)
+            if batch % LOG_EVERY == 0:
+                print(f"epoch {epoch}, batch {batch} of {len(train_data)}, loss {loss.item():.4g}")
+        model.eval()
+        test_loss, right, examples = 0.0, 0.0, 0
+        with torch.no_grad():
+            for (first, second), same in test_data:
+                distance = model(first, second)
+                test_loss += len(same) * contrastive_loss(distance, same).item()
+                right += accuracy(distance, same).sum().item()
+                examples += len(same)
+        print(f"epoch {epoch}, test: loss {test_loss / examples:.4g}, accuracy {right / examples:.4g}")
+    return model
