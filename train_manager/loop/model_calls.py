@@ -33,7 +33,7 @@ class ModelCall:
         InputError: in a call, the forward needs several arguments and the inputs do not have them.
     """
 
-    __slots__ = ("_all", "_by_position", "_label", "_needs_several", "_positional", "_required", "_rest")
+    __slots__ = ("_all", "_by_position", "_known", "_label", "_needs_several", "_positional", "_required", "_rest")
 
     def __init__(self, model: Any) -> None:
         parameters = _parameters_of_forward(model)
@@ -44,6 +44,7 @@ class ModelCall:
         self._required = {p.name for p in parameters if _is_required(p)}
         self._all = {p.name for p in named}
         self._rest = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
+        self._known: dict[tuple[Any, ...], bool] = {}  # keys of a dict -> whether it goes by keyword
         self._needs_several = len(self._required) > 1
         self._label = f"{type(_inner(model)).__name__}.forward"
 
@@ -60,7 +61,13 @@ class ModelCall:
         return model(inputs)
 
     def _names(self, inputs: Mapping[Any, Any]) -> bool:
-        keys = inputs.keys()
+        keys = tuple(inputs)
+        known = self._known.get(keys)  # batches have the same keys in a run
+        if known is None:
+            known = self._known[keys] = self._names_keys(set(keys))
+        return known
+
+    def _names_keys(self, keys: set[Any]) -> bool:
         if not self._required <= keys or not all(isinstance(key, str) for key in keys):
             return False
         return keys <= self._all or (self._rest and (not self._all or not self._all.isdisjoint(keys)))
