@@ -11,7 +11,7 @@ from tests.examples.twins import actor_critic as twin
 
 def test_it_trains_and_prints_as_the_loop_by_hand_does(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (example, twin):
-        monkeypatch.setattr(module, "EPISODES", 50)
+        monkeypatch.setattr(module, "EPISODES", 25)
 
     assert_equal(by_manager(example.manager), by_hand(twin.train))
 

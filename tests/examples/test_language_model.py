@@ -11,7 +11,8 @@ from tests.examples.twins import language_model as twin
 
 def test_it_trains_and_prints_as_the_loop_by_hand_does(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (example, twin):
-        monkeypatch.setattr(module, "STEPS", 80)
+        monkeypatch.setattr(module, "STEPS", 40)
+        monkeypatch.setattr(module, "EVAL_EVERY", 20)
 
     assert_equal(by_manager(example.manager), by_hand(twin.train))
 
