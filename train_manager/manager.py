@@ -45,12 +45,12 @@ from train_manager.loop.outputs import (
     count_rows,
     joined,
     require_batch_size,
-    require_no_value,
     require_parts,
     require_prediction,
     require_scalar_loss,
     require_tensor,
     require_training_loss,
+    returned_a_value,
 )
 from train_manager.loop.phases import KEPT, replaced_parts
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
@@ -518,15 +518,15 @@ class TrainManager(Entering):
         with self.staged("train_step_batch", given):
             began, in_hooks = perf_counter(), self._store.hook_seconds
             self._decide_to_skip()
-            self._unpack(feed.data_name)
-            self.fixtures["global_batch_size"] = self.fixtures["true_batch_size"]
+            self.fixtures["global_batch_size"] = self._unpack(feed.data_name)
             if isinstance(self.model, nn.Module):
                 try:
                     returned = self._chosen.train_batch()
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
-                require_no_value(returned, "train_batch")
+                if returned is not None:
+                    raise returned_a_value(returned, "train_batch")
                 for name in self._windows.due():  # also if this batch, which may end the window, has not asked again
                     self.step(name)
             else:
@@ -590,13 +590,13 @@ class TrainManager(Entering):
     def _step_if_window_ends(self, name: str) -> None:
         windows = self._windows
         windows.asked_to_step.add(name)
-        if name not in windows:
+        window = windows.get(name)
+        if window is None:
             return
-        if self.fixtures["update_ends"]:
-            self._train_optimizer_step(name, windows[name].optimizer)
-            windows.close(name)  # also if a hook has skipped the stage
-        else:
-            windows[name].is_due = True
+        if not self.fixtures["update_ends"]:
+            window.is_due = True
+        elif not self._train_optimizer_step(name, window.optimizer):
+            windows.close(name)  # a hook has skipped the stage
 
     @skippable("train_backward")
     def _train_backward(
@@ -610,7 +610,7 @@ class TrainManager(Entering):
             self._windows.backward(name, backward_loss, retain_graph)
 
     @skippable("train_optimizer_step")
-    def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
+    def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> bool:
         with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
             if needs_closure(optimizer):
                 optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
@@ -618,7 +618,8 @@ class TrainManager(Entering):
                 optimizer.step()
             self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
             self._counts.count_update(name)
-            self.fixtures.modify("update_num", self.update_num)
+            self.fixtures.modify("update_num", self._counts.update_num)
+        return True
 
     # ---- evaluation, from the outside in -------------------------------------------------------------------------
 
@@ -673,7 +674,8 @@ class TrainManager(Entering):
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
-                require_no_value(returned, "eval_batch")
+                if returned is not None:
+                    raise returned_a_value(returned, "eval_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(require_eval_step(self.model)(self.fixtures["batch"]))
             loss = self.fixtures.get("loss")
@@ -739,32 +741,33 @@ class TrainManager(Entering):
         self._run.structures[data_name].check(parts, self.step_num + 1)
         return parts
 
-    def _unpack(self, data_name: str) -> None:
-        """Define the parts of the batch, and its size."""
+    def _unpack(self, data_name: str) -> Any:
+        """Define the parts of the batch, and its size, which is returned."""
         parts = self._parts(data_name)
         if "inputs" in parts:
             self.fixtures["inputs"] = parts["inputs"]
         if "targets" in parts:
             self.fixtures["targets"] = parts["targets"]
         as_usual = self._chosen.unpacks_as_usual
-        size = count_rows(self.fixtures["batch"]) if as_usual else self._chosen.get_true_batch_size()
-        self.fixtures["true_batch_size"] = require_batch_size(size)
+        counted = count_rows(self.fixtures["batch"]) if as_usual else self._chosen.get_true_batch_size()
+        size = require_batch_size(counted)
+        self.fixtures["true_batch_size"] = size
+        return size
 
     def _count_step(self) -> Tensor | None:
-        """Move the counts, before the post hooks of the batch; return its loss."""
+        """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it."""
         run, counts = self._run, self._counts
-        if run.forward_loss is None and run.update_losses and "loss" not in self.fixtures:
-            self.fixtures["loss"] = run.sum_of_updates()
-            run.count(None, counts.step_num + 1)  # the sum needs no look, if its parts get one
-        else:
-            run.count(self.fixtures.get("loss"), counts.step_num + 1)
+        loss: Tensor | None = self.fixtures["loss"] if run.forward_loss is not None else self.fixtures.get("loss")
+        run.count(loss, counts.step_num + 1)
+        if loss is None and run.update_losses:
+            loss = run.sum_of_updates()  # which needs no look for nan, since its parts get one
+            self.fixtures["loss"] = loss
         self._windows.ended = self.fixtures["update_ends"]
         counts.step_num += 1
         # Not in place, for hooks may have it.
         counts.samples_seen = counts.samples_seen + self.fixtures["global_batch_size"]
         self.fixtures.modify("step_num", counts.step_num)
         self.fixtures.modify("samples_seen", counts.samples_seen)
-        loss: Tensor | None = self.fixtures.get("loss")  # as the last hook has left it
         return loss
 
     # ---- a training call -------------------------------------------------------------------------------------------

@@ -160,7 +160,11 @@ class LoopControl(Parts):
 
     def _optimizer_in_batch(self, name: str | None, method: str) -> tuple[str, Optimizer]:
         """Return an optimizer and its name, in a method that ``train_batch`` calls."""
-        if "train_step_batch" not in self._store.open:
+        if "train_step_batch" in self._store.open:
+            sole = self.optimizer
+            if name is None and isinstance(sole, Optimizer):  # as nearly always
+                return "optimizer", sole
+        else:
             cure = "call it in train_batch(self, ...), or train on a batch: tm.train_on_batch(batch)"
             what = f"{method}() was called, but no batch is being trained on"
             raise StageError(what, stages=self.fixtures.path, cure=cure)

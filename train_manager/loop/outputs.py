@@ -103,12 +103,11 @@ def no_targets(batch: Any) -> InputError:
     )
 
 
-def require_no_value(returned: Any, method: str) -> None:
-    """Refuse a value that ``train_batch`` or ``eval_batch`` has returned: other tools would train on it."""
-    if returned is not None:
-        cure = "call self.update(loss)" if method == "train_batch" else 'set it: self.fixtures["loss"] = loss'
-        what = f"{method} must return nothing, but returned a {type(returned).__name__}"
-        raise InputError(what, name=method, cure=cure)
+def returned_a_value(returned: Any, method: str) -> InputError:
+    """Return the error for a value that ``train_batch`` or ``eval_batch`` returned: other tools would train on it."""
+    cure = "call self.update(loss)" if method == "train_batch" else 'set it: self.fixtures["loss"] = loss'
+    what = f"{method} must return nothing, but returned a {type(returned).__name__}"
+    return InputError(what, name=method, cure=cure)
 
 
 def joined(predictions: list[Any]) -> Any:

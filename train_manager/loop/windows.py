@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.core.errors import InputError, StageError
-from train_manager.model.optimizers import parameters_in, parameters_with_gradients
+from train_manager.model.optimizers import parameters_in
 
 
 @final
@@ -87,8 +87,9 @@ class Windows:
     def __getitem__(self, name: str) -> Window:
         return self._open[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._open
+    def get(self, name: str) -> Window | None:
+        """Return the window of an optimizer, or None if it is not open."""
+        return self._open.get(name)
 
     def __enter__(self) -> None:
         """Keep windows for the time of a ``with`` block, a run; an error that ends it ends them too."""
@@ -115,7 +116,7 @@ class Windows:
             window.loss = window.loss_again = None
 
     def opened(self, name: str, optimizer: Optimizer) -> Window:
-        """Return the window of an optimizer; it is opened, with gradients of zero, if it was not."""
+        """Return the window of an optimizer, which begins with gradients of zero."""
         self.touched.add(name)
         window = self._open.get(name)
         if window is None:
@@ -195,8 +196,11 @@ def _shared(name: str, other: str) -> StageError:
 
 def zero_gradients(optimizer: Optimizer) -> None:
     """Free the gradients of an optimizer, if there are any: to look is a tenth of the cost of ``zero_grad``."""
-    if next(parameters_with_gradients(optimizer), None) is not None:
-        optimizer.zero_grad(set_to_none=True)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                optimizer.zero_grad(set_to_none=True)
+                return
 
 
 @contextmanager
