@@ -487,7 +487,7 @@ class TrainManager(LoopControl):
         with self.mode(training=True), self._collector, self.staged("train"):
             self._begin_call(epochs, steps)
             self._run.evaluates = eval_at is not NEVER
-            if eval_at.start and self.epoch_num == 0 and not self._feed.is_unfinished:
+            if eval_at.start and self.epoch_num == self.step_num == 0:
                 self._evaluate()
             for epochs_after in self._epochs_to_train(epochs):
                 done = self.epoch_num
