@@ -67,5 +67,6 @@ class EvalAt(Extension):
     """Requests an evaluation whenever its hook runs, in calls that evaluate."""
 
     def post_train_step_batch(self, train_manager: TrainManager) -> None:
-        if train_manager._run.evaluates:
+        run = train_manager._run
+        if run.evaluates and not run.own_batches:
             train_manager.eval_soon()
