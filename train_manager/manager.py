@@ -661,8 +661,8 @@ class TrainManager(LoopControl):
         run = self._run
         run.eval_requested = False
         if run.evaluated_at != self.step_num:
-            run.evaluated_at = self.step_num
             self._eval(self.eval_data)
+            run.evaluated_at = self.step_num  # not if it has failed
 
     @skippable("eval")
     def _eval(self, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult]:
