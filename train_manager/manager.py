@@ -494,7 +494,7 @@ class TrainManager(LoopControl):
                 self._train_step_epoch(epochs_after)
                 if self._run.eval_requested or (eval_at.epoch and self.epoch_num > done):
                     self._evaluate()
-            if eval_at.end:
+            if eval_at.end or self._run.eval_requested:
                 self._evaluate()
             self._set_end(self.step_num)
 
