@@ -874,9 +874,10 @@ class TrainManager(LoopControl):
             return
         assert run.step_limit is not None, "either epochs or steps are given"
         while run.stop_at is None and self.step_num < run.step_limit:
-            before, goes_on = self.step_num, self._feed.is_unfinished  # what goes on may have no batch left
+            before, goes_on = (self.step_num, self.epoch_num), self._feed.is_unfinished
             yield None
-            if self.step_num == before and run.stop_at is None and not goes_on:
+            had_no_batch_left = goes_on and self.epoch_num > before[1]
+            if self.step_num == before[0] and run.stop_at is None and not had_no_batch_left:
                 raise StageError(
                     "an epoch went by without a step, so the steps asked for would never be done",
                     name="train_steps",
