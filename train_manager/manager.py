@@ -69,7 +69,7 @@ from train_manager.loop.outputs import (
     require_training_loss,
 )
 from train_manager.loop.randomness import preserved_random_state, seed_all
-from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
+from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.skip import SkipBatch, skippable
@@ -492,9 +492,9 @@ class TrainManager(LoopControl):
             for epochs_after in self._epochs_to_train(epochs):
                 done = self.epoch_num
                 self._train_step_epoch(epochs_after)
-                if self._run.eval_requested or (eval_at.epoch and self.epoch_num > done):
+                if self._decide().evaluate or (eval_at.epoch and self.epoch_num > done):
                     self._evaluate()
-            if eval_at.end or self._run.eval_requested:
+            if eval_at.end or self._decide().evaluate:
                 self._evaluate()
             self._set_end(self.step_num)
 
@@ -514,6 +514,12 @@ class TrainManager(LoopControl):
                 if epochs_after is not None:
                     self._expect_end(epochs_after, first_step)
 
+    def _decide(self, data_ended: bool = False) -> Requests:
+        """Return what the loop does of what was requested, here or in a process that this one agrees with."""
+        requests = self.decide(self._run.requests(data_ended))
+        self._run.take_over(requests)
+        return requests
+
     def _train_all_batches(self) -> bool:
         """Train on one epoch's batches; return whether the epoch is complete."""
         run, feed, pauses = self._run, self._feed, False
@@ -521,11 +527,11 @@ class TrainManager(LoopControl):
         feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num)
         try:
             while True:
-                requests = self.decide(run.requests(feed.has_ended))  # the point of decision between two batches
+                requests = self._decide(feed.has_ended)  # the point of decision between two batches
                 if requests.data_ended and not feed.batch_num:
                     raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
                 if requests.data_ended or requests.end_epoch:
-                    feed.end(data_ended=requests.data_ended)
+                    feed.end()
                     return True
                 if requests.stop or self.step_num == run.step_limit:
                     pauses = not requests.stop
@@ -869,11 +875,12 @@ class TrainManager(LoopControl):
         run = self._run
         if epochs is not None:  # counted here: an epoch that is skipped does not move epoch_num
             for epochs_after in reversed(range(epochs)):
-                if run.stop_at is None:
-                    yield epochs_after
+                if self._decide().stops:
+                    return
+                yield epochs_after
             return
         assert run.step_limit is not None, "either epochs or steps are given"
-        while run.stop_at is None and self.step_num < run.step_limit:
+        while self.step_num < run.step_limit and not self._decide().stops:
             before, goes_on = (self.step_num, self.epoch_num), self._feed.is_unfinished
             yield None
             had_no_batch_left = goes_on and self.epoch_num > before[1]

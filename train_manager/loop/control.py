@@ -67,8 +67,8 @@ class LoopControl(OverridableMethods):
         """Return what the loop does of what was requested: all of it. It looks at requests nowhere else.
 
         An extension may replace it, so that processes agree: ``train_manager.decide = self.agree``. It is called in
-        each process twice for each batch, whether or not something was requested. A request may be added, but one
-        that was made cannot be taken back.
+        each process twice for each batch, and around each epoch, whether or not something was requested. A request may
+        be added, but one that was made cannot be taken back.
         """
         return requests
 

@@ -107,11 +107,23 @@ class RunState:
 
     def requests(self, data_ended: bool) -> Requests:
         """Return what is requested between two batches."""
-        stops = self.stop_at == "step"
         data_ended = data_ended or self.data_has_ended
-        if not (stops or data_ended or self.epoch_end_requested or self.eval_requested):
+        if not (self.stop_at or data_ended or self.epoch_end_requested or self.eval_requested):
             return NOTHING  # as nearly always
-        return Requests(stops, self.epoch_end_requested, data_ended, self.eval_requested)
+        return Requests(
+            stop=self.stop_at == "step",
+            end_epoch=self.epoch_end_requested,
+            data_ended=data_ended,
+            evaluate=self.eval_requested,
+            stop_after_epoch=self.stop_at == "epoch",
+        )
+
+    def take_over(self, requests: Requests) -> None:
+        """Take over what was decided, which another process may have requested."""
+        if requests.stops:
+            reason = self.stop_reason or "another process has stopped"
+            self.stop(reason, "step" if requests.stop else "epoch", self.stopped_by)
+        self.eval_requested = self.eval_requested or requests.evaluate
 
     # ---- how far a call has come ---------------------------------------------------------------------------------
 
