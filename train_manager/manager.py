@@ -487,16 +487,18 @@ class TrainManager(LoopControl):
         with self.mode(training=True), self._collector, self.staged("train"):
             self._begin_call(epochs, steps)
             self._run.evaluates = eval_at is not NEVER
-            if eval_at.start and self.epoch_num == self.step_num == 0:
-                self._evaluate()
-            for epochs_after in self._epochs_to_train(epochs):
-                done = self.epoch_num
-                self._train_step_epoch(epochs_after)
-                if self._decide().evaluate or (eval_at.epoch and self.epoch_num > done):
+            try:
+                if eval_at.start and self.epoch_num == self.step_num == 0:
                     self._evaluate()
-            if eval_at.end or self._decide().evaluate:
-                self._evaluate()
-            self._set_end(self.step_num)
+                for epochs_after in self._epochs_to_train(epochs):
+                    done = self.epoch_num
+                    self._train_step_epoch(epochs_after)
+                    if self._decide().evaluate or (eval_at.epoch and self.epoch_num > done):
+                        self._evaluate()
+                if eval_at.end or self._decide().evaluate:
+                    self._evaluate()
+            finally:
+                self._set_end(self.step_num)  # also after an error: a run may go on, and Accumulate asks for it
 
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
