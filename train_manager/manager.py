@@ -396,6 +396,7 @@ class TrainManager(LoopControl):
         windows = self._windows
         windows.asked_to_step.add(name)
         if name in windows and self.fixtures["update_ends"]:
+            windows.touched.add(name)  # hooks of the step may change the gradients, and fail then
             self._train_optimizer_step(name, windows[name].optimizer)
             windows.close(name)  # also if a hook has skipped the stage
 

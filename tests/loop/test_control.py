@@ -110,8 +110,7 @@ class Named(TrainManager):
     [
         (
             "critic",
-            "there is no optimizer 'critic'; the optimizers are '0' and '2'\n"
-            "  name one: backward(..., optimizer='0')",
+            "there is no optimizer 'critic'; the optimizers are '0' and '2'\n  name one: backward(..., optimizer='0')",
         ),
         (
             None,

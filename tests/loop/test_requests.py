@@ -183,7 +183,7 @@ def test_a_run_that_was_stopped_says_that_it_trains_nothing_more() -> None:
     tm = tiny_manager(stop_at("post_train_step_batch"))
     with tm.run():
         tm.train_epochs(1)
-        with pytest.warns(UserWarning) as warned:
+        with pytest.warns(UserWarning, match="this run was stopped") as warned:
             result = tm.train_epochs(1)
 
     assert [str(one.message) for one in warned] == ["this run was stopped (enough), so nothing more is trained in it"]

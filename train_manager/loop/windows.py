@@ -72,7 +72,7 @@ class Windows:
     """The open windows, by the names of their optimizers.
 
     Attributes:
-        touched: the names of the optimizers that the present batch has run a backward for.
+        touched: the names of the optimizers that the present batch has run a backward for, or begun to step.
         asked_to_step: the names of those that the batch was asked to step.
         ended: whether the last counted batch ended all windows (``update_ends``).
     """
