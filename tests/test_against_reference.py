@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import SGD
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
 from tests.reference_loop import ReferenceLoop
@@ -249,7 +249,7 @@ def make_manager(program: Program, script: Script, data: Any, net: Net) -> Train
 
 def make_reference(program: Program, script: Script, data: Any, net: Net) -> ReferenceLoop:
     method, hooks = program["train_batch"], hooks_of(program["train_batch"])
-    optimizers = {"first": sgd(net.first.parameters()), "last": sgd(net.last.parameters())}
+    optimizers: dict[str, Optimizer] = {"first": sgd(net.first.parameters()), "last": sgd(net.last.parameters())}
     if method in WITH_ONE:
         optimizers = {"optimizer": sgd(net.parameters())}
 

@@ -33,8 +33,10 @@ class Values(Extension):
         self.seen: list[Any] = []
         setattr(self, hook, self.note)
 
-    def note(self, **fixtures: Any) -> None:
-        found = tuple(fixtures[name] for name in self.names)
+    def note(self, fixtures: Any, **alive: Any) -> None:
+        found = tuple(
+            alive[name] if name in alive else fixtures[name] for name in self.names
+        )  # a lazy one is asked for
         self.seen.append(found[0] if len(found) == 1 else found)
 
 

@@ -257,12 +257,13 @@ class Agreement:
 
 def trained_together(*makes: Callable[[], TrainManager], **call: Any) -> list[Any]:
     """Train two managers that agree; return each with its result."""
-    agreement, done = Agreement(), {}
+    agreement = Agreement()
+    done: dict[int, Any] = {}
 
     def train(number: int) -> None:
         try:
             tm = makes[number]()
-            tm.decide = agreement.of(number)  # type: ignore[method-assign]
+            tm.decide = agreement.of(number)  # type: ignore[assignment, method-assign]
             done[number] = tm, tm.train()
         except BaseException as error:
             done[number] = error, None

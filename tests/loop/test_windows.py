@@ -365,7 +365,7 @@ def steps_by_hand(model: nn.Module, optimizer: Optimizer, batches: Any) -> Tenso
             loss.backward()
             return loss
 
-        optimizer.step(closure)  # type: ignore[arg-type]
+        optimizer.step(closure)
     return weights(model)
 
 
