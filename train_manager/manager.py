@@ -352,8 +352,8 @@ class TrainManager(LoopControl):
         else:
             self._train_model_forward()
             self._train_loss_forward()
+            self._run.hooked_loss = self.fixtures["loss"]
         loss: Tensor = self.fixtures["loss"]
-        self._run.hooked_loss = loss
         return loss
 
     def update(
