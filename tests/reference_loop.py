@@ -211,14 +211,14 @@ class ReferenceLoop:
     # ---- epochs ----
 
     def train_stage(self, unit: str, n: int) -> None:
-        if self.skips("pre_train"):
-            return
         source, now, length = self.source, self.now, self.source.length
         self.start_step, limit = self.step_num, self.step_num + n if unit == "steps" else None
         self.end_step = limit
         if unit == "epochs" and length is not None:
             self.end_step = self.step_num + n * length - (source.batch_num if source.is_within_epoch else 0)
         try:
+            if self.skips("pre_train"):
+                return
             if "start" in self.eval_at and self.epoch_num == 0 and self.step_num == 0:
                 self.evaluate_by_itself()
             epochs_left = n
@@ -235,9 +235,10 @@ class ReferenceLoop:
             if "end" in self.eval_at:
                 self.evaluate_by_itself()
             self.evaluate_if_requested()
+            self.end_step = self.step_num
+            self.skips("post_train")
         finally:
             self.end_step = self.step_num
-        self.skips("post_train")
 
     def train_step_epoch(self, limit: int | None, epochs_left: int) -> None:
         self.now.end_epoch = False

@@ -195,7 +195,7 @@ class Hooks(Extension):
 
     def seen(self, hook: str, tm: TrainManager, fixtures: Any) -> tuple[Any, ...]:
         stage = hook.split("_", 1)[1]
-        own: tuple[Any, ...] = ()
+        own: tuple[Any, ...] = (fixtures["start_step"], fixtures["end_step"]) if stage == "train" else ()
         if stage == "train_step_batch":
             names = ("batch_num", "update_begins", "update_ends", "start_step", "end_step")
             own = (fixtures["batch"][0].tolist(), *(fixtures[name] for name in names))
@@ -255,7 +255,7 @@ def make_reference(program: Program, script: Script, data: Any, net: Net) -> Ref
 
     def seen(loop: ReferenceLoop, hook: str) -> tuple[Any, ...]:
         stage = hook.split("_", 1)[1]
-        own: tuple[Any, ...] = ()
+        own: tuple[Any, ...] = (loop.start_step, loop.end_step) if stage == "train" else ()
         if stage == "train_step_batch":
             own = (loop.batch[0].tolist(), loop.batch_num, loop.update_begins, loop.update_ends)
             own = (*own, loop.start_step, loop.end_step)

@@ -485,21 +485,18 @@ class TrainManager(LoopControl):
 
     @skippable("train")
     def _train(self, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
-        with self.mode(training=True), self._collector, self.staged("train"):
-            self._begin_call(epochs, steps)
+        with self.mode(training=True), self._collector, self._in_call(epochs, steps), self.staged("train"):
             self._run.evaluates = eval_at is not NEVER
-            try:
-                if eval_at.start and self.epoch_num == self.step_num == 0:
+            if eval_at.start and self.epoch_num == self.step_num == 0:
+                self._evaluate()
+            for epochs_after in self._epochs_to_train(epochs):
+                done = self.epoch_num
+                self._train_step_epoch(epochs_after)
+                if self._decide().evaluate or (eval_at.epoch and self.epoch_num > done):
                     self._evaluate()
-                for epochs_after in self._epochs_to_train(epochs):
-                    done = self.epoch_num
-                    self._train_step_epoch(epochs_after)
-                    if self._decide().evaluate or (eval_at.epoch and self.epoch_num > done):
-                        self._evaluate()
-                if eval_at.end or self._decide().evaluate:
-                    self._evaluate()
-            finally:
-                self._set_end(self.step_num)  # also after an error: a run may go on, and Accumulate asks for it
+            if eval_at.end or self._decide().evaluate:
+                self._evaluate()
+            self._set_end(self.step_num)
 
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
@@ -848,6 +845,15 @@ class TrainManager(LoopControl):
             cell.value = before
 
     # ---- how far a call goes -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _in_call(self, epochs: int | None, steps: int | None) -> Iterator[None]:
+        """Know where a training call will end, from before its first hook until it ends, in whatever way."""
+        self._begin_call(epochs, steps)
+        try:
+            yield
+        finally:
+            self._set_end(self.step_num)  # a run may go on after an error, and Accumulate asks for it
 
     def _begin_call(self, epochs: int | None, steps: int | None) -> None:
         """Note that a training call begins, and where it will end, if that is known."""

@@ -25,6 +25,16 @@ def test_a_call_knows_its_end_before_its_first_batch() -> None:
     assert ends.seen == [(0, 1)] + [(1, 6)] * 5
 
 
+def test_a_call_knows_its_end_before_its_first_hook() -> None:
+    ends = Values("pre_train", "start_step", "end_step")
+    tm = tiny_manager(ends)
+    with tm.run():
+        tm.train_steps(1)
+        tm.train_epochs(2)
+
+    assert ends.seen == [(0, 1), (1, 6)]
+
+
 def test_an_epoch_that_is_ended_brings_the_end_nearer() -> None:
     ends = Values("pre_train_step_batch", "end_step")
     stop = At("post_train_step_batch", lambda train_manager, step_num: step_num == 1 and train_manager.end_epoch())
