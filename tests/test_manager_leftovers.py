@@ -215,3 +215,13 @@ def test_a_shallow_copy_counts_its_steps_for_itself() -> None:
 
     assert (tm.step_num, other.step_num) == (2, 3)
     assert (tm.start_step, other.start_step) == (0, 2)
+
+
+def test_the_loss_of_an_evaluation_is_not_kept_while_a_run_is_held() -> None:
+    losses: list[weakref.ref[Tensor]] = []
+    tm = tiny_manager(At("post_eval_step_batch", lambda loss: losses.append(weakref.ref(loss))))
+    with tm.run():
+        tm.eval()
+        gc.collect()
+
+        assert [loss() for loss in losses] == [None, None]

@@ -327,11 +327,11 @@ class TrainManager(Entering):
         elif "train_step_batch" in self._store.open:
             self._train_model_forward()
             self._train_loss_forward()
+            self._run.hooked_loss = self.fixtures["loss"]
         else:
             cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
             raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
         loss: Tensor = self.fixtures["loss"]
-        self._run.hooked_loss = loss
         return loss
 
     def update(
@@ -361,7 +361,7 @@ class TrainManager(Entering):
         self._add_gradients(loss, name, used, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:
-        """Step an optimizer if its window has had a backward: now, or in the batch that ends it (``update_ends``)."""
+        """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
         name, _ = self._optimizer_in_batch(optimizer, "step")
         self._step_if_window_ends(name)
 
@@ -419,17 +419,16 @@ class TrainManager(Entering):
 
     @skippable("train")
     def _train(self, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
-        with self.mode(training=True), self._collector, self.staged("train"):
-            self._begin_call(epochs, steps)
+        with self.mode(training=True), self._collector, self._in_call(epochs, steps), self.staged("train"):
             self._run.evaluates = eval_at is not NEVER
-            if eval_at.start and self.epoch_num == 0 and not self._feed.is_unfinished:
+            if eval_at.start and self.epoch_num == 0 and self.step_num == self._run.first_step:
                 self._evaluate()
             for epochs_after in self._epochs_to_train(epochs):
                 done = self.epoch_num
                 self._train_step_epoch(epochs_after)
-                if self._run.eval_requested or (eval_at.epoch and self.epoch_num > done):
+                if self._decide().evaluate or (eval_at.epoch and self.epoch_num > done):
                     self._evaluate()
-            if eval_at.end:
+            if eval_at.end or self._decide().evaluate:
                 self._evaluate()
             self._set_end(self.step_num)
 
@@ -456,11 +455,11 @@ class TrainManager(Entering):
         feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num)
         try:
             while True:
-                requests = self.decide(run.requests(feed.has_ended))  # the point of decision between two batches
+                requests = self._decide(feed.has_ended)  # the point of decision between two batches
                 if requests.data_ended and not feed.batch_num:
                     raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
                 if requests.data_ended or requests.end_epoch:
-                    feed.end(data_ended=requests.data_ended)
+                    feed.end()
                     return True
                 if requests.stop or self.step_num == run.step_limit:
                     pauses = not requests.stop
@@ -527,8 +526,6 @@ class TrainManager(Entering):
                     raise
                 if returned is not None:
                     raise returned_a_value(returned, "train_batch")
-                for name in self._windows.due():  # also if this batch, which may end the window, has not asked again
-                    self.step(name)
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
             loss = self._count_step()
@@ -591,12 +588,10 @@ class TrainManager(Entering):
         windows = self._windows
         windows.asked_to_step.add(name)
         window = windows.get(name)
-        if window is None:
-            return
-        if not self.fixtures["update_ends"]:
-            window.is_due = True
-        elif not self._train_optimizer_step(name, window.optimizer):
-            windows.close(name)  # a hook has skipped the stage
+        if window is not None and self.fixtures["update_ends"]:
+            windows.touched.add(name)  # hooks of the step may change the gradients, and fail then
+            if not self._train_optimizer_step(name, window.optimizer):
+                windows.close(name)  # a hook has skipped the stage
 
     @skippable("train_backward")
     def _train_backward(
@@ -633,8 +628,8 @@ class TrainManager(Entering):
         run = self._run
         run.eval_requested = False
         if run.evaluated_at != self.step_num:
-            run.evaluated_at = self.step_num
             self._eval(self.eval_data)
+            run.evaluated_at = self.step_num  # not if it has failed
 
     @skippable("eval")
     def _eval(self, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult]:

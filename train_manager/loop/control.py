@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -69,9 +69,15 @@ class LoopControl(Parts):
         """Return what the loop does of what was requested: all of it. It looks at requests nowhere else.
 
         An extension may replace it, so that processes agree: ``train_manager.decide = self.agree``. It is called in
-        each process twice for each batch, whether or not something was requested. A request may be added, but one
-        that was made cannot be taken back.
+        each process twice for each batch, and around each epoch, whether or not something was requested. A request may
+        be added, but one that was made cannot be taken back.
         """
+        return requests
+
+    def _decide(self, data_ended: bool = False) -> Requests:
+        """Return what the loop does of what was requested, here or in a process that this one agrees with."""
+        requests = self.decide(self._run.requests(data_ended))
+        self._run.take_over(requests)
         return requests
 
     # ---- how far the loop is -------------------------------------------------------------------------------------
@@ -185,6 +191,15 @@ class LoopControl(Parts):
         else:
             self._set_end(run.step_limit)
 
+    @contextmanager
+    def _in_call(self, epochs: int | None, steps: int | None) -> Iterator[None]:
+        """Know where a training call will end, from before its first hook until it ends, in whatever way."""
+        self._begin_call(epochs, steps)
+        try:
+            yield
+        finally:
+            self._set_end(self.step_num)  # a run may go on after an error, and Accumulate asks for it
+
     def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
         """Note where the call will end, as an epoch ends; ``first_step`` is None if the epoch was left before."""
         length = epoch_length(self.train_data, self.steps_per_epoch)
@@ -203,14 +218,16 @@ class LoopControl(Parts):
         run = self._run
         if epochs is not None:  # counted here: an epoch that is skipped does not move epoch_num
             for epochs_after in reversed(range(epochs)):
-                if run.stop_at is None:
-                    yield epochs_after
+                if self._decide().stops:
+                    return
+                yield epochs_after
             return
         assert run.step_limit is not None, "either epochs or steps are given"
-        while run.stop_at is None and self.step_num < run.step_limit:
-            before, goes_on = self.step_num, self._feed.is_unfinished  # what goes on may have no batch left
+        while self.step_num < run.step_limit and not self._decide().stops:
+            before, goes_on = (self.step_num, self.epoch_num), self._feed.is_unfinished
             yield None
-            if self.step_num == before and run.stop_at is None and not goes_on:
+            had_no_batch_left = goes_on and self.epoch_num > before[1]
+            if self.step_num == before[0] and run.stop_at is None and not had_no_batch_left:
                 raise StageError(
                     "an epoch went by without a step, so the steps asked for would never be done",
                     name="train_steps",

@@ -64,5 +64,6 @@ class EvalAt(Extension):
     """Requests an evaluation whenever its hook runs, in calls that evaluate."""
 
     def post_train_step_batch(self, train_manager: Any) -> None:
-        if train_manager._run.evaluates:
+        run = train_manager._run
+        if run.evaluates and not run.own_batches:
             train_manager.eval_soon()

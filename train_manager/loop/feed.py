@@ -109,11 +109,11 @@ class Feed:
             return self.batch_num
         return 0 if steps_per_epoch is not None else getattr(data, "batches_done", 0)
 
-    def end(self, *, data_ended: bool) -> None:
-        """End the epoch; without the end of its data, the data is reset all the same."""
-        if data_ended:
+    def end(self) -> None:
+        """End the epoch. If its pass over the data has not ended, the data is reset all the same."""
+        if self.has_ended:
             self._warn_of_wrong_length()
-        else:
+        elif not self._is_cut:
             reset(self._data)
         self.leave()
 

@@ -214,6 +214,7 @@ class Parts(OverridableMethods):
         before = self.fixtures["phase_name"]
         run.losses.check()
         self.__dict__.update(parts, _feed=Feed(), _run=RunState(run.entry, self._counts.step_num, 0, run.call))
+        self._run.first_step = self._counts.step_num
         self._set_phase(name, 0)
         try:
             yield

@@ -10,7 +10,8 @@ class Requests(NamedTuple):
     """Requests of hooks and of the data; ``TrainManager.decide`` gets them and returns what the loop does.
 
     The loop asks twice for each batch: between two batches about all but ``skip_batch``; and after the batch was
-    pulled and its pre hooks have run, about ``skip_batch`` and ``data_ended``.
+    pulled and its pre hooks have run, about ``skip_batch`` and ``data_ended``. It also asks before and after each
+    epoch, and as a call ends.
 
     Attributes:
         stop: end the training, in this epoch.
@@ -18,6 +19,7 @@ class Requests(NamedTuple):
         data_ended: the epoch's data has ended.
         evaluate: evaluate before the next batch.
         skip_batch: leave this batch out.
+        stop_after_epoch: end the training after this epoch.
     """
 
     stop: bool = False
@@ -25,6 +27,12 @@ class Requests(NamedTuple):
     data_ended: bool = False
     evaluate: bool = False
     skip_batch: bool = False
+    stop_after_epoch: bool = False
+
+    @property
+    def stops(self) -> bool:
+        """Whether no epoch follows the present one."""
+        return self.stop or self.stop_after_epoch
 
 
 NOTHING: Final = Requests()

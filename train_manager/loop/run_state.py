@@ -46,6 +46,7 @@ class RunState:
         entry: the method that the run was entered by; None if the user holds it open.
         call: the number of the present or last training call.
         start_step: ``step_num`` as that call began.
+        first_step: the ``step_num`` from which epochs are counted: 0, or that at which a phase began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
         expected_end: the same, where the length of the coming epochs is guessed from that of the last one.
         step_limit: the ``step_num`` at which ``train_steps`` ends.
@@ -76,6 +77,7 @@ class RunState:
     def __init__(self, entry: str | None, step_num: int, epoch_num: int, call: int) -> None:
         self.entry = entry
         self.call = call
+        self.first_step = 0
         self.start_step = step_num
         self.end_step: int | None = None
         self.expected_end: int | None = None
@@ -116,11 +118,23 @@ class RunState:
 
     def requests(self, data_ended: bool) -> Requests:
         """Return what is requested between two batches."""
-        stops = self.stop_at == "step"
         data_ended = data_ended or self.data_has_ended
-        if not (stops or data_ended or self.epoch_end_requested or self.eval_requested):
+        if not (self.stop_at or data_ended or self.epoch_end_requested or self.eval_requested):
             return NOTHING  # as nearly always
-        return Requests(stops, self.epoch_end_requested, data_ended, self.eval_requested)
+        return Requests(
+            stop=self.stop_at == "step",
+            end_epoch=self.epoch_end_requested,
+            data_ended=data_ended,
+            evaluate=self.eval_requested,
+            stop_after_epoch=self.stop_at == "epoch",
+        )
+
+    def take_over(self, requests: Requests) -> None:
+        """Take over what was decided, which another process may have requested."""
+        if requests.stops:
+            reason = self.stop_reason or "another process has stopped"
+            self.stop(reason, "step" if requests.stop else "epoch", self.stopped_by, self.stops_run)
+        self.eval_requested = self.eval_requested or requests.evaluate
 
     # ---- how far a call has come ---------------------------------------------------------------------------------
 

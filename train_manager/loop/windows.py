@@ -33,17 +33,16 @@ class Window:
         loss: that of the last one.
         loss_again: computes it anew; None if it was given as a tensor of its own.
         is_modified: a hook has modified a loss, so the gradients are not those of ``loss_again``.
-        is_due: a step was asked for in a batch that does not end the window.
     """
 
-    __slots__ = ("backwards", "is_due", "is_modified", "loss", "loss_again", "optimizer")
+    __slots__ = ("backwards", "is_modified", "loss", "loss_again", "optimizer")
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.backwards = 0
         self.loss: Tensor | None = None
         self.loss_again: Callable[[], Tensor] | None = None
-        self.is_modified = self.is_due = False
+        self.is_modified = False
 
     def add(self, loss: Tensor, loss_again: Callable[[], Tensor] | None, *, is_modified: bool) -> None:
         """Take note of a backward pass."""
@@ -73,7 +72,7 @@ class Windows:
     """The open windows, by the names of their optimizers.
 
     Attributes:
-        touched: the names of the optimizers that the present batch has run a backward for.
+        touched: the names of the optimizers that the present batch has run a backward for, or begun to step.
         asked_to_step: the names of those that the batch was asked to step.
         ended: whether the last counted batch ended all windows (``update_ends``).
     """
@@ -129,10 +128,6 @@ class Windows:
         window = self._open.pop(name, None)
         if window is not None:
             window.optimizer.zero_grad(set_to_none=True)
-
-    def due(self) -> list[str]:
-        """Return the names of the optimizers whose step waits for the batch that ends their windows."""
-        return [name for name, window in self._open.items() if window.is_due]
 
     def backward(self, name: str, loss: Tensor, retain_graph: bool) -> None:
         """Run a backward pass for one optimizer; the gradients of others with an open window stay as they are."""

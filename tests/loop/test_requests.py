@@ -1,0 +1,375 @@
+"""What hooks request of the loop, and the one point at which it looks at that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training import At, Values, make_batches, skip_stage, stop_at
+from train_manager import Extension, StageError, TrainManager
+from train_manager.loop.requests import DATA_ENDED, NOTHING, Requests
+from train_manager.testing import tiny_manager
+
+
+def nothing_but(request: str, when: Callable[[TrainManager], bool] = lambda tm: True) -> Callable[..., None]:
+    def ask(train_manager: TrainManager) -> None:
+        if when(train_manager):
+            getattr(train_manager, request)()
+
+    return ask
+
+
+class Stream:
+    """Batches of unknown number, which notes each that it gives."""
+
+    def __init__(self, n: int) -> None:
+        self.batches = make_batches(n)
+        self.given = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            self.given += 1
+            yield batch
+
+
+# ---- requests of hooks -----------------------------------------------------------------------------------------------
+
+
+def test_a_request_to_evaluate_is_honoured_as_the_call_ends_if_it_trains_nothing() -> None:
+    evals = Values("pre_eval", "step_num")
+    tm = tiny_manager(evals, At("pre_train", nothing_but("eval_soon")), eval_at=())
+    tm.train_steps(0)
+
+    assert evals.seen == [0]
+
+
+def test_a_request_to_evaluate_that_comes_as_an_epoch_ends_is_honoured_after_it() -> None:
+    evals = Values("pre_eval", "epoch_num", "step_num")
+    tm = tiny_manager(evals, At("post_train_step_epoch", nothing_but("eval_soon")), eval_at=())
+    tm.train()
+
+    assert evals.seen == [(1, 3)]
+
+
+def test_a_request_to_evaluate_is_honoured_also_after_a_stop() -> None:
+    evals = Values("pre_eval", "step_num")
+    soon = At("post_train_step_batch", nothing_but("eval_soon"))
+    tm = tiny_manager(evals, soon, stop_at("post_train_step_batch"), eval_at=())
+    tm.train()
+
+    assert evals.seen == [1]
+
+
+def test_the_next_batch_is_made_after_the_evaluation_that_was_requested() -> None:
+    data = Stream(3)
+    given = At("pre_eval", lambda step_num: seen.append((step_num, data.given)))
+    seen: list[tuple[int, int]] = []
+    tm = tiny_manager(given, At("post_train_step_batch", nothing_but("eval_soon")), train_data=data, eval_at=())
+    tm.train()
+
+    assert seen == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_the_end_of_the_data_goes_before_a_stop() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 3), epochs=2)
+    result = tm.train()
+
+    assert (result.steps, result.epochs) == (3, 1)
+
+
+def test_a_stop_goes_before_the_end_of_data_of_unknown_length() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 3), train_data=Stream(3))
+    result = tm.train()
+
+    assert (result.steps, result.epochs) == (3, 0)
+
+
+def test_the_end_of_an_epoch_goes_before_a_stop() -> None:
+    ends = At("post_train_step_batch", nothing_but("end_epoch"))
+    result = tiny_manager(ends, stop_at("post_train_step_batch"), epochs=2).train()
+
+    assert (result.steps, result.epochs) == (1, 1)
+
+
+def test_an_epoch_that_a_hook_ends_is_complete() -> None:
+    tm = tiny_manager(At("post_train_step_batch", nothing_but("end_epoch")), epochs=3)
+    result = tm.train()
+
+    assert (result.steps, result.epochs, result.evaluated_at) == (3, 3, 3)
+
+
+def test_an_epoch_that_a_hook_ends_resets_its_data() -> None:
+    data = _WithReset(make_batches(3))
+    tiny_manager(At("post_train_step_batch", nothing_but("end_epoch")), train_data=data).train()
+
+    assert data.resets == 1
+
+
+def test_an_epoch_of_so_many_steps_that_a_hook_ends_leaves_the_data_where_it_is() -> None:
+    data = _WithReset(make_batches(3))
+    seen = Values("post_train_step_batch", "batch_num", "inputs")
+    ends = At("post_train_step_batch", nothing_but("end_epoch"))
+    tiny_manager(seen, ends, train_data=data, steps_per_epoch=2, epochs=2).train()
+
+    assert data.resets == 0
+    assert [number for number, _ in seen.seen] == [1, 1]
+    assert torch.equal(seen.seen[1][1], data[1][0])
+
+
+def test_to_end_an_epoch_outside_of_epochs_is_void() -> None:
+    result = tiny_manager(At("pre_train", nothing_but("end_epoch"))).train()
+
+    assert result.steps == 3
+
+
+def test_to_end_an_epoch_as_it_has_ended_does_not_touch_the_next() -> None:
+    result = tiny_manager(At("post_train_step_epoch", nothing_but("end_epoch")), epochs=2).train()
+
+    assert result.steps == 6
+
+
+def test_an_epoch_ended_by_the_hook_before_its_first_batch_has_no_batch() -> None:
+    ends = At("pre_train_step_epoch", nothing_but("end_epoch", lambda tm: tm.epoch_num == 0))
+    result = tiny_manager(ends, epochs=2).train()
+
+    assert (result.steps, result.epochs) == (3, 2)
+
+
+def test_a_stop_drops_the_rest_of_the_epoch() -> None:
+    numbers = Values("post_train_step_batch", "batch_num")
+    tm = tiny_manager(numbers, stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 2))
+    tm.train()
+    tm.train_steps(1)
+
+    assert numbers.seen == [1, 2, 1]
+
+
+def test_a_limit_of_steps_keeps_the_place_in_the_epoch() -> None:
+    numbers = Values("post_train_step_batch", "batch_num")
+    tm = tiny_manager(numbers)
+    tm.train_steps(2)
+    tm.train_steps(2)
+
+    assert numbers.seen == [1, 2, 3, 1]
+
+
+def test_an_epoch_that_was_left_is_the_first_of_those_that_follow() -> None:
+    tm = tiny_manager()
+    tm.train_steps(2)
+    result = tm.train_epochs(2)
+
+    assert (result.steps, result.epochs) == (4, 2)
+
+
+def test_epochs_without_a_step_are_an_error_also_if_one_was_left_half_way() -> None:
+    tm = tiny_manager()
+    tm.train_steps(2)
+    tm.add_extension(At("pre_train_step_epoch", skip_stage))
+    with pytest.raises(StageError, match="an epoch went by without a step"):
+        tm.train_steps(1)
+
+
+def test_a_stop_says_who_called_it_and_where() -> None:
+    result = tiny_manager(stop_at("post_eval")).train()
+
+    assert (result.stopped, result.stopped_by) == ("enough", "At.post_eval at run > train > eval")
+
+
+def test_a_run_that_was_stopped_says_that_it_trains_nothing_more() -> None:
+    tm = tiny_manager(stop_at("post_train_step_batch"))
+    with tm.run():
+        tm.train_epochs(1)
+        with pytest.warns(UserWarning, match="this run was stopped") as warned:
+            result = tm.train_epochs(1)
+
+    assert [str(one.message) for one in warned] == ["this run was stopped (enough), so nothing more is trained in it"]
+    assert (result.steps, result.stopped) == (0, "enough")
+
+
+# ---- the point of decision -------------------------------------------------------------------------------------------
+
+
+class _WithReset(list[Any]):
+    resets = 0
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+class Decisions(Extension):
+    """Notes what the loop asks at the point of decision."""
+
+    def __init__(self) -> None:
+        self.asked: list[Requests] = []
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        train_manager.decide = self.decide  # type: ignore[method-assign]
+
+    def decide(self, requests: Requests) -> Requests:
+        self.asked.append(requests)
+        return requests
+
+
+def test_the_loop_asks_twice_for_each_batch_and_around_the_epoch_whatever_was_requested() -> None:
+    decisions = Decisions()
+    tiny_manager(decisions, eval_at=()).train()
+
+    before, batches, after, as_the_call_ends = [NOTHING], [NOTHING] * 6, [DATA_ENDED, NOTHING], [NOTHING]
+    assert decisions.asked == before + batches + after + as_the_call_ends
+
+
+def test_a_batch_that_a_hook_skips_is_told_to_the_others() -> None:
+    decisions = Decisions()
+    tiny_manager(decisions, At("pre_train_step_batch", skip_stage), eval_at=()).train()
+
+    assert decisions.asked[1:8] == [NOTHING, Requests(skip_batch=True)] * 3 + [DATA_ENDED]
+
+
+def test_a_batch_that_is_skipped_by_decision_is_not_trained_on() -> None:
+    tm = tiny_manager()
+    tm.decide = lambda requests: requests._replace(skip_batch=True)  # type: ignore[method-assign]
+    result = tm.train()
+
+    assert (result.steps, result.epochs) == (0, 1)
+
+
+class Agreement:
+    """What two managers in two threads do together: any request of one is a request of both."""
+
+    def __init__(self) -> None:
+        self.meet = threading.Barrier(2, timeout=20)
+        self.asked: dict[int, Requests] = {}
+
+    def of(self, number: int) -> Callable[[Requests], Requests]:
+        def decide(requests: Requests) -> Requests:
+            self.asked[number] = requests
+            self.meet.wait()
+            first, second = self.asked[0], self.asked[1]
+            self.meet.wait()
+            return Requests(*(one or other for one, other in zip(first, second, strict=True)))
+
+        return decide
+
+
+def trained_together(*makes: Callable[[], TrainManager], **call: Any) -> list[Any]:
+    """Train two managers that agree; return each with its result."""
+    agreement = Agreement()
+    done: dict[int, Any] = {}
+
+    def train(number: int) -> None:
+        try:
+            tm = makes[number]()
+            tm.decide = agreement.of(number)  # type: ignore[assignment, method-assign]
+            done[number] = tm, tm.train()
+        except BaseException as error:
+            done[number] = error, None
+            agreement.meet.abort()
+
+    threads = [threading.Thread(target=train, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for found, _ in done.values():
+        if isinstance(found, BaseException):
+            raise found
+    return [done[0], done[1]]
+
+
+def manager(*extensions: Extension, data: Iterable[Any] | None = None, **options: Any) -> Callable[[], TrainManager]:
+    def make() -> TrainManager:
+        given = make_batches(3) if data is None else data
+        return tiny_manager(*extensions, train_data=given, **{"eval_at": (), "epochs": 2, **options})
+
+    return make
+
+
+def test_a_stop_of_one_is_a_stop_of_both() -> None:
+    (_, one), (_, other) = trained_together(
+        manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 2)), manager()
+    )
+
+    assert (one.steps, one.epochs) == (other.steps, other.epochs) == (2, 0)
+    assert one.stopped == "enough"
+    assert other.stopped == "another process has stopped"
+
+
+def test_a_stop_of_one_in_its_last_step_is_a_stop_of_both() -> None:
+    (_, one), (_, other) = trained_together(
+        manager(stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 3)), manager()
+    )
+
+    assert (one.steps, one.epochs) == (other.steps, other.epochs) == (3, 1)
+
+
+def test_a_stop_of_one_after_its_epoch_is_a_stop_of_both() -> None:
+    stop = stop_at("post_train_step_batch", at="epoch", when=lambda tm: tm.step_num == 2)
+    (_, one), (_, other) = trained_together(manager(stop), manager())
+
+    assert (one.steps, one.epochs) == (other.steps, other.epochs) == (3, 1)
+
+
+@pytest.mark.parametrize("hook", ["pre_train", "post_train_step_epoch", "post_eval"])
+def test_a_stop_of_one_between_two_epochs_is_a_stop_of_both(hook: str) -> None:
+    (_, one), (_, other) = trained_together(
+        manager(stop_at(hook, when=lambda tm: hook == "pre_train" or tm.step_num == 3), eval_at="epoch"),
+        manager(eval_at="epoch"),
+    )
+
+    assert one.steps == other.steps == (0 if hook == "pre_train" else 3)
+
+
+def test_an_evaluation_that_one_requests_is_one_of_both() -> None:
+    evals = Values("pre_eval", "step_num")
+    soon = At("post_train_step_batch", nothing_but("eval_soon", lambda tm: tm.step_num in (2, 3)))
+    trained_together(manager(soon), manager(evals))
+
+    assert evals.seen == [2, 3]
+
+
+def test_the_epoch_that_one_ends_ends_for_both() -> None:
+    ends = At("post_train_step_batch", nothing_but("end_epoch", lambda tm: tm.step_num == 1))
+    (_, one), (_, other) = trained_together(manager(ends), manager())
+
+    assert (one.steps, one.epochs) == (other.steps, other.epochs) == (4, 2)
+
+
+def test_a_batch_that_one_skips_is_skipped_by_both() -> None:
+    skips = At("pre_train_step_batch", lambda batch_num: skip_stage() if batch_num == 2 else None)
+    (_, one), (_, other) = trained_together(manager(skips), manager())
+
+    assert one.steps == other.steps == 4
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_if_one_sees_its_data_end_the_other_leaves_out_the_batch_that_it_has_pulled(is_known: bool) -> None:
+    longer = _Batches(make_batches(5))
+    shorter: Any = make_batches(3) if is_known else _Batches(make_batches(3))
+    (_, one), (_, other) = trained_together(manager(data=shorter), manager(data=longer))
+
+    assert (one.steps, one.epochs) == (other.steps, other.epochs) == (6, 2)
+    assert longer.resets == 2
+
+
+class _Batches:
+    """Batches of unknown number that can be reset."""
+
+    def __init__(self, batches: list[Any]) -> None:
+        self.batches, self.resets = batches, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+def test_both_train_on_the_same_weights_if_they_have_the_same_batches() -> None:
+    (first, _), (second, _) = trained_together(manager(), manager())
+
+    for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.equal(one, other)

@@ -1,0 +1,173 @@
+"""Runs that are held open, what goes on in them, and where the counts of a run begin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.training import At, Values, make_batches, weights
+from train_manager import Extension, StageError, TrainManager, modifies
+from train_manager.extensions import Accumulate
+from train_manager.testing import Recorder, tiny_manager
+
+
+class Loads(Extension):
+    """Sets the counts as a checkpoint of one epoch would."""
+
+    def __init__(self, epoch_num: int) -> None:
+        self.epoch_num = epoch_num
+
+    def pre_load_checkpoint(self, train_manager: TrainManager) -> None:
+        train_manager.epoch_num = self.epoch_num
+        train_manager.step_num = 3 * self.epoch_num
+        train_manager.samples_seen = 40 * self.epoch_num
+
+
+def test_a_run_that_was_opened_is_joined_until_it_is_closed() -> None:
+    recorder = Recorder()
+    tm = tiny_manager(recorder)
+    tm.open()
+    tm.train_steps(1)
+    tm.eval()
+    tm.predict(torch.rand(1, 2))
+    tm.close()
+
+    assert recorder.stages.count("run") == 1
+    assert recorder.hooks[-1] == "post_run"
+
+
+def test_a_window_goes_on_from_call_to_call_in_a_run_that_was_opened() -> None:
+    tm = tiny_manager(Accumulate(2))
+    tm.open()
+    for batch in make_batches(2):
+        tm.train_on_batch(batch)
+    tm.close()
+
+    assert tm.update_num == 1
+
+
+def test_a_second_run_is_not_opened_in_the_first() -> None:
+    tm = tiny_manager()
+    tm.open()
+    with pytest.raises(StageError) as caught:
+        tm.open()
+    tm.close()
+
+    assert str(caught.value).splitlines()[0] == "open() cannot be called inside stage 'run'"
+
+
+def test_to_close_what_is_not_open_does_nothing() -> None:
+    tm = tiny_manager()
+    tm.close()
+    tm.open()
+    tm.close()
+    tm.close()
+
+    assert "run" not in tm.fixtures.path
+
+
+def test_a_run_that_was_opened_outlives_an_error() -> None:
+    tm = tiny_manager(At("pre_train_step_batch", lambda step_num: 1 / (1 - step_num)))
+    tm.open()
+    with pytest.raises(ZeroDivisionError):
+        tm.train()
+    left_open = "run" in tm.fixtures.path
+    tm.close()
+
+    assert left_open
+    assert "run" not in tm.fixtures.path
+
+
+def test_a_run_whose_opening_fails_is_not_open() -> None:
+    tm = tiny_manager(At("pre_run", lambda model: 1 / 0))
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            tm.open()
+
+    assert tm.fixtures.path == ()
+
+
+def test_epochs_are_counted_after_a_checkpoint_is_loaded() -> None:
+    tm = tiny_manager(Loads(2), epochs=3)
+    evals = Values("pre_eval", "epoch_num")
+    tm.add_extension(evals)
+    result = tm.train()
+
+    assert (result.epochs, tm.epoch_num) == (3, 3)
+    assert (tm.step_num, tm.samples_seen) == (9, 120)
+    assert evals.seen == [3]
+
+
+def test_a_training_that_a_checkpoint_has_ended_says_so() -> None:
+    tm = tiny_manager(Loads(3), epochs=3)
+    with pytest.warns(UserWarning, match="nothing to do") as warned:
+        tm.train()
+
+    assert [str(one.message) for one in warned] == [
+        "train() has nothing to do: 3 of 3 epochs are done (raise `epochs`, or call train_epochs(n))"
+    ]
+
+
+def test_samples_are_those_of_all_processes() -> None:
+    class TwoProcesses(Extension):
+        @modifies("global_batch_size")
+        def pre_train_model_forward(self, global_batch_size: int) -> int:
+            return 2 * global_batch_size
+
+    seen = Values("post_train_step_batch", "samples_seen", "true_batch_size")
+    tm = tiny_manager(TwoProcesses(), seen)
+    tm.train()
+
+    assert seen.seen == [(32, 16), (64, 16), (80, 8)]
+    assert tm.samples_seen == 80
+
+
+def test_batches_that_are_skipped_are_no_samples() -> None:
+    tm = tiny_manager(At("pre_train_step_batch", lambda batch_num: _skip() if batch_num == 1 else None))
+    tm.train()
+
+    assert tm.samples_seen == 24
+
+
+def _skip() -> None:
+    from train_manager import SkipBatch
+
+    raise SkipBatch
+
+
+def test_what_is_called_in_place_of_the_model_has_its_modes_and_gets_them_back() -> None:
+    seen: list[tuple[bool, bool]] = []
+    tm = tiny_manager()
+    wrapper = nn.Sequential(tm.model).eval()
+    tm.called_model = wrapper
+    tm.add_extension(pre_train_model_forward=lambda model: seen.append((model is wrapper, wrapper.training)))
+    tm.train_steps(1)
+
+    assert seen == [(True, True)]
+    assert not wrapper.training
+
+
+def test_the_model_stays_the_users_if_another_is_called_in_its_place() -> None:
+    one, other = tiny_manager(), tiny_manager()
+    model: Any = one.model
+    one.called_model = nn.Sequential(model)
+    one.train()
+    other.train()
+
+    assert one.model is model
+    assert torch.equal(weights(one.model), weights(other.model))
+
+
+def test_what_is_called_may_change_while_a_run_is_held() -> None:
+    called = Values("pre_train_model_forward", "model")
+    tm = tiny_manager(called)
+    wrapper = nn.Sequential(tm.model)
+    with tm.run():
+        tm.train_steps(1)
+        tm.called_model = wrapper
+        tm.train_steps(1)
+
+    assert called.seen == [tm.model, wrapper]
