@@ -38,7 +38,7 @@ def parsed(text: str) -> Tree:
             tree[path[: path.index(comment.removeprefix("of ")) + 1]].update(code.partition(" = ")[0].split(", "))
         elif comment:
             tree[path].update(filter(None, re.split(r"[,;] *", comment.replace("lazy: ", ""))))
-        elif below := re.search(r": (\w+), as below$", code):
+        elif below := re.search(r": (\w+), as (?:below|above)$", code):
             shown_below.append(((*path, below[1]), len(tree)))
     return grafted(tree, shown_below)
 
@@ -73,10 +73,10 @@ def ran(tmp_path: Path) -> tuple[Opened, Recorder]:
     tm = tiny_manager(opened, recorder, epochs=3, train_dir=tmp_path)
     tm.eval_data["again"] = tm.eval_data["valid"]
     batches = list(tm.train_data or ())
-    tm.train_on_batch(batches[0])
     tm.train_epochs(0)  # evaluates, as before any first epoch
     tm.train_epoch()  # evaluates only where it is requested
     tm.train()
+    tm.train_on_batch(batches[0])
     tm.eval()
     tm.predict(batches)
     with tm.phase("another"):

@@ -15,7 +15,6 @@ with staged("run"):                              # model, phase_name, epoch_num,
                                                  # start_step, end_step, standalone_eval, train_dir
     with staged("load_checkpoint"):              # checkpoint_loaded
         a hook may load a checkpoint, and then modifies checkpoint_loaded
-    if a loop of yours calls train_on_batch: train_step_batch, as below
     with staged("train"):
         if eval_at says so, before the first epoch: eval, as below
         for each epoch:
@@ -44,6 +43,7 @@ with staged("run"):                              # model, phase_name, epoch_num,
                 epoch_num += 1
             if eval_at says so, after the epoch: eval, as below
         if eval_at says so, after the last epoch: eval, as below
+    if a loop of yours calls train_on_batch: train_step_batch, as above
     with staged("eval"):                         # eval_results
         for name, data in eval_data:
             with staged("eval_step_epoch"):      # datasource_name, eval_result
