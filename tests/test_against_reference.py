@@ -409,25 +409,25 @@ def checked(max_examples: int) -> settings:
     )
 
 
-@checked(100)
+@checked(80)
 @given(programs(methods=[update_once], accumulates=st.none(), most_actions=0))
 def test_without_hooks_that_interfere_all_is_as_in_the_reference(program: Program) -> None:
     agree(program)
 
 
-@checked(150)
+@checked(120)
 @given(programs(methods=[update_once], accumulates=st.none(), most_actions=6))
 def test_requests_and_faults_of_hooks_do_what_they_do_in_the_reference(program: Program) -> None:
     agree(program)
 
 
-@checked(150)
+@checked(120)
 @given(programs(methods=[*WITH_ONE, *WITH_TWO], accumulates=st.sampled_from([None, 1, 2, 3]), most_actions=0))
 def test_windows_are_those_of_the_reference(program: Program) -> None:
     agree(program)
 
 
-@checked(250)
+@checked(200)
 @given(programs(methods=[*WITH_ONE, *WITH_TWO], accumulates=st.sampled_from([None, 2, 3]), most_actions=6))
 def test_windows_that_faults_interrupt_are_those_of_the_reference(program: Program) -> None:
     agree(program)

@@ -88,6 +88,13 @@ def test_a_stop_goes_before_the_end_of_data_of_unknown_length() -> None:
     assert (result.steps, result.epochs) == (3, 0)
 
 
+@pytest.mark.parametrize("order", [("step", "epoch"), ("epoch", "step")])
+def test_a_stop_after_the_step_goes_before_one_after_the_epoch(order: tuple[str, str]) -> None:
+    result = tiny_manager(*(stop_at("post_train_step_batch", at=at) for at in order), epochs=2).train()
+
+    assert (result.steps, result.epochs) == (1, 0)
+
+
 def test_the_end_of_an_epoch_goes_before_a_stop() -> None:
     ends = At("post_train_step_batch", nothing_but("end_epoch"))
     result = tiny_manager(ends, stop_at("post_train_step_batch"), epochs=2).train()
