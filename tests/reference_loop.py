@@ -120,6 +120,7 @@ class ReferenceLoop:
         self.epoch_num = self.step_num = self.update_num = self.samples_seen = 0
         self.optimizer_updates: dict[str, int] = {}
         self.start_step, self.end_step = 0, None  # type: int, int | None
+        self.expected_end: int | None = None  # told in its place: the coming epochs may be as long as the last one
         self.current: Run | None = None
         self.windows: dict[str, Window] = {}
         self.last_batch_ended_windows = True
@@ -155,7 +156,7 @@ class ReferenceLoop:
             yield
             return
         self.current = Run()
-        self.start_step, self.end_step = self.step_num, None
+        self.start_step, self.end_step, self.expected_end = self.step_num, None, None
         try:
             yield
             if self.windows:
@@ -213,7 +214,7 @@ class ReferenceLoop:
     def train_stage(self, unit: str, n: int) -> None:
         source, now, length = self.source, self.now, self.source.length
         self.start_step, limit = self.step_num, self.step_num + n if unit == "steps" else None
-        self.end_step = limit
+        self.end_step, self.expected_end = limit, None
         if unit == "epochs" and length is not None:
             self.end_step = self.step_num + n * length - (source.batch_num if source.is_within_epoch else 0)
         try:
@@ -244,12 +245,15 @@ class ReferenceLoop:
         self.now.end_epoch = False
         if self.skips("pre_train_step_epoch"):
             return
+        first_step, is_whole = self.step_num, not self.source.is_within_epoch
         if self.train_batches(limit):
             for scheduler in self.schedulers:
                 scheduler.step()
             self.epoch_num += 1
             if limit is None and self.source.length is not None:
                 self.end_step = self.step_num + epochs_left * self.source.length
+            elif limit is None and is_whole and not self.now.end_epoch:
+                self.expected_end = self.step_num + epochs_left * (self.step_num - first_step)
         self.skips("post_train_step_epoch")
 
     def train_batches(self, limit: int | None) -> bool:

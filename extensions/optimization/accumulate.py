@@ -98,7 +98,8 @@ class Accumulate(Extension):
         if update_begins:
             self._first_step = step_num
         is_full = step_num + 1 - self._first_step >= self.batches
-        return is_full or bool(fixtures["last_batch"]) or train_manager.progress.is_last
+        # The last of them last: it may look one batch ahead.
+        return is_full or step_num + 1 == train_manager.step_limit or bool(fixtures["last_batch"])
 
     @modifies("backward_loss")
     def pre_train_backward(

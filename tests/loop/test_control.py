@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from torch.optim import SGD
 
 from tests.training import At, Values, make_batches
 from train_manager import InputError, StageError, TrainManager
@@ -102,8 +103,7 @@ def test_what_is_done_with_a_batch_needs_one(method: str) -> None:
     with tm.run(), pytest.raises(StageError) as caught:
         getattr(tm, method)(*arguments)
 
-    named = "backward" if method == "update" else method
-    assert str(caught.value).splitlines()[0] == f"{named}() was called, but no batch is being trained on"
+    assert str(caught.value).splitlines()[0] == f"{method}() was called, but no batch is being trained on"
 
 
 class Named(TrainManager):
@@ -120,19 +120,20 @@ class Named(TrainManager):
     [
         (
             "critic",
-            "there is no optimizer 'critic'; the optimizers are '0' and '2'\n  name one: backward(..., optimizer='0')",
+            "there is no optimizer 'critic'; the optimizers are 'first' and 'last'\n"
+            "  name one: update(..., optimizer='first')",
         ),
         (
             None,
-            "backward() needs the name of an optimizer; the optimizers are '0' and '2'\n"
-            "  name one: backward(..., optimizer='0')",
+            "update() needs the name of an optimizer; the optimizers are 'first' and 'last'\n"
+            "  name one: update(..., optimizer='first')",
         ),
     ],
 )
 def test_an_optimizer_is_named_if_there_are_several(name: str | None, message: str) -> None:
     tiny = tiny_manager()
-    sgd = lambda parameters: type(tiny.optimizer)(parameters, lr=0.1)  # noqa: E731
-    tm = Named(model=tiny.model, loss=tiny.loss, train_data=tiny.train_data, optimizer={"0": sgd, "2": sgd})
+    both = {name: SGD(tiny.model[part].parameters(), lr=0.1) for name, part in (("first", 0), ("last", 2))}
+    tm = Named(model=tiny.model, loss=tiny.loss, train_data=tiny.train_data, optimizer=both)
     tm.name = name
     with pytest.raises(InputError) as caught:
         tm.train()
@@ -142,10 +143,10 @@ def test_an_optimizer_is_named_if_there_are_several(name: str | None, message: s
 
 def test_updates_are_counted_by_optimizer() -> None:
     tiny = tiny_manager()
-    sgd = lambda parameters: type(tiny.optimizer)(parameters, lr=0.1)  # noqa: E731
-    tm = Named(model=tiny.model, loss=tiny.loss, train_data=tiny.train_data, optimizer={"0": sgd, "2": sgd})
-    tm.name = "2"
+    both = {name: SGD(tiny.model[part].parameters(), lr=0.1) for name, part in (("first", 0), ("last", 2))}
+    tm = Named(model=tiny.model, loss=tiny.loss, train_data=tiny.train_data, optimizer=both)
+    tm.name = "last"
     result = tm.train()
 
-    assert tm.optimizer_updates == {"2": 3}
+    assert tm.optimizer_updates == {"last": 3}
     assert result.updates == tm.update_num == 3

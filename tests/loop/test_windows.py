@@ -298,8 +298,8 @@ def test_two_updates_of_an_optimizer_within_a_window_are_refused() -> None:
         Of(twice, extensions=[Accumulate(2)]).train()
 
     assert str(caught.value).splitlines() == [
-        "optimizer 'optimizer' is updated twice in one batch, whose window has not ended",
-        "  leave out Accumulate, or call self.backward(...) several times and self.step() once",
+        "optimizer 'optimizer' is updated twice in one batch, but its gradients are gathered over several",
+        "  leave out Accumulate, or call self.backward(...) for each loss and self.step() once",
     ]
 
 
@@ -417,8 +417,8 @@ def test_lbfgs_does_not_accumulate() -> None:
         tiny_manager(Accumulate(2), optimizer=lbfgs).train()
 
     assert str(caught.value) == (
-        "the loss of optimizer 'optimizer' must be computed anew, but its gradients are not those of one loss\n"
-        "  leave out Accumulate, float16 and hooks that modify the loss"
+        "Accumulate works on gradients before a step, but optimizer 'optimizer' (LBFGS) computes more of them in it\n"
+        "  leave Accumulate out, or take an optimizer without a closure, such as AdamW"
     )
 
 

@@ -91,6 +91,11 @@ class LoopControl(Parts):
         return self._run.end_step if self._run.end_step is not None else self._run.expected_end
 
     @property
+    def step_limit(self) -> int | None:
+        """The ``step_num`` at which the present call of ``train_steps`` ends; None in other calls."""
+        return self._run.step_limit
+
+    @property
     def stop_reason(self) -> str | None:
         return self._run.stop_reason
 
@@ -197,8 +202,9 @@ class LoopControl(Parts):
         self._begin_call(epochs, steps)
         try:
             yield
-        finally:
-            self._set_end(self.step_num)  # a run may go on after an error, and Accumulate asks for it
+        finally:  # a run may go on after an error, and Accumulate asks for both
+            self._run.step_limit = None
+            self._set_end(self.step_num)
 
     def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
         """Note where the call will end, as an epoch ends; ``first_step`` is None if the epoch was left before."""
