@@ -321,17 +321,18 @@ class TrainManager(Entering):
 
     def forward(self) -> Tensor:
         """Open the stages of the forward pass, those of eval in ``eval_batch``; return the loss as hooks left it."""
-        if "eval_step_batch" in self._store.open:
-            self._eval_model_forward()
-            self._eval_loss_forward()
-        elif "train_step_batch" in self._store.open:
+        if "train_step_batch" in self._store.open:
             self._train_model_forward()
             self._train_loss_forward()
-            self._run.hooked_loss = self.fixtures["loss"]
+            loss: Tensor = self.fixtures["loss"]
+            self._run.hooked_loss = loss
+        elif "eval_step_batch" in self._store.open:
+            self._eval_model_forward()
+            self._eval_loss_forward()
+            loss = self.fixtures["loss"]
         else:
             cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
             raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
-        loss: Tensor = self.fixtures["loss"]
         return loss
 
     def update(

@@ -50,7 +50,7 @@ class Stepper(Extensible):
 
 def test_a_sequence_that_does_nothing_is_false() -> None:
     assert not HookSequence("pre_step", ())
-    assert HookSequence("pre_step", (), defines_lazy=True)
+    assert HookSequence("pre_step", (), ends="stage._opened()")
 
 
 def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage() -> None:
@@ -73,12 +73,8 @@ def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage(
     )
 
 
-def test_lazy_fixtures_are_defined_first_and_asked_for_through_the_stage() -> None:
+def test_lazy_fixtures_are_asked_for_through_the_stage() -> None:
     assert Stepper([Norm()]).explain("step", format="code") == (
-        "def pre_step(stage, store):\n"
-        "    stage._define_lazy()\n"
-        "    store.running = None\n"
-        "\n"
         "def post_step(stage, store):\n"
         "    store.running = hook_0\n"
         "    stage._call(hook_0)  # Norm.post_step\n"
@@ -154,8 +150,6 @@ def looped(sequence: HookSequence, cell_of: CellOf) -> Run:
 
     def run(stage: Any, store: Any) -> None:
         began = perf_counter()
-        if sequence.defines_lazy:
-            stage._define_lazy()
         for schedule in sequence.schedules:
             schedule.opened(stage, Alive(store))
         for hook in sequence.hooks:

@@ -287,10 +287,15 @@ def trained_together(*makes: Callable[[], TrainManager], **call: Any) -> list[An
     return [done[0], done[1]]
 
 
+MAKING = threading.Lock()
+"""Two threads make managers; each seeds torch's global random state for its weights."""
+
+
 def manager(*extensions: Extension, data: Iterable[Any] | None = None, **options: Any) -> Callable[[], TrainManager]:
     def make() -> TrainManager:
         given = make_batches(3) if data is None else data
-        return tiny_manager(*extensions, train_data=given, **{"eval_at": (), "epochs": 2, **options})
+        with MAKING:
+            return tiny_manager(*extensions, train_data=given, **{"eval_at": (), "epochs": 2, **options})
 
     return make
 

@@ -36,7 +36,6 @@ from train_manager.core.store import Store
 class Runner(Protocol):
     """The open stage."""
 
-    def _define_lazy(self) -> None: ...
     def _enter(self, around: Hook) -> None: ...
     def _call(self, hook: Hook) -> Any: ...
     def _refuse_return(self, hook: Hook) -> None: ...
@@ -60,7 +59,6 @@ class HookSequence:
         name: the name of the function: ``post_train_step_batch``.
         hooks: in their order; before the body the around-hooks come first.
         lazy: names of fixtures that may have to be computed before a hook can be called.
-        defines_lazy: it begins with the definition of the stage's own lazy fixtures.
         schedules: those of all hooks of the stage, which are told first that it opens.
         counting: those of hooks of any stage that are told first that this one ends.
         is_timed: the time it takes is added up in ``store.hook_seconds``.
@@ -71,7 +69,6 @@ class HookSequence:
     name: str
     hooks: tuple[Hook, ...]
     lazy: frozenset[str] = frozenset()
-    defines_lazy: bool = False
     schedules: tuple[Schedule, ...] = ()
     counting: tuple[Schedule, ...] = ()
     is_timed: bool = False
@@ -79,7 +76,7 @@ class HookSequence:
     ends: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.hooks or self.schedules or self.counting or self.ends) or self.defines_lazy
+        return bool(self.hooks or self.schedules or self.counting or self.ends)
 
     def function(self, cell_of: CellOf) -> Run:
         """Make the function of ``text``."""
@@ -97,7 +94,6 @@ class HookSequence:
         """Return the source of the function."""
         body = ["began = clock()"] if self.is_timed else []
         body += [self.begins] if self.begins else []
-        body += ["stage._define_lazy()"] if self.defines_lazy else []
         body += [f"schedule_{number}.opened(stage, Alive(store))" for number in range(len(self.schedules))]
         body += [f"counting_{number}.ended(stage, Alive(store))" for number in range(len(self.counting))]
         for number, hook in enumerate(self.hooks):

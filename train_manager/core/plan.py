@@ -80,7 +80,6 @@ def compile_plan(
             f"pre_{stage}",
             around + pre,
             computed,
-            bool(own),
             schedules,
             is_timed=is_timed,
             ends="stage._opened()" if is_joined else "",

@@ -78,6 +78,11 @@ class Stage(Scope):
                     cell.next, self.first = self.first, cell  # what `own` does
                     cell.definer, cell.stage, cell.owner = None, name, self
                     cell.value = given[fixture]
+            for cell, lazy in plan.own_lazy:
+                if cell.owner is not None:
+                    raise messages.exists(store, cell.name, lazy.provider)
+                self.own(cell, lazy.provider)
+                cell.compute = lazy
         except BaseException:
             store.close_scope(self)
             raise
@@ -117,15 +122,15 @@ class Stage(Scope):
         if self.extras is not None:
             self._end(Failures(self.name), ())
             return
-        if plan.providers:  # some of its fixtures may have no value
-            store.close_scope(self)
-            return
         try:
             cell = self.first  # what `close_scope` does
             while cell is not None:
                 self.first = cell.next  # before the value goes, which may have a finalizer that writes fixtures
                 cell.owner = None
-                del cell.value
+                if cell.compute is None:
+                    del cell.value
+                else:  # a lazy fixture that nothing has asked for
+                    cell.compute = None
                 cell = self.first
         except AttributeError:  # Ctrl-C has come between two lines of a write
             store.close_scope(self)
@@ -177,14 +182,6 @@ class Stage(Scope):
         if isinstance(self.name, str):
             self.name = stage_name(self.name)
         return self._store.plan_of(self.name), self.name
-
-    def _define_lazy(self) -> None:
-        """Define the lazy fixtures of this stage."""
-        for cell, fixture in self._plan.own_lazy:
-            if cell.owner is not None:
-                raise messages.exists(self._store, cell.name, fixture.provider)
-            self.own(cell, fixture.provider)
-            cell.compute = fixture
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""

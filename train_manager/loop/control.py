@@ -18,7 +18,7 @@ from train_manager.data.iteration import example_index_of
 from train_manager.loop.feed import epoch_length
 from train_manager.loop.outputs import require_training_loss
 from train_manager.loop.parts import Parts
-from train_manager.loop.requests import Requests
+from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.windows import once_known
 from train_manager.schedules.rules import Progress
 from train_manager.validation import require_one_of
@@ -77,7 +77,8 @@ class LoopControl(Parts):
     def _decide(self, data_ended: bool = False) -> Requests:
         """Return what the loop does of what was requested, here or in a process that this one agrees with."""
         requests = self.decide(self._run.requests(data_ended))
-        self._run.take_over(requests)
+        if requests is not NOTHING:
+            self._run.take_over(requests)
         return requests
 
     # ---- how far the loop is -------------------------------------------------------------------------------------
