@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.training import At, Batch, skip_batch, skip_stage
-from train_manager import Endless, Extension, InputError, NonFiniteLoss, StageError, TrainManager
+from train_manager import Endless, Extension, InputError, NonFiniteLoss, StageError, TrainManager, periodically
 from train_manager.extensions import Accumulate
 from train_manager.testing import Recorder, tiny_manager
 
@@ -535,3 +535,62 @@ def test_a_copy_that_is_made_within_an_epoch_trains_on() -> None:
     tm.train_steps(2)
     other = copy.deepcopy(tm)
     assert other.train_epochs(1).steps == 3
+
+
+def test_a_batch_trains_submodules_that_were_in_eval_mode_as_train_does() -> None:
+    def trained(by_batch: bool) -> list[Tensor]:
+        tm = tiny_manager(model=nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)))
+        torch.manual_seed(0)
+        for parameter in tm.model.parameters():
+            nn.init.normal_(parameter)
+        tm.model[1].eval()
+        if by_batch:
+            with tm.run():
+                for batch in tm.train_data or ():
+                    tm.train_on_batch(batch)
+        else:
+            tm.train_epoch()
+        return [value.detach().clone() for value in tm.model.state_dict().values()]
+
+    assert all(torch.equal(one, other) for one, other in zip(trained(True), trained(False), strict=True))
+
+
+def test_the_end_of_the_last_epoch_by_a_hook_is_the_end_for_schedules() -> None:
+    ran: list[int] = []
+
+    class EndsEarly(Extension):
+        def pre_train_step_batch(self, batch_num: int, train_manager: TrainManager) -> None:
+            if batch_num == 2:
+                train_manager.end_epoch()
+
+        @periodically(1e9, at_end=True)
+        def post_train_step_batch(self, step_num: int) -> None:
+            ran.append(step_num)
+
+    tiny_manager(EndsEarly(), epochs=2).train()
+
+    assert ran == [4]
+
+
+def test_new_data_counts_at_once_with_steps_per_epoch_too() -> None:
+    seen: list[int] = []
+    tm = tiny_manager(Extension.of(post_train_step_batch=lambda inputs: seen.append(len(inputs))), steps_per_epoch=2)
+    batches = list(tm.train_data or ())
+    with tm.run():
+        tm.train_epoch()
+        tm.train_data = [(inputs[:3], targets[:3]) for inputs, targets in batches]
+        tm.train_epoch()
+
+    assert seen == [16, 16, 3, 3]
+
+
+def test_a_training_without_a_backward_pass_is_told_so() -> None:
+    class Nothing(TrainManager):
+        def train_batch(self, model: nn.Module, inputs: Tensor) -> None:
+            model(inputs)
+
+    model = nn.Linear(2, 2)
+    tm = Nothing(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), train_data=[torch.zeros(1, 2)])
+    text = r"no backward pass in 1 batches, so nothing was trained: does train_batch call self.update\(loss\)\?"
+    with pytest.warns(UserWarning, match=text):
+        tm.train()

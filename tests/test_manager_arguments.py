@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from torch import nn
 from torch.nn import functional as F
@@ -54,3 +56,12 @@ def test_the_model_and_the_batches_go_to_the_device() -> None:
 def test_all_arguments_are_keywords() -> None:
     with pytest.raises(TypeError, match="positional"):
         TrainManager(nn.Linear(1, 1))  # type: ignore[call-arg]
+
+
+def test_the_home_folder_of_train_dir_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tm = tiny_manager(train_dir="~/runs")
+    tm.train_steps(1)
+
+    assert tm.train_dir == tmp_path / "runs"
+    assert (tmp_path / "runs").is_dir()

@@ -87,8 +87,9 @@ class TrainManager(Entering):
             of these, where a callable gets the parameters of ``model.<name>``. A class of torch's is made ``fused`` if
             all parameters are on a GPU; any other callable is called as it is.
         train_data: an iterable of batches. A pair is ``(inputs, targets)``; else override ``unpack_batch``.
-        eval_data: named iterables of batches, each evaluated before the first epoch and after every epoch. An
-            iterable without a name is called "eval".
+        eval_data: named iterables of batches, each evaluated. An iterable without a name is called "eval".
+        eval_at: when a training evaluates them: any of "start" (before the first batch of all), "epoch" (after each),
+            "end" (of each training call), and schedules (``every(250)`` counts batches); ``()`` for never.
         epochs: the number of epochs in all; a second ``train()`` goes on to that number.
         steps_per_epoch: cuts endless data into epochs of this many batches.
         lr_schedule: a callable that makes a torch scheduler of the optimizer, or a dict of these by the names of the
@@ -101,7 +102,11 @@ class TrainManager(Entering):
     Attributes:
         epoch_num: epochs completed.
         step_num: batches trained on, without those that were skipped.
-        update_num: optimizer steps done.
+        update_num: optimizer steps done, of all optimizers.
+        optimizer_updates: the same by the names of the optimizers.
+        optimizers: the optimizers by name; a sole one is called "optimizer".
+        open_windows: the names of those with gradients that no step has used yet.
+        called_model: what is called in place of the model: its compiled or wrapped form.
         samples_seen: examples in those batches.
         start_step: ``step_num`` as the present or last training call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
@@ -570,20 +575,18 @@ class TrainManager(Entering):
     def _add_gradients(
         self, loss: Tensor | Callable[[], Tensor], name: str, optimizer: Optimizer, retain_graph: bool
     ) -> None:
-        run = self._run
-        if name in self._windows.asked_to_step and not (
-            self.fixtures["update_begins"] and self.fixtures["update_ends"]
-        ):
+        run, fixtures = self._run, self.fixtures
+        if name in self._windows.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
             raise updated_twice(name)
+        self._windows.asked_for += 1
+        again: Callable[[], Tensor] | None = None
+        if loss is not run.hooked_loss and callable(loss):
+            again, loss = loss, loss()
         if loss is run.hooked_loss:
-            self._train_backward(require_tensor(loss, "loss"), name, optimizer, self._forward_again, retain_graph)
-            return
-        again = None if isinstance(loss, Tensor) or not callable(loss) else loss
-        value = require_training_loss(cast(Tensor, loss) if again is None else again())
-        if value is run.hooked_loss:  # the function calls forward(), whose stages must not open again
             again = self._forward_again
-        self.fixtures["losses"][name] = run.add_update(name, value)
-        self._train_backward(value, name, optimizer, again, retain_graph)
+        else:
+            fixtures["losses"][name] = run.add_update(name, require_training_loss(loss))
+        self._train_backward(require_tensor(loss, "loss"), name, optimizer, again, retain_graph)
 
     def _step_if_window_ends(self, name: str) -> None:
         windows = self._windows
@@ -758,7 +761,7 @@ class TrainManager(Entering):
         if loss is None and run.update_losses:
             loss = run.sum_of_updates()  # which needs no look for nan, since its parts get one
             self.fixtures["loss"] = loss
-        self._windows.ended = self.fixtures["update_ends"]
+        self._windows.count_batch(ended=self.fixtures["update_ends"])
         counts.step_num += 1
         # Not in place, for hooks may have it.
         counts.samples_seen = counts.samples_seen + self.fixtures["global_batch_size"]
@@ -774,9 +777,14 @@ class TrainManager(Entering):
         """Train epochs or steps, in the run that is open or in a run of its own, and return what was done."""
         self._require_ready(entry, epochs)
         began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
+        asked_for, batches = self._windows.asked_for, self._windows.batches
         self._run.keep_results({}, None)
         with self._methods_chosen():
             self._train_in_own_run(entry, epochs, steps, evaluates)
+        batches = self._windows.batches - batches
+        if batches and self._windows.asked_for == asked_for and isinstance(self.model, nn.Module):
+            what = f"no backward pass in {batches} batches, so nothing was trained"
+            warnings.warn(f"{what}: does train_batch call self.update(loss)?", stacklevel=3)
         return TrainResult(
             stopped=self._run.stop_reason,
             stopped_by=self._run.stopped_by,

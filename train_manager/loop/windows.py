@@ -75,6 +75,8 @@ class Windows:
         touched: the names of the optimizers that the present batch has run a backward for, or begun to step.
         asked_to_step: the names of those that the batch was asked to step.
         ended: whether the last counted batch ended all windows (``update_ends``).
+        batches: how many batches were counted in all.
+        asked_for: how many backward passes ``train_batch`` has asked for in all.
     """
 
     def __init__(self) -> None:
@@ -82,6 +84,7 @@ class Windows:
         self.touched: set[str] = set()
         self.asked_to_step: set[str] = set()
         self.ended = True
+        self.batches = self.asked_for = 0
 
     def __getitem__(self, name: str) -> Window:
         return self._open[name]
@@ -106,6 +109,11 @@ class Windows:
     def begin(self) -> bool:
         """Whether the next batch begins windows (``update_begins``)."""
         return self.ended or not self._open
+
+    def count_batch(self, *, ended: bool) -> None:
+        """Take note that a batch was trained on, and whether it has ended all windows."""
+        self.batches += 1
+        self.ended = ended
 
     def end_batch(self) -> None:
         """Let go of what belongs to the batch: the losses, and their graphs, of windows that go on."""

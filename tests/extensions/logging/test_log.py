@@ -204,7 +204,7 @@ def reads(tm: TrainManager) -> int:
 
 
 def test_no_tensor_is_read_on_the_host_without_a_line() -> None:
-    assert reads(tiny_manager(Log(100, show=["loss", "backward_loss"]), eval_data=None, epochs=2)) == 0
+    assert reads(tiny_manager(Log(100, show=["loss", "losses"]), eval_data=None, epochs=2)) == 0
 
 
 def test_a_tensor_is_read_once_for_each_line() -> None:

@@ -282,7 +282,7 @@ def reads_while_training(tm: TrainManager) -> int:
 
 
 def test_no_tensor_is_read_on_the_host_between_two_drawings() -> None:
-    bar = ProgressBar(show=["loss", "backward_loss"], interval=NEVER, file=Terminal())
+    bar = ProgressBar(show=["loss", "losses"], interval=NEVER, file=Terminal())
     assert reads_while_training(tiny_manager(bar, epochs=2)) == 0
 
 
