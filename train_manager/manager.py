@@ -604,8 +604,7 @@ class TrainManager(Entering):
         given = {"backward_loss": loss, "optimizer": optimizer, "optimizer_name": name}
         with self.staged("train_backward", given):
             backward_loss = require_tensor(self.fixtures["backward_loss"], "backward_loss")
-            window = self._windows.opened(name, optimizer)
-            window.add(loss, again, is_modified=backward_loss is not loss)
+            self._windows.add(name, optimizer, loss, again, backward_loss is not loss)
             self._windows.backward(name, backward_loss, retain_graph)
 
     @skippable("train_optimizer_step")

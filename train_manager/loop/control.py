@@ -19,7 +19,7 @@ from train_manager.loop.feed import epoch_length
 from train_manager.loop.outputs import require_training_loss
 from train_manager.loop.parts import Parts
 from train_manager.loop.requests import NOTHING, Requests
-from train_manager.loop.windows import once_known
+from train_manager.loop.windows import free_gradients, once_known
 from train_manager.schedules.rules import Progress
 from train_manager.validation import require_one_of
 
@@ -163,7 +163,7 @@ class LoopControl(Parts):
 
     def _loss_again(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
         """Compute a loss anew, under the precision of the batch, and its gradients."""
-        self._windows[name].optimizer.zero_grad(set_to_none=True)
+        free_gradients(self._windows[name].optimizer)
         autocast: Callable[[], AbstractContextManager[Any]] = self.fixtures.get("autocast", nullcontext)
         with torch.enable_grad(), autocast():
             loss = require_training_loss(compute())
