@@ -98,6 +98,16 @@ def test_what_is_set_inside_a_phase_ends_with_it() -> None:
     assert tm.optimizer is before
 
 
+def test_a_called_model_of_a_phase_ends_with_it() -> None:
+    tm = tiny_manager()
+    with tm.phase("other"):
+        tm.called_model = nn.Sequential(tm.model)
+    with tm.phase("another", model=net()):
+        assert tm.called_model is tm.model
+
+    assert tm.called_model is tm.model
+
+
 def test_the_modes_of_a_phases_model_are_put_back() -> None:
     model = net().eval()
     tm = tiny_manager()
@@ -291,5 +301,19 @@ def test_a_phase_cannot_open_inside_a_training() -> None:
         with train_manager.phase("other"):
             pass
 
-    with pytest.raises(StageError, match=r"phase\(\) cannot be called inside stage 'train'"):
+    with pytest.raises(StageError) as caught:
         tiny_manager(At("post_train_step_epoch", open_phase)).train()
+
+    assert str(caught.value).splitlines()[:3] == [
+        "phase() cannot be called inside stage 'train'",
+        "  open stages  run > train > train_step_epoch",
+        "  open it around the call: with tm.phase(...): tm.train()",
+    ]
+
+
+def test_a_run_that_is_open_cannot_be_opened_again() -> None:
+    tm = tiny_manager()
+    tm.open()
+    with pytest.raises(StageError, match="it is open already"):
+        tm.open()
+    tm.close()

@@ -241,7 +241,7 @@ class TrainManager(Entering):
         Raises:
             StageError: a run is open.
         """
-        self._refuse_inside("open", "run")
+        self._refuse_inside("open", "run", cure="it is open already; close() ends a run that open() has begun")
         self._held = ExitStack()
         self._held.enter_context(self._new_run(None))
 
@@ -292,7 +292,8 @@ class TrainManager(Entering):
             StageError: a training or an evaluation is under way.
             InputError: an argument is invalid.
         """
-        self._refuse_inside("phase", "train", "eval", "predict", "train_step_batch")
+        stages = ("train", "eval", "predict", "train_step_batch")
+        self._refuse_inside("phase", *stages, cure="open it around the call: with tm.phase(...): tm.train()")
         given: dict[str, Any] = {"model": model, "loss": loss, "optimizer": optimizer, "lr_schedule": lr_schedule}
         given |= {"train_data": train_data, "eval_data": eval_data}
         given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch}

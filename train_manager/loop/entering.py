@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from torch import nn
 
@@ -24,6 +25,8 @@ from train_manager.loop.optimizers import (
 )
 from train_manager.loop.randomness import seed_all
 from train_manager.loop.run_state import RunState
+
+ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
 
 
 class Entering(LoopControl):
@@ -79,12 +82,12 @@ class Entering(LoopControl):
             entry, held = self._run.entry, self._run.entry is None
             self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
 
-    def _refuse_inside(self, method: str, *stages: str) -> None:
+    def _refuse_inside(self, method: str, *stages: str, cure: str = ASK) -> None:
         alive = next((stage for stage in stages if stage in self.fixtures.path), None)
         if alive is not None:
             raise StageError(
                 f"{method}() cannot be called inside stage {alive!r}",
                 name=alive,
                 stages=self.fixtures.path,
-                cure="in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)",
+                cure=cure,
             )

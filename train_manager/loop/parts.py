@@ -48,7 +48,6 @@ from train_manager.validation import require_count
 class Parts(OverridableMethods):
     """The model, the loss, the optimizers, the data; how they are set, replaced and put back."""
 
-    _called_model: Any = None
     _held: ExitStack | None = None
 
     def __init__(
@@ -71,6 +70,7 @@ class Parts(OverridableMethods):
         super().__init__()
         self.device = None if device is None else torch.device(device)
         self.model = require_model(model, self.device)
+        self._called_model: Any = None
         self.objective = loss if isinstance(loss, Objective) else None
         self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
         self._refuse_unusable_loss()
