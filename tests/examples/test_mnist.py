@@ -10,15 +10,7 @@ import torch
 pytest.importorskip("sklearn")
 
 from examples import mnist as example
-from tests.examples.comparison import assert_equal, by_hand, by_manager, lines_of_example, lines_of_twin
-from tests.examples.twins import mnist as twin
-
-
-def test_it_trains_and_prints_as_the_loop_by_hand_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (example, twin):
-        monkeypatch.setattr(module, "EPOCHS", 3)
-
-    assert_equal(by_manager(example.manager), by_hand(twin.train))
+from tests.examples.comparison import lines_of_example, lines_of_twin
 
 
 def test_it_has_no_more_lines_than_the_loop_by_hand() -> None:

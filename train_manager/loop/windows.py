@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from inspect import Parameter, signature
 from typing import Any, final
@@ -170,23 +170,16 @@ class Windows:
                 stacklevel=3,
             )
 
-    @contextmanager
-    def _set_aside(self, name: str) -> Iterator[None]:
+    def _set_aside(self, name: str) -> AbstractContextManager[None]:
         own = {id(parameter) for parameter in parameters_in(self._open[name].optimizer)}
-        kept: list[tuple[Tensor, Tensor | None]] = []
+        others: list[Tensor] = []
         for other, window in self._open.items():
             if other != name:
                 parameters = list(parameters_in(window.optimizer))
                 if not own.isdisjoint(map(id, parameters)):
                     raise _shared(name, other)
-                kept += [(parameter, parameter.grad) for parameter in parameters]
-        for parameter, _ in kept:
-            parameter.grad = None
-        try:
-            yield
-        finally:
-            for parameter, gradient in kept:
-                parameter.grad = gradient
+                others += parameters
+        return preserved_gradients(others)
 
 
 def updated_twice(name: str) -> StageError:
