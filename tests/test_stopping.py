@@ -120,3 +120,14 @@ def test_stop_at_something_else_is_refused() -> None:
         tm.stop("enough", at="batch")
 
     assert str(caught.value) == "at must be 'step' or 'epoch', but is 'batch'"
+
+
+def test_an_evaluation_cannot_be_asked_for_outside_of_a_run() -> None:
+    with pytest.raises(StageError) as caught:
+        tiny_manager().eval_soon()
+
+    assert str(caught.value).splitlines() == [
+        "eval_soon() was called, but no run is open",
+        "  open stages  none",
+        "  outside of a run, evaluate at once: tm.eval()",
+    ]

@@ -323,3 +323,16 @@ def test_evaluation_and_prediction_say_the_same(call: str) -> None:
         *(["targets     int64 of shape (4,) on cpu"] if call == "eval" else []),
         "a layer for 2 features is given 5: nn.Linear(5, ...)",
     ]
+
+
+def test_a_model_of_parts_has_no_forward_to_evaluate_or_predict_with() -> None:
+    model = nn.ModuleDict({"generator": nn.Linear(2, 2)})
+    tm = TrainManager(model=model, eval_data=[torch.zeros(4, 2)])
+    for call in (tm.eval, lambda: tm.predict(torch.zeros(4, 2))):
+        with pytest.raises(NotImplementedError) as caught:
+            call()
+
+        assert (
+            "inputs      float32 of shape (4, 2) on cpu\n"
+            "it has parts only: override train_batch, eval_batch, or model_forward(self, model, inputs) for predictions"
+        ) in caught.value.__notes__

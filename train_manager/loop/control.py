@@ -62,7 +62,14 @@ class LoopControl(Parts):
             self._run.epoch_end_requested = True
 
     def eval_soon(self) -> None:
-        """Ask for an evaluation between this step and the next; for hooks, which cannot evaluate themselves."""
+        """Ask for an evaluation between this step and the next; for hooks, which cannot evaluate themselves.
+
+        Raises:
+            StageError: no run is open.
+        """
+        if "run" not in self.fixtures.path:
+            cure = "outside of a run, evaluate at once: tm.eval()"
+            raise StageError("eval_soon() was called, but no run is open", stages=self.fixtures.path, cure=cure)
         self._run.eval_requested = True
 
     def decide(self, requests: Requests) -> Requests:

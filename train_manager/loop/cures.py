@@ -114,6 +114,10 @@ _CURES: list[tuple[str, str | Callable[[Parts], str]]] = [
     # the batch, and what the model returns
     (r"must be Tensor, not|has no attribute '(?:size|shape|dim|dtype|device|to)'", _of_no_tensor),
     (r"on the same device|not on the expected device", 'pass device="cuda": the TrainManager moves model and batches'),
+    (
+        r"missing the required \"forward\" function",
+        "it has parts only: override train_batch, eval_batch, or model_forward(self, model, inputs) for predictions",
+    ),
     (r"out of memory", "train on smaller batches, and gather several: batch_size=..., Accumulate(4)"),
     # the inputs
     (r"cannot be multiplied \(\d+x(\d+) and (\d+)x", r"a layer for \2 features is given \1: nn.Linear(\1, ...)"),
