@@ -150,3 +150,8 @@ def test_updates_are_counted_by_optimizer() -> None:
 
     assert tm.optimizer_updates == {"last": 3}
     assert result.updates == tm.update_num == 3
+
+
+def test_a_closure_needs_a_backward() -> None:
+    with pytest.raises(StageError, match="optimizer 'optimizer' has run no backward since its last step"):
+        tiny_manager(At("pre_train_step_batch", lambda train_manager: train_manager.closure())).train()

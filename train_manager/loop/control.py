@@ -157,9 +157,16 @@ class LoopControl(Parts):
 
         Raises:
             InputError: the loss was given as a tensor, or the gradients are not those of one plain loss.
+            StageError: there was no backward since the last step.
         """
         name, _ = self._optimizer_in_batch(optimizer, "closure")
-        return partial(self._loss_again, name, self._windows[name].require_loss_again(name))
+        window = self._windows.get(name)
+        if window is None:
+            what = f"closure() was called, but optimizer {name!r} has run no backward since its last step"
+            raise StageError(
+                what, name=name, stages=self.fixtures.path, cure="call it in a hook of train_optimizer_step"
+            )
+        return partial(self._loss_again, name, window.require_loss_again(name))
 
     def _closure_of_step(self, name: str) -> Callable[[], Tensor]:
         """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
