@@ -24,6 +24,7 @@ from train_manager.data.batch import parts_of
 from train_manager.data.iteration import no_batch
 from train_manager.loop.arguments import (
     TrainsItself,
+    refuse_a_pair,
     require_data,
     require_eval_data,
     require_eval_step,
@@ -44,6 +45,7 @@ from train_manager.loop.optimizers import (
 from train_manager.loop.outputs import (
     count_rows,
     joined,
+    no_loss_to_update,
     require_batch_size,
     require_parts,
     require_prediction,
@@ -56,7 +58,7 @@ from train_manager.loop.phases import KEPT, replaced_parts
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.skip import SkipBatch, skippable
-from train_manager.loop.windows import needs_closure, updated_twice
+from train_manager.loop.windows import needs_closure, updated_twice, warn_without_gradients
 from train_manager.metrics.averages import WeightedMean
 from train_manager.stages import TOO_LATE
 from train_manager.validation import require_count
@@ -228,6 +230,7 @@ class TrainManager(Entering):
             One tensor with a row for each example; or a list of the batches' predictions, if they cannot be joined.
         """
         self._refuse_inside("predict", "train_step_batch", "eval", "predict")
+        refuse_a_pair(data)
         with self._methods_chosen():
             return self._predict_in_run([data] if isinstance(data, Tensor) else require_data(data, "data"))
 
@@ -247,6 +250,7 @@ class TrainManager(Entering):
 
     def close(self) -> None:
         """End the run that ``open`` has begun; if there is none, do nothing."""
+        self._refuse_inside("close", "phase", "train", "eval", "predict", cure="leave that stage first")
         held, self._held = self._held, None
         if held is not None:
             held.close()
@@ -583,8 +587,10 @@ class TrainManager(Entering):
         again: Callable[[], Tensor] | None = None
         if loss is not run.hooked_loss and callable(loss):
             again, loss = loss, loss()
-        if loss is run.hooked_loss:
+        if loss is run.hooked_loss and loss is not None:
             again = self._forward_again
+        elif not isinstance(loss, Tensor):
+            raise no_loss_to_update(loss)
         else:
             fixtures["losses"][name] = run.add_update(name, require_training_loss(loss))
         self._train_backward(require_tensor(loss, "loss"), name, optimizer, again, retain_graph)
@@ -594,6 +600,7 @@ class TrainManager(Entering):
         windows.asked_to_step.add(name)
         window = windows.get(name)
         if window is not None and self.fixtures["update_ends"]:
+            warn_without_gradients(window.optimizer, name)
             windows.touched.add(name)  # hooks of the step may change the gradients, and fail then
             if not self._train_optimizer_step(name, window.optimizer):
                 windows.close(name)  # a hook has skipped the stage
@@ -654,11 +661,13 @@ class TrainManager(Entering):
     def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
-            has_loss = True
             is_within = self._feed.is_within(data)
-            for batch in eval_batches(data, data_name, self.epoch_num, is_within=is_within):
-                has_loss = self._eval_step_batch(self._on_device(batch), mean_loss, data_name) is not False
-            self.fixtures["eval_result"] = {"loss": mean_loss.value()} if has_loss else {}
+            had_loss = [  # None: the batch was skipped
+                self._eval_step_batch(self._on_device(batch), mean_loss, data_name)
+                for batch in eval_batches(data, data_name, self.epoch_num, is_within=is_within)
+            ]
+            has_none = False in had_loss and True not in had_loss  # an own eval_batch has set none
+            self.fixtures["eval_result"] = {} if has_none else {"loss": mean_loss.value()}
             stage.keep("eval_result")  # as hooks will have left it
         return cast(EvalResult, stage.kept["eval_result"])
 
@@ -690,7 +699,11 @@ class TrainManager(Entering):
                 prediction = self._chosen.eval_model_forward()
             finally:
                 self._collector.losses = None
-            self.fixtures.define("prediction", require_prediction(prediction, self.model), stage="eval_step_batch")
+            require_prediction(prediction, self.model)
+            if "prediction" in self.fixtures:  # of another forward() of the same batch
+                self.fixtures.modify("prediction", prediction)
+            else:
+                self.fixtures.define("prediction", prediction, stage="eval_step_batch")
 
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
@@ -700,7 +713,11 @@ class TrainManager(Entering):
                 loss = self._chosen.eval_loss_forward()
             finally:
                 self._collector.losses = None
-            self.fixtures.define("loss", require_scalar_loss(losses.total(loss)), stage="eval_step_batch")
+            total = require_scalar_loss(losses.total(loss))
+            if "loss" in self.fixtures:
+                self.fixtures.modify("loss", total)
+            else:
+                self.fixtures.define("loss", total, stage="eval_step_batch")
 
     # ---- prediction ----------------------------------------------------------------------------------------------
 
@@ -783,8 +800,8 @@ class TrainManager(Entering):
             self._train_in_own_run(entry, epochs, steps, evaluates)
         batches = self._windows.batches - batches
         if batches and self._windows.asked_for == asked_for and isinstance(self.model, nn.Module):
-            what = f"no backward pass in {batches} batches, so nothing was trained"
-            warnings.warn(f"{what}: does train_batch call self.update(loss)?", stacklevel=3)
+            what = f"train_batch has not called self.update(loss) in {batches} batches"
+            warnings.warn(f"{what}, so nothing was trained, or extensions did not see it", stacklevel=3)
         return TrainResult(
             stopped=self._run.stop_reason,
             stopped_by=self._run.stopped_by,

@@ -103,10 +103,9 @@ class Log(Extension):
         samples_seen: Any,
         stage: Scope,
     ) -> None:
-        if eval_results:  # else hooks have skipped every set
-            sets = "; ".join(
-                f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in eval_results.items()
-            )
+        shown = {name: result for name, result in eval_results.items() if result}
+        if shown:  # else hooks have skipped every set, or no set has results
+            sets = "; ".join(f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in shown.items())
             counts = self._chosen(counts_of(step_num, epoch_num, stage))
             self._print([*counts, sets], step_num, samples_seen, with_rate=False)
 

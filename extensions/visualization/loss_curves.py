@@ -124,7 +124,8 @@ class LossCurves(Extension):
         if standalone_eval:  # not part of the training
             return
         self._take_losses()
-        for name, result in eval_results.items():
+        with_loss = {name: result for name, result in eval_results.items() if "loss" in result}  # an own eval_batch
+        for name, result in with_loss.items():
             curves = self.eval_sets.setdefault(name, new_curves())
             if self._epoch is None:
                 curves["epoch"].append(epoch_num, result["loss"])

@@ -175,6 +175,13 @@ def require_data(value: Iterable[Any], name: str) -> Iterable[Any]:
     return value
 
 
+def refuse_a_pair(data: Any) -> None:
+    """Refuse a tuple of tensors, which may be one batch or several."""
+    if isinstance(data, tuple) and data and all(isinstance(part, Tensor) for part in data):
+        what = f"data is a tuple of {len(data)} tensors, which may be one batch or several"
+        raise InputError(what, name="data", cure="give a list of batches: tm.predict([batch]), or the inputs alone")
+
+
 def require_train_dir(value: Path | str | None) -> Path | None:
     """Return a path."""
     if not (value is None or isinstance(value, str | os.PathLike)):

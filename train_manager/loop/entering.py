@@ -91,3 +91,6 @@ class Entering(LoopControl):
                 stages=self.fixtures.path,
                 cure=cure,
             )
+        if self._store.running is not None:
+            what = f"{method}() cannot be called in a hook ({self._store.running.label})"
+            raise StageError(what, name=method, stages=self.fixtures.path, cure=cure)

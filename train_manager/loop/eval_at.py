@@ -30,6 +30,9 @@ class EvalAtPoints(NamedTuple):
     schedules: tuple[Schedule, ...] = ()
 
 
+EvalAtArgument = str | Schedule | Iterable[str | Schedule] | EvalAtPoints
+"""What ``eval_at`` may be given."""
+
 NEVER: Final = EvalAtPoints()
 
 
@@ -42,6 +45,8 @@ def require_eval_at(value: Any) -> EvalAtPoints:
     Raises:
         InputError: it is neither a word, a schedule nor several of these.
     """
+    if isinstance(value, EvalAtPoints):
+        return value
     given = [value] if isinstance(value, str | Schedule) or not isinstance(value, Iterable) else list(value)
     for part in given:
         if not (part in WORDS if isinstance(part, str) else isinstance(part, Schedule)):

@@ -103,6 +103,13 @@ def no_targets(batch: Any) -> InputError:
     )
 
 
+def no_loss_to_update(value: Any) -> InputError:
+    """Return the error for a value that ``update`` or ``backward`` was given in place of a loss."""
+    what = f"the loss given to update must be a tensor, but is a {type(value).__name__}"
+    cure = "give the tensor itself, or a function that returns it: self.update(lambda: loss_of(model(inputs), targets))"
+    return InputError(what, name="loss", cure=cure)
+
+
 def returned_a_value(returned: Any, method: str) -> InputError:
     """Return the error for a value that ``train_batch`` or ``eval_batch`` returned: other tools would train on it."""
     cure = "call self.update(loss)" if method == "train_batch" else 'set it: self.fixtures["loss"] = loss'

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core.errors import InputError
+from train_manager.core.errors import InputError, near
 from train_manager.core.extension import Extensions, free_name, named
-from train_manager.core.schedule import Schedule
 from train_manager.data.batch import to_device
 from train_manager.loop.arguments import (
     TrainsItself,
@@ -26,7 +25,7 @@ from train_manager.loop.arguments import (
     require_train_data,
     require_train_dir,
 )
-from train_manager.loop.eval_at import eval_at_schedule, require_eval_at
+from train_manager.loop.eval_at import EvalAt, EvalAtArgument, EvalAtPoints, eval_at_schedule, require_eval_at
 from train_manager.loop.feed import Feed
 from train_manager.loop.losses import Collector
 from train_manager.loop.modes import mode
@@ -58,7 +57,7 @@ class Parts(OverridableMethods):
         optimizer: OptimizerArgument | Mapping[str, OptimizerArgument] | None = None,
         train_data: Iterable[Any] | None = None,
         eval_data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None,
-        eval_at: str | Schedule | Iterable[str | Schedule] = ("start", "epoch"),
+        eval_at: EvalAtArgument = ("start", "epoch"),
         epochs: int = 1,
         steps_per_epoch: int | None = None,
         lr_schedule: Callable[[Optimizer], Any] | Mapping[str, Callable[[Optimizer], Any]] | None = None,
@@ -80,7 +79,6 @@ class Parts(OverridableMethods):
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)
         self.eval_data = require_eval_data(eval_data)
-        self.eval_at = require_eval_at(eval_at)
         self.epochs = require_count(epochs, "epochs", at_least=0)
         self.steps_per_epoch = (
             None if steps_per_epoch is None else require_count(steps_per_epoch, "steps_per_epoch", at_least=1)
@@ -97,8 +95,7 @@ class Parts(OverridableMethods):
         self._registry.add(named(extensions))
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
-        for schedule in self.eval_at.schedules:
-            self.add_extension(eval_at_schedule(schedule))
+        self.eval_at = eval_at
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
@@ -129,7 +126,7 @@ class Parts(OverridableMethods):
     def called_model(self, value: Any) -> None:
         self._called_model = None if value is self.model else value
         if "model" in self.fixtures:
-            self.fixtures.modify("model", value)
+            self.fixtures.modify("model", self.called_model)
 
     def _modules(self) -> list[nn.Module]:
         """Return the model, what is called in its place, and the loss: the modules that have modes and parameters."""
@@ -150,6 +147,19 @@ class Parts(OverridableMethods):
         return batch if self.device is None else to_device(batch, self.device)
 
     # ---- optimizers ----------------------------------------------------------------------------------------------
+
+    @property
+    def eval_at(self) -> EvalAtPoints:
+        """When a training evaluates; may be set as the argument of this name."""
+        return self._eval_at
+
+    @eval_at.setter
+    def eval_at(self, value: EvalAtArgument) -> None:
+        self._eval_at = require_eval_at(value)
+        for name in [name for name, extension in self.extensions.items() if isinstance(extension, EvalAt)]:
+            self.remove_extension(name)
+        for schedule in self._eval_at.schedules:
+            self.add_extension(eval_at_schedule(schedule))
 
     @property
     def optimizers(self) -> dict[str, Optimizer]:
@@ -176,7 +186,8 @@ class Parts(OverridableMethods):
             return next(iter(names))
         known = " and ".join(map(repr, names)) or "none"
         what = f"{method}() needs the name of an optimizer" if name is None else f"there is no optimizer {name!r}"
-        cure = f"name one: {method}(..., optimizer={next(iter(names), 'optimizer')!r})"
+        nearest = next(iter(near(name or "", names)), next(iter(names), "optimizer"))
+        cure = f"name one: {method}(..., optimizer={nearest!r})"
         raise InputError(f"{what}; the optimizers are {known}", name="optimizer", cure=cure)
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:

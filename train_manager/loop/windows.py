@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.core.errors import InputError, StageError
-from train_manager.model.optimizers import parameters_in
+from train_manager.model.optimizers import parameters_in, parameters_with_gradients
 
 
 @final
@@ -180,6 +180,13 @@ class Windows:
                     raise _shared(name, other)
                 others += parameters
         return preserved_gradients(others)
+
+
+def warn_without_gradients(optimizer: Optimizer, name: str) -> None:
+    """Warn of a step that changes nothing, since the loss was of other parameters."""
+    if next(parameters_with_gradients(optimizer), None) is None:
+        what = f"no parameter of optimizer {name!r} has a gradient, so its step changes nothing"
+        warnings.warn(f"{what} (is the loss computed with its parameters?)", stacklevel=6)
 
 
 def updated_twice(name: str) -> StageError:
