@@ -101,6 +101,16 @@ def test_an_added_extension_comes_back_and_gets_a_name_of_its_own() -> None:
     assert worker["third"] is third
 
 
+def test_an_extension_is_removed_as_it_was_added() -> None:
+    extensible = Extensible()
+    added = extensible.add_extension(post_step=lambda: None)
+
+    assert extensible.remove_extension(added) is added
+    assert dict(extensible.extensions) == {}
+    with pytest.raises(ExtensionNotFound, match="Extensible has no extension 'Hooks'"):
+        extensible.remove_extension(added)
+
+
 def test_a_removed_extension_comes_back_and_its_hooks_run_no_more() -> None:
     worker = Worker([Watcher()])
     worker.work(1)

@@ -255,8 +255,8 @@ class Extensible:
         self._registry.add({free_name(added, self.extensions) if name is None else name: added})
         return added
 
-    def remove_extension(self, name: str) -> Extension:
-        """Remove an extension, from the next stage that opens, and return it.
+    def remove_extension(self, extension: str | Extension) -> Extension:
+        """Remove an extension, by its name or as it was added, from the next stage that opens, and return it.
 
         If a run of a TrainManager is open, its post hooks of the run are called before ``remove_extension`` returns.
         The fixtures that it has defined live on as long as their stages.
@@ -264,7 +264,10 @@ class Extensible:
         Raises:
             ExtensionNotFound: none has this name.
         """
-        return self._registry.remove(name)
+        if isinstance(extension, Extension):
+            names = (name for name, added in self._registry.extensions.items() if added is extension)
+            extension = next(names, type(extension).__name__)
+        return self._registry.remove(extension)
 
     def __getitem__(self, name: str) -> Extension:
         return self._registry.named(name)
