@@ -1,7 +1,7 @@
 """A slow and plain training loop that does what the documentation of TrainManager says, and nothing more.
 
 ``test_against_reference.py`` runs the same calls here and there. Whoever reads both finds here no stages, no fixtures
-and no speed: a hook is a call of ``hook(name)``, which answers whether the stage is to be skipped (``SkipStage``).
+and no speed: a hook is a call of ``hook(name)``, which returns whether to skip the stage (``SkipStage``).
 """
 
 from __future__ import annotations

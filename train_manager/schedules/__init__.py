@@ -76,7 +76,7 @@ def every(n: int, *, first: bool = False, of: str | None = None) -> Schedule:
         of: the name of another stage.
 
     Raises:
-        HookError: ``n`` is not a whole number of at least 1, ``first`` is no bool, or no stage can be called ``of``.
+        HookError: ``n`` is not a whole number of at least 1, ``first`` is not a bool, or no stage can be called ``of``.
     """
     n = require_count(n, "every's n", at_least=1, cure="write @every(50)", error=HookError)
     if not isinstance(first, bool):
