@@ -191,6 +191,26 @@ def test_stop_may_end_the_whole_run() -> None:
     assert tm.stop_reason == "enough"
 
 
+@pytest.mark.parametrize("is_phase", [True, False])
+def test_a_run_that_was_stopped_trains_in_none_of_its_later_phases(is_phase: bool) -> None:
+    def stop(train_manager: TrainManager) -> None:
+        train_manager.stop("enough", whole_run=is_phase)
+
+    tm = tiny_manager()
+    with tm.run():
+        hook = tm.add_extension(At("post_train_step_batch", stop))
+        if is_phase:
+            with tm.phase("first"):
+                tm.train()
+        else:
+            tm.train()
+        tm.remove_extension(hook)
+        with tm.phase("second"), pytest.warns(UserWarning, match="this run was stopped"):
+            assert tm.train().steps == 0
+
+    assert tm.step_num == 1
+
+
 # ---- optimizers --------------------------------------------------------------------------------------------------
 
 

@@ -236,6 +236,18 @@ def test_data_that_gives_fewer_batches_than_it_says_is_warned_of() -> None:
 # ---- epochs of so many steps -----------------------------------------------------------------------------------------
 
 
+def test_data_that_gives_more_batches_than_it_says_is_trained_on_whole_and_warned_of() -> None:
+    class Longer(list[Any]):
+        def __len__(self) -> int:
+            return 2
+
+    tm = tiny_manager(train_data=Longer(make_batches(3)))
+    with pytest.warns(RuntimeWarning, match=r"train_data says len\(\) = 2 but gave 3 batches"):
+        result = tm.train()
+
+    assert (result.steps, result.epochs) == (3, 1)
+
+
 def test_endless_data_is_cut_into_epochs() -> None:
     seen = Values("post_train_step_batch", "batch_num", "last_batch")
     data = Source(3)

@@ -54,7 +54,7 @@ class LoopControl(Parts):
             raise StageError("stop() was called, but no run is open", stages=path)
         asker = self._store.running
         asked_by = f"{asker.label} at {' > '.join(path)}" if asker is not None else None
-        self._run.stop(reason, at, asked_by, whole_run)
+        self._run.stop(reason, at, asked_by, whole_run or "phase" not in path)
 
     def end_epoch(self) -> None:
         """End the epoch after this step, as if its data had ended; the next one begins. Outside an epoch it is void."""

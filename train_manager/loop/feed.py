@@ -26,14 +26,12 @@ class Feed:
         batch_num: the number of the present batch in its epoch, from 1.
         datasource_name: which set of ``Interleaved`` data the batch is of; "train" if there is one set only.
         data_name: what errors call the set that the batch is of.
-        gave_any: whether the epoch has given a batch.
         passes: how many passes over the data have begun, if its epochs are cut by steps.
     """
 
     def __init__(self) -> None:
         self.batch_num = self.passes = 0
         self.datasource_name, self.data_name = "train", "train_data"
-        self.gave_any = False
         self._data: Iterable[Any] | None = None
         self._stream: Generator[Any, None, None] | None = None  # one pass; or pass after pass, if steps cut epochs
         self._given = 0  # in all
@@ -61,7 +59,7 @@ class Feed:
             return
         if data is not self._data:
             self._stream, self.passes = None, 0
-        self._data, self._is_within, self.gave_any, self._ahead = data, True, False, []
+        self._data, self._is_within, self._ahead = data, True, []
         self.datasource_name, self.data_name = "train", "train_data"
         if steps_per_epoch is None:
             begin_epoch(data, epoch_num)  # before its position is asked for, which another epoch resets
@@ -94,7 +92,6 @@ class Feed:
             self._ahead = [END]
             return END
         self._ahead.clear()
-        self.gave_any = True
         self._given += 1
         self.batch_num += 1
         if type(batch) is FromSource:

@@ -226,6 +226,7 @@ class Parts(OverridableMethods):
         run.losses.check()
         self.__dict__.update(parts, _feed=Feed(), _run=RunState(run.entry, self._counts.step_num, 0, run.call))
         self._run.first_step = self._counts.step_num
+        self._run.go_on_after(run)  # a run that was stopped trains in none of its phases
         self._set_phase(name, 0)
         try:
             yield

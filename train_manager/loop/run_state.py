@@ -110,10 +110,10 @@ class RunState:
         self.stops_run = self.stops_run or whole_run
         self.stop_at = "step" if self.stop_at == "step" else at
 
-    def go_on_after(self, phase: RunState) -> None:
-        """Go on after a phase, which a hook may have stopped for the whole run."""
-        if phase.stops_run:
-            self.stop_reason, self.stopped_by, self.stop_at = phase.stop_reason, phase.stopped_by, phase.stop_at
+    def go_on_after(self, other: RunState) -> None:
+        """Go on as a phase begins or ends: ``other`` may have been stopped for the whole run."""
+        if other.stops_run:
+            self.stop_reason, self.stopped_by, self.stop_at = other.stop_reason, other.stopped_by, other.stop_at
             self.stops_run = True
 
     def requests(self, data_ended: bool) -> Requests:
