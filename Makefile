@@ -24,7 +24,7 @@ check: $(OK)
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-# Writes docs/benchmarks.md;  make bench ARGS="dispatch loop"  or  ARGS=--quick  only shows figures.
+# Writes docs/explanation/benchmarks.md;  make bench ARGS="dispatch loop"  or  ARGS=--quick  only shows figures.
 bench: $(OK)
 	@$(PY) -m benchmarks $(ARGS)
 

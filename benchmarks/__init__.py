@@ -1,6 +1,6 @@
 """What stages and training steps cost, here and in other toolkits; never part of the tests.
 
-    python -m benchmarks                    runs all of them and writes docs/benchmarks.md, with its pictures
+    python -m benchmarks                    runs all of them and writes the page docs/explanation/benchmarks.md
     python -m benchmarks --quick            a look at all of them in a minute; writes nothing
     python -m benchmarks dispatch loop      runs some; writes nothing
 

@@ -1,4 +1,4 @@
-"""The page docs/benchmarks.md: what a terminal shows of each section, and what is written when all have run."""
+"""The page docs/explanation/benchmarks.md: what a terminal shows of each section, and what is written at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.measure import ROOT
 from benchmarks.section import Section, table
 from train_manager.reporting.loss_figure import rendered
 
-PAGE: Final = ROOT / "docs" / "benchmarks.md"
+PAGE: Final = ROOT / "docs" / "explanation" / "benchmarks.md"
 
 TEXT: Final = """\
 # Benchmarks

@@ -1,4 +1,4 @@
-"""docs/coming-from.md names nothing of this library that is not there."""
+"""docs/how-to/coming-from.md names nothing of this library that is not there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import train_manager
 import train_manager.extensions
 from train_manager.testing import tiny_manager
 
-PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "coming-from.md"
 FOREIGN = {"ReduceLROnPlateau"}  # of torch
 
 

@@ -31,8 +31,10 @@ import pytest
 from train_manager.core import errors
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-GENERATED = ROOT / "docs" / "mistakes.md"  # its blocks are mistakes; the script that makes it has run them
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GENERATED = (
+    ROOT / "docs" / "reference" / "mistakes.md"
+)  # its blocks are mistakes; the script that makes it has run them
 
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```\n(?:\s*^\1```text\n(.*?)^\1```\n)?", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
@@ -96,11 +98,11 @@ def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_every_error_has_a_section_of_its_own_and_shows_its_message() -> None:
-    page = (ROOT / "docs" / "errors-and-cures.md").read_text()
+    page = (ROOT / "docs" / "reference" / "errors-and-cures.md").read_text()
     sections = {part.partition("\n")[0].strip(" `"): part for part in page.split("\n## ")[1:]}
 
     for error in _error_classes():
-        assert error.__name__ in sections, f"docs/errors-and-cures.md has no section `## {error.__name__}`"
+        assert error.__name__ in sections, f"docs/reference/errors-and-cures.md has no section `## {error.__name__}`"
         if error is not errors.TrainManagerError:
             assert f"```text\ntrain_manager.{error.__name__}: " in sections[error.__name__]
 
@@ -108,8 +110,8 @@ def test_every_error_has_a_section_of_its_own_and_shows_its_message() -> None:
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
 
-    for page in (ROOT / "docs").glob("*.md"):
-        assert page.name == "README.md" or f"]({page.name})" in index
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert page.name == "README.md" or f"]({page.relative_to(ROOT / 'docs')})" in index
 
 
 def test_no_page_has_a_link_that_leads_nowhere() -> None:
@@ -119,14 +121,14 @@ def test_no_page_has_a_link_that_leads_nowhere() -> None:
 
 
 def test_the_page_of_mistakes_is_what_the_library_says_today() -> None:
-    script = ROOT / "docs" / "make_mistakes.py"
+    script = ROOT / "docs" / "reference" / "make_mistakes.py"
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, cwd=ROOT)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_seeded_mistake_is_found_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.syspath_prepend(ROOT / "docs" / "reference")
     script = importlib.import_module("make_mistakes")
 
     found = {mistake.title: script.found(mistake).when for mistake in script.MISTAKES}

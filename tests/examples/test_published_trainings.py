@@ -1,4 +1,4 @@
-"""The page ``docs/published-trainings.md``: its table has each program with a twin, and the numbers of their lines."""
+"""The page ``docs/how-to/published-trainings.md``: its table has each program with a twin, and both line counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.examples.comparison import ROOT, lines_of_example, lines_of_twin
 
-PAGE = (ROOT / "docs" / "published-trainings.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "published-trainings.md").read_text()
 ROWS = {
     name: (int(lines), int(by_hand)) for name, lines, by_hand in re.findall(r"`(\w+)\.py`.* (\d+) \| (\d+) \|", PAGE)
 }

@@ -19,8 +19,8 @@ import train_manager
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "side_by_side"
-PAGE = ROOT / "docs" / "side-by-side.md"
-SHOWN = re.compile(r"(\]\(\.\./examples/side_by_side/(\w+\.py)\)[^\n]*\n\n```py\n)(.*?)```\n", re.DOTALL)
+PAGE = ROOT / "docs" / "explanation" / "side-by-side.md"
+SHOWN = re.compile(r"(\]\(\.\./\.\./examples/side_by_side/(\w+\.py)\)[^\n]*\n\n```py\n)(.*?)```\n", re.DOTALL)
 
 NEEDS = {"bare_loop": "torch", "lightning_loop": "lightning", "ignite_loop": "ignite", "train_manager_loop": "torch"}
 

@@ -1,8 +1,8 @@
-"""Make docs/mistakes.md: run twelve mistakes in hooks, and show when each is found and the message; then twelve with
+"""Make docs/reference/mistakes.md: run twelve mistakes in hooks, and show when each is found; then twelve with
 batches, losses and outputs, and show what the message says to do.
 
-python docs/make_mistakes.py            writes the page
-python docs/make_mistakes.py --check    exits with 1 if the page is out of date
+python docs/reference/make_mistakes.py            writes the page
+python docs/reference/make_mistakes.py --check    exits with 1 if the page is out of date
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from train_manager import Extensible, Extension
 
@@ -332,7 +332,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         if PAGE.exists() and PAGE.read_text() == text:
             return 0
-        print(f"{PAGE.name} is out of date: run python docs/{Path(__file__).name}")
+        print(f"{PAGE.name} is out of date: run python docs/reference/{Path(__file__).name}")
         return 1
     PAGE.write_text(text)
     return 0
