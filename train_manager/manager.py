@@ -792,11 +792,11 @@ class TrainManager(Entering):
         self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
     ) -> TrainResult:
         """Train epochs or steps, in the run that is open or in a run of its own, and return what was done."""
-        self._require_ready(entry, epochs)
         began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
         asked_for, batches = self._windows.asked_for, self._windows.batches
-        self._run.keep_results({}, None)
         with self._methods_chosen():
+            self._require_ready(entry, epochs)
+            self._run.keep_results({}, None)
             self._train_in_own_run(entry, epochs, steps, evaluates)
         batches = self._windows.batches - batches
         if batches and self._windows.asked_for == asked_for and isinstance(self.model, nn.Module):

@@ -23,6 +23,7 @@ from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope, stage_nam
 from train_manager.core.source_locations import line_of
 from train_manager.core.store import Store
 from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
+from train_manager.core.tracebacks import hide_own_frames
 
 
 @final
@@ -229,6 +230,8 @@ class Stage(Scope):
         """End the stage, and raise what comes out of it; if that is the error of its body, ``with`` does it."""
         self._close(failures, hooks)
         outcome = failures.outcome()
+        if outcome is not None and self.parent is None:
+            hide_own_frames(outcome)
         if outcome is not None and outcome is not error:
             try:
                 raise outcome

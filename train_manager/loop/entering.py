@@ -10,6 +10,7 @@ from typing import Final
 from torch import nn
 
 from train_manager.core.errors import StageError
+from train_manager.core.tracebacks import hide_own_frames
 from train_manager.loop.arguments import (
     make_train_dir,
     require_finite_epochs,
@@ -69,10 +70,13 @@ class Entering(LoopControl):
 
     @contextmanager
     def _methods_chosen(self) -> Iterator[None]:
-        """Choose the methods that each batch calls, anew for each call from outside."""
+        """Choose the methods that each batch calls, anew for each call from outside, whose errors show its frames only."""
         before, self._chosen = self._chosen, self._choose()
         try:
             yield
+        except BaseException as error:
+            hide_own_frames(error)
+            raise
         finally:
             self._chosen = before
 

@@ -1,0 +1,54 @@
+"""Tracebacks that show the user's frames: those of this library between them are taken out as an error leaves it.
+
+A training is some twenty calls deep, and none of them says more about a failed hook than the note on the error does.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from train_manager.core.errors import TrainManagerError
+
+FULL_TRACEBACK = "TRAIN_MANAGER_FULL_TRACEBACK"
+"""An environment variable: if it is set to anything but 0, no frame is taken out."""
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Take the frames of this library out of the traceback of an error, and of the errors that led to it.
+
+    Kept are the first frame and all frames of others; and the last one, unless the error is one of this library, whose
+    message says what happened there.
+    """
+    if os.environ.get(FULL_TRACEBACK, "0") == "0":
+        _hide_in(error, set())
+
+
+def _hide_in(error: BaseException | None, known: set[int]) -> None:
+    if error is None or id(error) in known:
+        return
+    known.add(id(error))
+    _link(error.__traceback__, keeps_last=not isinstance(error, TrainManagerError | BaseExceptionGroup))
+    _hide_in(error.__cause__, known)
+    _hide_in(error.__context__, known)
+    for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        _hide_in(inner, known)
+
+
+def _link(traceback: TracebackType | None, *, keeps_last: bool) -> None:
+    """Let each entry point to the next one that is shown: also a hidden one, from which the error may travel on."""
+    entries = []
+    while traceback is not None:
+        entries.append(traceback)
+        traceback = traceback.tb_next
+    shown = entries.pop() if entries and keeps_last else None
+    for entry in reversed(entries):
+        entry.tb_next = shown
+        if not _is_own(entry):
+            shown = entry
+
+
+def _is_own(entry: TracebackType) -> bool:
+    """Return whether a frame runs code of this library; the functions that call several hooks are generated."""
+    name = str(entry.tb_frame.f_globals.get("__name__", ""))
+    return name.partition(".")[0] == "train_manager" or entry.tb_frame.f_code.co_filename.startswith("<hooks of ")
