@@ -12,6 +12,7 @@ import train_manager
 ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
+    "ArgumentError",
     "CheckError",
     "Endless",
     "Extensible",

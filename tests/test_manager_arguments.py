@@ -54,7 +54,7 @@ def test_the_model_and_the_batches_go_to_the_device() -> None:
 
 
 def test_all_arguments_are_keywords() -> None:
-    with pytest.raises(TypeError, match="positional"):
+    with pytest.raises(TypeError, match="all arguments of TrainManager are keywords"):
         TrainManager(nn.Linear(1, 1))  # type: ignore[call-arg]
 
 

@@ -193,10 +193,8 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["train_data", "eval_data"])
 def test_a_dataset_instead_of_a_loader_is_refused(name: str) -> None:
-    shown = "eval_data['eval']" if name == "eval_data" else name
-
     assert rejected(**{name: TensorDataset(torch.zeros(4, 2))}) == (
-        f"{shown} must be an iterable of batches, but is a TensorDataset of single examples\n"
+        f"{name} must be an iterable of batches, but is a TensorDataset of single examples\n"
         "  wrap it: Rows(data, batch_size=64, shuffle=True), or a DataLoader"
     )
 
@@ -218,7 +216,7 @@ def test_a_dict_instead_of_batches_is_refused() -> None:
 def test_a_model_class_is_refused() -> None:
     assert (
         rejected(model=nn.Linear)
-        == "the model must be a torch.nn.Module, but is the class Linear\n  give an instance: model=Net()"
+        == "the model must be a torch.nn.Module, but is the class Linear\n  give an instance: model=Linear()"
     )
 
 
@@ -244,14 +242,16 @@ def test_a_schedule_without_an_optimizer_is_refused() -> None:
 
 def test_a_batch_without_tensors_is_refused() -> None:
     assert refused_run(train_data=[("text", "label")]) == (
-        "a batch (tuple) has no tensor whose rows can be counted\n  override get_true_batch_size(self, batch)"
+        "a batch (tuple) has no tensor whose rows can be counted\n"
+        "  give tensors: Rows(data, batch_size=64) makes them of examples; or override get_true_batch_size(self, batch)"
     )
 
 
 def test_a_batch_without_targets_is_refused_where_the_loss_wants_some() -> None:
     assert refused_run(train_data=[x for x, _ in make_batches(2)], eval_data=None) == (
         "the loss needs targets, but a batch (Tensor) has none: it is not a pair\n"
-        "  override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)"
+        "  give batches as (inputs, targets), or override unpack_batch(self, batch); "
+        "or name fixtures in the loss: loss(prediction, inputs)"
     )
 
 

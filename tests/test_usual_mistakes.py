@@ -207,7 +207,8 @@ def test_a_batch_that_is_a_dict_without_inputs() -> None:
 def test_a_batch_without_targets() -> None:
     assert answer_to(train_data=[X]) == (
         "the loss needs targets, but a batch (Tensor) has none: it is not a pair\n"
-        "  override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)"
+        "  give batches as (inputs, targets), or override unpack_batch(self, batch); "
+        "or name fixtures in the loss: loss(prediction, inputs)"
     )
 
 
@@ -233,7 +234,10 @@ def test_a_batch_of_which_one_part_is_an_array() -> None:
         (X.double(), "make them numbers as the weights are: inputs.float()"),
         (X.long(), "make them numbers as the weights are: inputs.float()"),
         (torch.ones(4, 5), "a layer for 2 features is given 5: nn.Linear(5, ...)"),
-        (torch.ones(4, 2, device="meta"), 'pass device="cuda": the TrainManager moves model and batches'),
+        (
+            torch.ones(4, 2, device="meta"),
+            'the model is on cpu, the batch on meta and cpu; pass device="cpu": the TrainManager moves both',
+        ),
     ],
     ids=["float64", "integers", "features", "device"],
 )

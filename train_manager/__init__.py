@@ -45,7 +45,7 @@ from train_manager.core.outcome import Skip, SkipStage
 from train_manager.schedules import at_most, every, exponentially, once, periodically, scheduled, when
 
 if TYPE_CHECKING:
-    from train_manager.core.errors import InputError, NonFiniteLoss
+    from train_manager.core.errors import ArgumentError, InputError, NonFiniteLoss
     from train_manager.data.endless import Endless
     from train_manager.data.in_memory import InMemory
     from train_manager.data.interleaved import Interleaved
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 else:
     _LAZY = {
+        "ArgumentError": "train_manager.core.errors",
         "Endless": "train_manager.data.endless",
         "InMemory": "train_manager.data.in_memory",
         "InputError": "train_manager.core.errors",
@@ -81,6 +82,7 @@ else:
 
 
 __all__ = [
+    "ArgumentError",
     "CheckError",
     "Endless",
     "Extensible",

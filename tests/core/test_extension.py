@@ -53,7 +53,7 @@ def test_what_is_no_extension_is_refused() -> None:
     wrong: Any = "ema"
     with pytest.raises(HookError) as error:
         checked(wrong)
-    assert str(error.value) == "str 'ema' is not an extension\n  derive its class from train_manager.Extension"
+    assert str(error.value) == "the text 'ema' is not an extension\n  give the object, not its name: EMA()"
 
 
 def test_a_dict_is_checked_as_a_list_is() -> None:

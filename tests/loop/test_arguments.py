@@ -49,7 +49,7 @@ def sgd() -> Optimizer:
 def test_a_model_class_is_refused() -> None:
     text = refusal(lambda: require_model(nn.Linear, None))  # type: ignore[arg-type]
 
-    assert text == "the model must be a torch.nn.Module, but is the class Linear\n  give an instance: model=Net()"
+    assert text == "the model must be a torch.nn.Module, but is the class Linear\n  give an instance: model=Linear()"
 
 
 def test_a_function_as_model_is_refused() -> None:

@@ -52,14 +52,19 @@ def test_an_error_without_a_known_cure_gets_what_the_batch_is() -> None:
     ]
 
 
-def test_an_error_of_the_model_itself_gets_no_note_of_the_batch() -> None:
+def test_an_error_of_any_type_gets_what_the_batch_is() -> None:
     def loss(prediction: Any) -> Any:
-        raise ValueError("on purpose")
+        raise KeyError("on purpose")
 
-    with pytest.raises(ValueError, match="on purpose") as caught:
+    with pytest.raises(KeyError, match="on purpose") as caught:
         tiny_manager(loss=loss, eval_data=None).train()
 
-    assert notes(caught.value) == ["at stage run > train > train_step_epoch > train_step_batch > train_loss_forward"]
+    assert notes(caught.value) == [
+        "at stage run > train > train_step_epoch > train_step_batch > train_loss_forward",
+        "inputs      float32 of shape (16, 2) on cpu\n"
+        "prediction  float32 of shape (16, 2) on cpu\n"
+        "targets     int64 of shape (16,) on cpu",
+    ]
 
 
 def test_too_little_memory_asks_for_smaller_batches() -> None:

@@ -66,7 +66,8 @@ def test_a_part_with_another_name_is_refused() -> None:
 def test_a_batch_without_targets_is_named_by_its_type() -> None:
     assert str(no_targets({"x": 1})) == (
         "the loss needs targets, but a batch (dict) has none: it is not a pair\n"
-        "  override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)"
+        "  give batches as (inputs, targets), or override unpack_batch(self, batch); "
+        "or name fixtures in the loss: loss(prediction, inputs)"
     )
 
 
@@ -86,7 +87,7 @@ def test_a_batch_whose_rows_cannot_be_counted_is_refused(batch: Any) -> None:
 
     assert text == (
         f"a batch ({type(batch).__name__}) has no tensor whose rows can be counted\n"
-        "  override get_true_batch_size(self, batch)"
+        "  give tensors: Rows(data, batch_size=64) makes them of examples; or override get_true_batch_size(self, batch)"
     )
 
 

@@ -12,6 +12,7 @@ Its files in the order a value travels; each imports only those above it:
     messages          the errors about fixtures and stages
     store             all changes of the state
     fixtures          the mapping that users and hooks see
+    argument_names    the arguments of a class, of which unknown ones are refused
     signature         the parameters of a function, and the call that gives it fixtures by name
     decorators        the declarations above a hook or a fixture
     methods           the methods of an object, by name

@@ -10,6 +10,7 @@ TrainManagerError
 ├── CheckError         (ValueError)        mistakes found before the first stage, all at once
 ├── ExtensionNotFound  (KeyError)          no extension has this name
 ├── InputError         (ValueError)        an argument, the data, or the result of the model or the loss is invalid
+│   └── ArgumentError  (TypeError too)     a class is made with arguments that it does not have
 └── NonFiniteLoss      (ArithmeticError)   the loss is nan or infinite
 
 Every error holds its data as attributes and renders them as lines: what happened, which line asked
@@ -126,6 +127,10 @@ class InputError(TrainManagerError, ValueError):
     """An argument, the data, or the result of the model or the loss cannot be used for training."""
 
 
+class ArgumentError(InputError, TypeError):
+    """A class is made with arguments that it does not have, or without one that it needs."""
+
+
 class NonFiniteLoss(TrainManagerError, ArithmeticError):
     """The training loss is nan or infinite.
 
@@ -140,7 +145,7 @@ class NonFiniteLoss(TrainManagerError, ArithmeticError):
         self.step = step
 
 
-for _error in (TrainManagerError, *TrainManagerError.__subclasses__()):
+for _error in (TrainManagerError, *TrainManagerError.__subclasses__(), ArgumentError):
     _error.__module__ = "train_manager"  # users import it from there, and read so in a traceback
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
-from typing import Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
 
+from train_manager.core.argument_names import refuse_unfitting
 from train_manager.core.errors import HookError
 from train_manager.core.hooks import KINDS, MADE_OF_FUNCTIONS
 from train_manager.core.schedule import load_states, states_of
@@ -36,6 +38,13 @@ class Extension:
 
     priority: int = 0
     shared: bool = False
+
+    if not TYPE_CHECKING:  # which would let a class without an __init__ take any arguments
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Extension:
+            refuse_unfitting(cls.__name__, cls.__init__, args, kwargs)
+            make = super().__new__
+            return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must survive in a checkpoint: dicts, lists, tensors, numbers, strings.
@@ -79,22 +88,45 @@ class Extension:
         return made
 
 
-Extensions = Mapping[str, Extension] | Iterable[Extension]
-"""Extensions as an argument: a list (names are made from the classes), or a dict of names."""
+Extensions = Mapping[str, Extension] | Iterable[Extension | Mapping[str, Extension]]
+"""Extensions as an argument: a list (names are made from the classes), or a dict of names; or such dicts in a list."""
 
 
 def named(extensions: Extensions | None) -> dict[str, Extension]:
     """Return the extensions by name; in a list, by that of the class in snake_case, the second one with ``_2``."""
     if isinstance(extensions, Mapping):
         return {name: checked(extension) for name, extension in extensions.items()}
-    if isinstance(extensions, type) or not (extensions is None or hasattr(extensions, "__iter__")):
-        found, cls = ("the class", extensions) if isinstance(extensions, type) else ("one", type(extensions))
-        what = f"extensions must be a list or a dict, but is {found} {cls.__name__}"
-        raise HookError(what, name="extensions", cure=f"give a list: extensions=[{cls.__name__}()]")
+    if isinstance(extensions, str | type) or not (extensions is None or hasattr(extensions, "__iter__")):
+        raise _no_extensions(extensions)
     by_name: dict[str, Extension] = {}
     for extension in extensions or ():
-        by_name[free_name(checked(extension), by_name)] = extension
+        if isinstance(extension, Mapping):  # as in [default_extensions(), EMA()]
+            by_name.update(named(extension))
+        else:
+            by_name[free_name(checked(extension), by_name)] = extension
     return by_name
+
+
+def _no_extensions(value: object) -> HookError:
+    """Return the error for what is neither a list nor a dict: an extension, its class or name, or a function."""
+    if isinstance(value, type):
+        found, cure = f"the class {value.__name__}", f"give a list: extensions=[{value.__name__}()]"
+    elif isinstance(value, str):
+        found, cure = f"the text {value!r:.60}", "give the objects, not their names: extensions=[EMA()]"
+    elif isinstance(value, FunctionType) and value.__name__.isidentifier():
+        found = f"the function {value.__name__}"
+        cure = f"call it, if it returns them: extensions={value.__name__}(); or {_as_hook(value)}"
+    elif isinstance(value, FunctionType):
+        found, cure = "a lambda", f"name its hook: {_as_hook(value)}"
+    else:
+        kind = type(value).__name__
+        found, cure = f"one {kind}", f"give a list: extensions=[{kind}()]"
+    return HookError(f"extensions must be a list or a dict, but is {found}", name="extensions", cure=cure)
+
+
+def _as_hook(function: FunctionType) -> str:
+    name = function.__name__ if function.__name__.isidentifier() else "lambda ...: ..."
+    return f"extensions=[Extension.of(post_train_step_batch={name})]"
 
 
 def checked(extension: Extension) -> Extension:
@@ -103,6 +135,12 @@ def checked(extension: Extension) -> Extension:
     if isinstance(extension, type) and issubclass(extension, Extension):
         kind = extension.__name__
         what, cure = f"an extension must be an instance, but is the class {kind}", f"add an instance: {kind}()"
+    elif isinstance(extension, FunctionType):
+        what, cure = f"the function {extension.__name__} is not an extension", f"name its hook: {_as_hook(extension)}"
+    elif isinstance(extension, str):
+        what, cure = f"the text {extension!r:.60} is not an extension", "give the object, not its name: EMA()"
+    elif extension is None:
+        what, cure = "None is not an extension", "leave it out: [*usual, *([EMA()] if averages else [])]"
     elif not isinstance(extension, Extension):
         what, cure = f"{kind} {extension!r:.60} is not an extension", "derive its class from train_manager.Extension"
     elif not isinstance(extension.priority, int):

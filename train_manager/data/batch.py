@@ -82,7 +82,7 @@ class SameStructure:
     train_manager.InputError: train_data gave a batch of another structure in step 3
       first  {'inputs': tensor, 'targets': tensor}
       now    {'inputs': tensor}
-      the parts and keys of batches must stay the same in a run; shapes may differ
+      this batch is not a pair: give each as (inputs, targets)
 
     The check looks at types, never at values, and into nested parts only if there are any.
 
@@ -108,11 +108,14 @@ class SameStructure:
         if self._first is None:
             self._first = structure
         if structure != self._first:
+            has_lost_targets = "'targets'" in self._first and "targets" not in batch
             raise InputError(
                 f"{self._name} gave a batch of another structure in step {step}\n"
                 f"  first  {self._first:.300}\n  now    {structure:.300}",
                 name="batch",
-                cure="the parts and keys of batches must stay the same in a run; shapes may differ",
+                cure="this batch is not a pair: give each as (inputs, targets)"
+                if has_lost_targets
+                else "the parts and keys of batches must stay the same in a run; shapes may differ",
             )
         if all(issubclass(part, Tensor) for part in types if isinstance(part, type)):
             self._flat = types

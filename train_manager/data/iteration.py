@@ -7,14 +7,15 @@ The only assumption is that the data is an iterable of batches; everything else 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
+import os
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import count, cycle
-from types import GeneratorType
+from types import FunctionType, GeneratorType
 from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from train_manager.core.errors import InputError
 
@@ -104,7 +105,12 @@ def refuse_unusable(data: object, name: str) -> None:
     Raises:
         InputError: with the type of the data, and what to give instead.
     """
-    if isinstance(data, Tensor | np.ndarray):
+    if isinstance(data, list | tuple) and data:
+        found = _misread(data)
+        if not found:
+            return
+        kind, cure = found
+    elif isinstance(data, Tensor | np.ndarray):
         kind = "a tensor" if isinstance(data, Tensor) else "an array"
         cure = "cut it into batches: InMemory(x, y, batch_size=64)"
     elif gives_rows(data):
@@ -113,11 +119,69 @@ def refuse_unusable(data: object, name: str) -> None:
     elif isinstance(data, Mapping):
         kind = "a dict, whose keys would be the batches"
         cure = "give the iterable of batches itself; several sets by name: Interleaved(sets), or Together(sets)"
-    elif not isinstance(data, Iterable):
-        kind, cure = f"of type {type(data).__name__}", ""
+    elif isinstance(data, str | os.PathLike):
+        kind, cure = f"a path or a text, {data!r:.60}", "load it: train_data=DataLoader(dataset, batch_size=64)"
+    elif isinstance(data, type) or not isinstance(data, Iterable):
+        kind, cure = _of_type(data)
     else:
         return
     raise InputError(f"{name} must be an iterable of batches, but is {kind}", name=name, cure=cure)
+
+
+def refuse_examples(data: object, name: str) -> None:
+    """Refuse a list of single examples, such as ``list(zip(x, y))``: each would be trained on as if it were a batch.
+
+    Raises:
+        InputError: the targets of the first pair are one number, while its inputs are several.
+    """
+    first = data[0] if isinstance(data, list | tuple) and data else None
+    if not isinstance(first, list | tuple) or len(first) != 2:
+        return
+    inputs, targets = first
+    if _dimensions(inputs) > 0 and _dimensions(targets) == 0:
+        what = f"{name} must be an iterable of batches, but is a list of single examples: its targets are one number"
+        cure = "cut it into batches: Rows(data, batch_size=64), or DataLoader(data, batch_size=64)"
+        raise InputError(what, name=name, cure=cure)
+
+
+def _dimensions(value: object) -> int:
+    """Return the number of dimensions of a tensor, an array, a list or a number; -1 of anything else."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return value.ndim
+    return 1 if isinstance(value, list | tuple) else 0 if isinstance(value, int | float) else -1
+
+
+_PAIR = "cut it into batches: InMemory(x, y, batch_size=64); if it is one batch, a list of it: [(x, y)]"
+
+
+def _misread(data: Sequence[Any]) -> tuple[str, str] | None:
+    """Return what a list or a tuple is that is certain not to be meant as batches, and what to give instead."""
+    if isinstance(data[0], DataLoader | Dataset) or callable(getattr(data[0], "set_epoch", None)):
+        what = f"a {type(data).__name__} with a {type(data[0]).__name__}, which would be a batch"
+        cure = 'give each its place: train_data=loader, eval_data={"valid": other}; to train on both: Interleaved'
+        return what, cure
+    if 2 <= len(data) <= 3 and all(isinstance(part, Tensor | np.ndarray) for part in data) and _are_columns(data):
+        kind = "tensors" if isinstance(data[0], Tensor) else "arrays"
+        return f"a {type(data).__name__} of {len(data)} {kind}, which would be a batch each", _PAIR
+    return None
+
+
+def _are_columns(data: Sequence[Any]) -> bool:
+    """Return whether tensors have as many rows, but differ in kind: so do inputs and targets, and no batches.
+
+    Batches in a list may be of sequences, which differ in length; so a list must differ in the types of its numbers.
+    """
+    rows = {part.shape[:1] for part in data}
+    kinds = {part.dtype if isinstance(data, list) else (part.dtype, part.shape[1:]) for part in data}
+    return len(rows) == 1 and rows != {()} and len(kinds) > 1
+
+
+def _of_type(data: object) -> tuple[str, str]:
+    if isinstance(data, type):
+        return f"the class {data.__name__}", f"give an object: {data.__name__}(...)"
+    if isinstance(data, FunctionType):
+        return f"the function {data.__name__}", "call it; for a new generator each epoch write a class with __iter__"
+    return f"of type {type(data).__name__}", ""
 
 
 def gives_rows(data: object) -> bool:

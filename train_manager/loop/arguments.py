@@ -31,13 +31,31 @@ class TrainsItself(Protocol):
         """Do a whole training step on a batch, and return the loss."""
 
 
+def require_device(value: torch.device | str | None) -> torch.device | None:
+    """Return a device that is there: it holds an empty tensor, for a test."""
+    if value is None:
+        return None
+    try:
+        device = torch.device(value)
+    except (RuntimeError, TypeError) as error:
+        cure = 'write "cuda" for a GPU of NVIDIA or AMD, "mps" for one of Apple, or "cpu"'
+        raise InputError(f"device must be one of torch's, but is {value!r:.60}", name="device", cure=cure) from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        cure = 'device="cpu"; or "cuda" if torch.cuda.is_available() else "cpu"'
+        raise InputError(f"there is no device {str(device)!r} here: {reason}", name="device", cure=cure) from error
+    return device
+
+
 def require_model(value: nn.Module | TrainsItself, device: torch.device | None) -> Any:
     """Return a module on its device, or an object with ``train_step`` as it is."""
     if isinstance(value, nn.Module):
         return value if device is None else value.to(device)
     if callable(getattr(value, "train_step", None)) and not isinstance(value, type):
         return value
-    cure = "give an instance: model=Net()" if isinstance(value, type) else "wrap it in an nn.Module"
+    cure = f"give an instance: model={value.__name__}()" if isinstance(value, type) else "wrap it in an nn.Module"
     raise InputError(f"the model must be a torch.nn.Module, but is {kind_of(value)}", name="model", cure=cure)
 
 
@@ -162,7 +180,7 @@ def require_eval_data(value: Mapping[str, Iterable[Any]] | Iterable[Any] | None)
     """Return iterables of batches by name; one that has no name is called "eval"."""
     sets = dict(value) if isinstance(value, Mapping) else {} if value is None else {"eval": value}
     for name, data in sets.items():
-        refuse_unusable(data, f"eval_data[{name!r}]")
+        refuse_unusable(data, f"eval_data[{name!r}]" if isinstance(value, Mapping) else "eval_data")
         if is_endless(data):
             what = f"eval_data[{name!r}] ({type(data).__name__}) has no end, so its evaluation would not end either"
             raise InputError(what, name="eval_data", cure="give data that ends")

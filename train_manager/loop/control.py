@@ -20,6 +20,7 @@ from train_manager.loop.outputs import require_training_loss
 from train_manager.loop.parts import Parts
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.windows import free_gradients, once_known
+from train_manager.model.optimizers import learning_rates
 from train_manager.schedules.rules import Progress
 from train_manager.validation import require_one_of
 
@@ -97,6 +98,16 @@ class LoopControl(Parts):
     @property
     def end_step(self) -> int | None:
         return self._run.end_step if self._run.end_step is not None else self._run.expected_end
+
+    @property
+    def learning_rates(self) -> dict[str, tuple[float | Tensor, ...]]:
+        """The present learning rates by the names of the optimizers, one for each group of parameters.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tiny_manager().learning_rates
+        {'optimizer': (0.5,)}
+        """
+        return {name: learning_rates(optimizer) for name, optimizer in self.optimizers.items()}
 
     @property
     def step_limit(self) -> int | None:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from train_manager.core.errors import TrainManagerError
 from train_manager.core.outcome import Skip
+from train_manager.data.batch import tensors_in
 
 Parts = Mapping[str, Any]
 """The fixtures of the batch that are alive."""
-
-
-_OF_TORCH = (RuntimeError, TypeError, IndexError)
-"""What most functions of torch raise; errors of other types are a model's own if nothing is known about them."""
 
 
 def add_cure(error: Exception, parts: Parts) -> None:
@@ -38,15 +35,17 @@ def add_cure(error: Exception, parts: Parts) -> None:
     if isinstance(error, TrainManagerError | Skip) or any(map(_is_of_hook, notes)):
         return
     cure = cure_of(str(error), parts)
-    if not cure and not isinstance(error, _OF_TORCH):
-        return
     shown = [name for name in ("inputs", "prediction", "targets") if name in parts]
     lines = [f"{name:<{len('prediction')}}  {described(parts[name])}" for name in shown]
-    error.add_note("\n".join([*lines, *([cure] if cure else [])]))
+    if lines or cure:
+        error.add_note("\n".join([*lines, *([cure] if cure else [])]))
 
 
 def _is_of_hook(note: str) -> bool:
     return note.startswith(("in hook ", "in fixture "))
+
+
+_SHOWN = 4  # entries of equal kind that a list shows one by one
 
 
 def described(value: Any) -> str:
@@ -60,6 +59,8 @@ def described(value: Any) -> str:
         inside = [f"{name}: {_described_flat(part)}" for name, part in value.items()]
     elif isinstance(value, list | tuple):
         inside = [_described_flat(part) for part in value]
+        if len(inside) > _SHOWN and len(set(inside)) == 1:
+            return f"a {type(value).__name__} of {len(inside)}, each {inside[0]}"
     else:
         return _described_flat(value)
     return f"a {type(value).__name__} of {', '.join(inside):.300}"
@@ -93,6 +94,10 @@ def _of_no_tensor(parts: Parts) -> str:
     if "prediction" in parts and not isinstance(prediction, Tensor):
         key = next(iter(prediction), "") if isinstance(prediction, Mapping) else 0
         return f"take a part of the output: loss=lambda prediction, targets: loss(prediction[{key!r}], targets)"
+    if isinstance(parts.get("targets"), list):
+        return "make a tensor of the targets: torch.tensor(targets), or train_data=InMemory(x, y, batch_size=64)"
+    if "targets" in parts and parts["targets"] is None:
+        return "each batch must be (inputs, targets), but these targets are None"
     if _is_array(inputs) or _is_array(parts.get("targets")):
         return "make tensors of arrays: torch.from_numpy(x).float(), or train_data=InMemory(x, y, batch_size=64)"
     if inputs is not batch or not isinstance(batch, Mapping | list | tuple):
@@ -110,10 +115,43 @@ def _of_shapes(parts: Parts) -> str:
     return "the model must have as many outputs as the targets have numbers"
 
 
+def _of_batch_sizes(parts: Parts) -> str:
+    rows = [
+        part.shape[:1] for part in (parts.get(name) for name in ("inputs", "prediction", "targets")) if _has_rows(part)
+    ]
+    if len(rows) == 3 and rows[0] == rows[1]:
+        return f"a batch has {rows[0][0]} inputs but {rows[2][0]} targets: they must be of the same examples"
+    return "dimension 0 of the prediction must be the examples: prediction.flatten(1)"
+
+
+def _has_rows(part: Any) -> TypeGuard[Tensor]:
+    return isinstance(part, Tensor) and part.dim() > 0
+
+
+def _of_devices(parts: Parts) -> str:
+    """Name the devices of the model and of the batch, and the one to pass; torch names a tensor's, not whose it is."""
+    modules = [part for part in (parts.get("model"),) if isinstance(part, nn.Module)]
+    tensors = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+    of_model = list(dict.fromkeys(str(tensor.device) for tensor in tensors))
+    values = [parts[name] for name in ("inputs", "targets") if name in parts]
+    of_batch = list(dict.fromkeys(str(tensor.device) for tensor in tensors_in(values)))
+    if not of_model or not of_batch or of_model == of_batch:
+        return 'pass device="cuda": the TrainManager moves model and batches'
+    wanted = next((name for name in (*of_model, *of_batch) if name not in ("cpu", "meta")), "cpu")
+    whose = f"the model is on {' and '.join(of_model)}, the batch on {' and '.join(of_batch)}"
+    return f'{whose}; pass device="{wanted}": the TrainManager moves both'
+
+
+def _of_types(parts: Parts) -> str:
+    """Of a layer that was given inputs of another type than its weights, which torch also says of another device."""
+    cure = _of_devices(parts)
+    return cure if "the batch on" in cure else "make them numbers as the weights are: inputs.float()"
+
+
 _CURES: list[tuple[str, str | Callable[[Parts], str]]] = [
     # the batch, and what the model returns
     (r"must be Tensor, not|has no attribute '(?:size|shape|dim|dtype|device|to)'", _of_no_tensor),
-    (r"on the same device|not on the expected device", 'pass device="cuda": the TrainManager moves model and batches'),
+    (r"on the same device|not on the expected device", _of_devices),
     (
         r"missing the required \"forward\" function",
         "it has parts only: override train_batch, eval_batch, or model_forward(self, model, inputs) for predictions",
@@ -121,7 +159,7 @@ _CURES: list[tuple[str, str | Callable[[Parts], str]]] = [
     (r"out of memory", "train on smaller batches, and gather several: batch_size=..., Accumulate(4)"),
     # the inputs
     (r"cannot be multiplied \(\d+x(\d+) and (\d+)x", r"a layer for \2 features is given \1: nn.Linear(\1, ...)"),
-    (r"mat1 and mat2 must have the same dtype|^Input type \(", "make them numbers as the weights are: inputs.float()"),
+    (r"mat1 and mat2 must have the same dtype|^Input type \(", _of_types),
     (r"'indices' to have one of the following scalar types", "indices must be whole numbers: inputs.long()"),
     (
         r"weight of size .* to have (\d+) channels, but got (\d+)",
@@ -140,7 +178,7 @@ _CURES: list[tuple[str, str | Callable[[Parts], str]]] = [
         r"Target (-?\d+) is out of bounds",
         r"labels must be from 0 to the number of outputs - 1, but one is \1: nn.Linear(..., number of classes)",
     ),
-    (r"to match target batch_size", "dimension 0 of the prediction must be the examples: prediction.flatten(1)"),
+    (r"to match target batch_size", _of_batch_sizes),
     (r"arget size .* input size|size of tensor a .* must match", _of_shapes),
     # the backward
     (

@@ -70,7 +70,7 @@ class Entering(LoopControl):
 
     @contextmanager
     def _methods_chosen(self) -> Iterator[None]:
-        """Choose the methods that each batch calls, anew for each call from outside, whose errors show its frames only."""
+        """Choose the methods that each batch calls, anew for each call from outside; errors show the user's frames."""
         before, self._chosen = self._chosen, self._choose()
         try:
             yield

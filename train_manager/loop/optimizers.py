@@ -34,11 +34,11 @@ def require_optimizer(
             raise InputError("optimizer is an empty dict", name="optimizer", cure='name some: {"generator": Adam}')
         made = {name: _optimizer_of_part(given, name, model) for name, given in value.items()}
         require_optimizer_of(made, model, loss)
-        warn_of_untrained_loss(made, loss, stacklevel=4)
+        warn_of_untrained_loss(made, loss, stacklevel=5)
         return made
     if isinstance(value, Optimizer):
         require_optimizer_of({"optimizer": value}, model, loss)
-        warn_of_untrained_loss({"optimizer": value}, loss, stacklevel=4)
+        warn_of_untrained_loss({"optimizer": value}, loss, stacklevel=5)
         return value
     optimizer = _made(value, _with_loss(model, loss), "the optimizer", kind_of(model))
     require_optimizer_of({"optimizer": optimizer}, model, loss)
@@ -75,7 +75,7 @@ def _with_loss(model: Any, loss: Any) -> list[nn.Parameter]:
     count = sum(parameter.numel() for parameter in more if parameter.requires_grad)
     if count:
         text = f"the loss ({_called(loss)}) has {count} parameters, which are trained too"
-        warnings.warn(text, stacklevel=4)
+        warnings.warn(text, stacklevel=5)
     return own + more
 
 

@@ -49,7 +49,10 @@ def count_rows(batch: Any) -> int:
         what = f"a batch ({type(batch).__name__}) has arrays of numpy, but a model takes tensors"
         raise InputError(what, name="batch", cure="give tensors: torch.from_numpy(x), or InMemory(x, y, batch_size=64)")
     what = f"a batch ({type(batch).__name__}) has no tensor whose rows can be counted"
-    raise InputError(what, name="true_batch_size", cure="override get_true_batch_size(self, batch)")
+    cure = (
+        "give tensors: Rows(data, batch_size=64) makes them of examples; or override get_true_batch_size(self, batch)"
+    )
+    raise InputError(what, name="true_batch_size", cure=cure)
 
 
 def require_batch_size(value: Any) -> Any:
@@ -99,13 +102,17 @@ def no_targets(batch: Any) -> InputError:
     return InputError(
         f"the loss needs targets, but a batch ({type(batch).__name__}) has none: it is not a pair",
         name="targets",
-        cure="override unpack_batch(self, batch), or name fixtures in the loss: loss(prediction, inputs)",
+        cure="give batches as (inputs, targets), or override unpack_batch(self, batch); or name fixtures in the loss: "
+        "loss(prediction, inputs)",
     )
 
 
 def no_loss_to_update(value: Any) -> InputError:
     """Return the error for a value that ``update`` or ``backward`` was given in place of a loss."""
     what = f"the loss given to update must be a tensor, but is a {type(value).__name__}"
+    if isinstance(value, int | float):
+        cure = "a number has no gradients: give what the loss function returns, without .item() or float(...)"
+        return InputError(what, name="loss", cure=cure)
     cure = "give the tensor itself, or a function that returns it: self.update(lambda: loss_of(model(inputs), targets))"
     return InputError(what, name="loss", cure=cure)
 

@@ -12,6 +12,7 @@ from train_manager.core.errors import FixtureNotFound, StageError
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.batch import parts_of
+from train_manager.data.iteration import refuse_examples
 from train_manager.loop.arguments import FIXTURES_OF_A_BATCH, bind_loss
 from train_manager.loop.losses import Losses
 from train_manager.loop.model_calls import ModelCall
@@ -152,6 +153,13 @@ class OverridableMethods(Extensible):
         if not any(self._overrides(name, OverridableMethods) for name in _CALL_THE_LOSS):
             bind_loss(self.loss)
 
+    def _refuse_single_examples(self, train_data: Any, eval_data: Mapping[str, Any]) -> None:
+        """Refuse examples in place of batches, if all methods that read a batch are those of this library."""
+        if all(getattr(type(self), name).__module__.startswith("train_manager.") for name in _READ_A_BATCH):
+            refuse_examples(train_data, "train_data")
+            for name, data in eval_data.items():
+                refuse_examples(data, f"eval_data[{name!r}]")
+
     def _choose(self) -> Chosen:
         """Find the methods that the batches to come will call, past those that only hand on to the common one."""
         names = {name: name for name in Chosen._fields[1:]}
@@ -180,5 +188,6 @@ _COMMON = {
     "eval_loss_forward": "loss_forward",
 }
 _CALL_THE_LOSS = ("loss_forward", "train_loss_forward", "eval_loss_forward")
+_READ_A_BATCH = (*(name for name in Chosen._fields if name != "unpacks_as_usual"), "model_forward", "loss_forward")
 _FOUND_ONCE = frozenset({*Chosen._fields[1:], *_COMMON.values()})
 """Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""

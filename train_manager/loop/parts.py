@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train_manager.core.argument_names import named_arguments
 from train_manager.core.errors import InputError, near
 from train_manager.core.extension import Extensions, free_name, named
 from train_manager.data.batch import to_device
 from train_manager.loop.arguments import (
     TrainsItself,
     modules_of_loss,
+    require_device,
     require_eval_data,
     require_loss,
     require_model,
@@ -35,6 +37,7 @@ from train_manager.loop.optimizers import (
     require_lr_schedule,
     require_optimizer,
 )
+from train_manager.loop.other_words import OTHER_WORDS
 from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.phases import PHASE_PARTS
 from train_manager.loop.randomness import preserved_random_state
@@ -49,6 +52,7 @@ class Parts(OverridableMethods):
 
     _held: ExitStack | None = None
 
+    @named_arguments(OTHER_WORDS)
     def __init__(
         self,
         *,
@@ -67,7 +71,7 @@ class Parts(OverridableMethods):
         extensions: Extensions | None = None,
     ) -> None:
         super().__init__()
-        self.device = None if device is None else torch.device(device)
+        self.device = require_device(device)
         self.model = require_model(model, self.device)
         self._called_model: Any = None
         self.objective = loss if isinstance(loss, Objective) else None
@@ -79,6 +83,7 @@ class Parts(OverridableMethods):
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)
         self.eval_data = require_eval_data(eval_data)
+        self._refuse_single_examples(self.train_data, self.eval_data)
         self.epochs = require_count(epochs, "epochs", at_least=0)
         self.steps_per_epoch = (
             None if steps_per_epoch is None else require_count(steps_per_epoch, "steps_per_epoch", at_least=1)

@@ -349,7 +349,8 @@ def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
         ({"per": "batch"}, "per must be 'epoch' or 'step', but is 'batch'"),
         (
             {"per": "step", "monitor": "valid/loss"},
-            "LRSchedule takes per or monitor, but was given per='step' and monitor='valid/loss'\n  leave out one of them",
+            "LRSchedule takes per or monitor, but was given per='step' and monitor='valid/loss'\n"
+            "  leave out one of them",
         ),
         ({"monitor": "loss"}, "monitor must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
         (
