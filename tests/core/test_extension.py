@@ -81,3 +81,63 @@ def test_one_extension_without_a_list_is_refused() -> None:
         str(error.value)
         == "extensions must be a list or a dict, but is one Extension\n  give a list: extensions=[Extension()]"
     )
+
+
+def test_a_dict_in_a_list_brings_its_names() -> None:
+    first, second = Extension(), Extension()
+
+    assert named([{"usual": first}, second]) == {"usual": first, "extension": second}
+
+
+def test_a_name_that_two_extensions_have_is_refused() -> None:
+    with pytest.raises(HookError) as error:
+        named([Extension(), {"extension": Extension()}])
+
+    assert str(error.value) == ("two extensions are called 'extension'\n  give one of them another name in its dict")
+
+
+def plot(loss: float) -> None:
+    """A function that could be a hook."""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("ema", "the text 'ema'\n  give the objects, not their names: extensions=[EMA()]"),
+        (Extension, "the class Extension\n  give a list: extensions=[Extension()]"),
+        (Extension(), "one Extension\n  give a list: extensions=[Extension()]"),
+        (
+            plot,
+            "the function plot\n  call it, if it returns them: extensions=plot(); "
+            "or extensions=[Extension.of(post_train_step_batch=plot)]",
+        ),
+        (
+            lambda loss: None,
+            "a lambda\n  name its hook: extensions=[Extension.of(post_train_step_batch=lambda ...: ...)]",
+        ),
+    ],
+)
+def test_what_is_no_list_of_extensions_is_refused(value: Any, text: str) -> None:
+    with pytest.raises(HookError) as error:
+        named(value)
+
+    assert str(error.value) == f"extensions must be a list or a dict, but is {text}"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (
+            plot,
+            "the function plot is not an extension\n"
+            "  name its hook: extensions=[Extension.of(post_train_step_batch=plot)]",
+        ),
+        (None, "None is not an extension\n  leave it out: [*usual, *([EMA()] if averages else [])]"),
+        (3, "int 3 is not an extension\n  derive its class from train_manager.Extension"),
+    ],
+)
+def test_what_is_no_extension_in_a_list_is_refused(value: Any, text: str) -> None:
+    with pytest.raises(HookError) as error:
+        named([value])
+
+    assert str(error.value) == text

@@ -7,24 +7,28 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
+from torch.utils.data import DataLoader
 
 from tests.training import At
-from train_manager import Endless, HookError, InputError
+from train_manager import Endless, HookError, InMemory, InputError, TrainManager
 from train_manager.loop.arguments import (
     FIXTURES_OF_A_BATCH,
     bind_loss,
     make_train_dir,
+    require_device,
     require_eval_data,
     require_finite_epochs,
     require_loss,
     require_model,
     require_ready_to_train,
+    require_train_data,
     require_train_dir,
 )
 from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
@@ -430,3 +434,80 @@ def test_a_file_as_train_dir_is_refused(tmp_path: Path, below: str) -> None:
     assert refusal(lambda: make_train_dir(path / below)) == (
         f"train_dir must be a folder, but a file is in the way: {str(path / below)!r}\n  give the path of a folder"
     )
+
+
+def test_a_device_of_another_name_is_refused() -> None:
+    assert refusal(lambda: require_device("gpu")) == (
+        "device must be one of torch's, but is 'gpu'\n"
+        '  write "cuda" for a GPU of NVIDIA or AMD, "mps" for one of Apple, or "cpu"'
+    )
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    first, cure = refusal(lambda: require_device("cuda:99")).splitlines()
+
+    assert first.startswith("there is no device 'cuda:99' here: ")
+    assert cure == '  device="cpu"; or "cuda" if torch.cuda.is_available() else "cpu"'
+
+
+def test_a_device_that_is_there_is_returned() -> None:
+    assert (require_device(None), require_device("cpu")) == (None, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ((torch.ones(4, 2), torch.ones(4)), "a tuple of 2 tensors, which would be a batch each"),
+        ([torch.ones(4, 2), torch.ones(4).long()], "a list of 2 tensors, which would be a batch each"),
+        ((np.ones((4, 2)), np.ones(4)), "a tuple of 2 arrays, which would be a batch each"),
+        ([DataLoader([1])] * 2, "a list with a DataLoader, which would be a batch"),
+        ([InMemory(torch.ones(4), batch_size=2)], "a list with a InMemory, which would be a batch"),
+        ("digits", "a path or a text, 'digits'"),
+        (Path("digits"), "a path or a text, "),
+        (DataLoader, "the class DataLoader"),
+        (lambda: [], "the function <lambda>"),
+        (3, "of type int"),
+    ],
+)
+def test_what_is_no_iterable_of_batches_is_refused(data: Any, kind: str) -> None:
+    assert refusal(lambda: require_train_data(data)).startswith(
+        f"train_data must be an iterable of batches, but is {kind}"
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        [torch.ones(4, 2), torch.ones(4, 3)],
+        [torch.ones(4, 2), torch.ones(3, 2)],
+        torch.ones(8, 2).split(4),
+        [(torch.ones(4, 2), torch.ones(4))],
+        ["a text", "another"],
+    ],
+    ids=["empty", "sequences", "batches", "split", "pairs", "texts"],
+)
+def test_what_may_be_batches_is_taken(data: Any) -> None:
+    assert require_train_data(data) is data
+
+
+def test_single_examples_are_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        tiny_manager(eval_data={"valid": [(torch.ones(2), torch.tensor(1))] * 4})
+
+    assert str(caught.value) == (
+        "eval_data['valid'] must be an iterable of batches, but is a list of single examples: "
+        "its targets are one number\n"
+        "  cut it into batches: Rows(data, batch_size=64), or DataLoader(data, batch_size=64)"
+    )
+
+
+def test_an_own_unpack_batch_may_read_single_examples() -> None:
+    class Own(TrainManager):
+        def unpack_batch(self, batch: Any) -> Any:
+            inputs, target = batch
+            return inputs.unsqueeze(0), target.unsqueeze(0)
+
+    data = [(torch.ones(2), torch.tensor(1))] * 4
+
+    assert Own(model=nn.Linear(2, 2), loss=nn.functional.cross_entropy, train_data=data).train_data is data

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 from torch.optim import SGD
 
 from tests.training import At, Values, make_batches
@@ -155,3 +157,21 @@ def test_updates_are_counted_by_optimizer() -> None:
 def test_a_closure_needs_a_backward() -> None:
     with pytest.raises(StageError, match="optimizer 'optimizer' has run no backward since its last step"):
         tiny_manager(At("pre_train_step_batch", lambda train_manager: train_manager.closure())).train()
+
+
+def test_the_learning_rates_are_those_of_each_optimizer() -> None:
+    first, second = nn.Linear(1, 1), nn.Linear(1, 1)
+    groups = [{"params": [first.weight], "lr": 0.25}, {"params": [first.bias]}]
+    tm = tiny_manager(
+        model=nn.ModuleDict({"first": first, "second": second}),
+        optimizer={"first": torch.optim.SGD(groups, lr=0.5), "second": torch.optim.SGD},
+    )
+
+    assert tm.learning_rates == {"first": (0.25, 0.5), "second": (0.001,)}
+
+
+def test_the_learning_rates_follow_the_schedule() -> None:
+    tm = tiny_manager(lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5))
+    tm.train()
+
+    assert tm.learning_rates == {"optimizer": (0.25,)}

@@ -102,3 +102,44 @@ def test_no_cure_is_invented(parts: dict[str, Any]) -> None:
 
 def test_an_output_without_parts_is_no_reason_to_fail() -> None:
     assert "prediction['']" in cure_of("must be Tensor, not dict", {"prediction": {}})
+
+
+def test_a_long_list_of_one_kind_is_described_once() -> None:
+    assert described([1] * 40) == "a list of 40, each a int"
+
+
+def test_targets_in_a_list_are_made_a_tensor() -> None:
+    parts = {"prediction": torch.ones(2), "targets": [1, 0]}
+
+    assert "torch.tensor(targets)" in cure_of("argument 'target' (position 2) must be Tensor, not list", parts)
+
+
+def test_targets_that_are_none_are_told() -> None:
+    parts = {"prediction": torch.ones(2), "targets": None}
+
+    assert cure_of("must be Tensor, not NoneType", parts) == (
+        "each batch must be (inputs, targets), but these targets are None"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+        "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be the same",
+    ],
+)
+def test_two_devices_are_named_with_whose_they_are(text: str) -> None:
+    parts = {"model": torch.nn.Linear(2, 2, device="meta"), "inputs": torch.ones(1), "targets": torch.ones(1)}
+
+    assert cure_of(text, parts) == (
+        'the model is on meta, the batch on cpu; pass device="cpu": the TrainManager moves both'
+    )
+
+
+def test_a_layer_of_another_type_on_the_same_device_is_no_matter_of_devices() -> None:
+    parts = {"model": torch.nn.Linear(2, 2), "inputs": torch.ones(1).double()}
+
+    assert cure_of("Input type (double) and bias type (float) should be the same", parts) == (
+        "make them numbers as the weights are: inputs.float()"
+    )

@@ -42,7 +42,8 @@ class Extension:
     if not TYPE_CHECKING:  # which would let a class without an __init__ take any arguments
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Extension:
-            refuse_unfitting(cls.__name__, cls.__init__, args, kwargs)
+            if args or kwargs:  # a copy is made without
+                refuse_unfitting(cls.__name__, cls.__init__, args, kwargs)
             make = super().__new__
             return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
 
@@ -100,10 +101,12 @@ def named(extensions: Extensions | None) -> dict[str, Extension]:
         raise _no_extensions(extensions)
     by_name: dict[str, Extension] = {}
     for extension in extensions or ():
-        if isinstance(extension, Mapping):  # as in [default_extensions(), EMA()]
-            by_name.update(named(extension))
-        else:
-            by_name[free_name(checked(extension), by_name)] = extension
+        more = extension if isinstance(extension, Mapping) else {free_name(checked(extension), by_name): extension}
+        twice = next((name for name in more if name in by_name), None)
+        if twice is not None:
+            cure = "give one of them another name in its dict"
+            raise HookError(f"two extensions are called {twice!r}", name=twice, cure=cure)
+        by_name.update(named(more))
     return by_name
 
 

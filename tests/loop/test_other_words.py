@@ -1,0 +1,43 @@
+"""Words of other tools for the arguments of a TrainManager."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from train_manager import ArgumentError, TrainManager, extensions
+from train_manager.loop.other_words import OTHER_WORDS
+from train_manager.testing import tiny_manager
+
+ARGUMENTS = [name for name in inspect.signature(TrainManager.__init__).parameters if name != "self"]
+
+ASKED_FOR = ["max_epochs", "num_epochs", "n_epochs", "callbacks", "plugins", "metrics", "lr", "criterion", "loss_fn", "loss_function", "train_loader", "train_dataloader", "train_dataloaders", "training_data", "validation_data", "val_data", "val_loader", "valid_data", "test_data", "batch_size", "optim", "optimizers", "scheduler", "accelerator", "devices", "gpus", "precision", "gradient_clip_val", "accumulate_grad_batches", "logger", "log_dir", "output_dir", "default_root_dir", "checkpoint", "net", "module", "verbose", "fp16", "max_steps", "patience"]
+
+
+@pytest.mark.parametrize("word", ASKED_FOR)
+def test_words_of_other_tools_are_known(word: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        tiny_manager(**{word: 1})
+
+    assert str(caught.value).startswith(f"TrainManager has no argument {word!r}\n  ")
+    assert "its arguments are" not in str(caught.value)
+
+
+def test_no_argument_is_taken_for_the_word_of_another_tool() -> None:
+    assert OTHER_WORDS.keys().isdisjoint(ARGUMENTS)
+
+
+@pytest.mark.parametrize("meant", sorted(set(OTHER_WORDS.values())))
+def test_what_is_meant_is_there(meant: str) -> None:
+    written = re.findall(r"\b(\w+)=", meant)
+    classes = re.findall(r"extensions=\[(\w+)\(", meant)
+
+    assert meant in ARGUMENTS or meant.count(" ")
+    assert all(hasattr(extensions, name) for name in classes)
+    assert (
+        classes
+        or {*written, "train_steps", "eval"} & {*ARGUMENTS, *re.findall(r"tm\.(\w+)", meant)}
+        or ("torch.save" in meant)
+    )
