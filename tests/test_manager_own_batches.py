@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from tests.training import At, Values
-from train_manager import InputError, StageError, TrainManager, every
-from train_manager.extensions import Log, LossCurves
+from train_manager import CheckError, InputError, StageError, TrainManager, every
+from train_manager.extensions import Log, LossCurves, Metrics
 from train_manager.testing import tiny_manager
 
 
@@ -135,3 +135,61 @@ def test_a_run_cannot_be_closed_inside_a_phase() -> None:
     tm.close()
 
     assert tm.fixtures.path == ()
+
+
+class WithoutPrediction(TrainManager):
+    def train_batch(self, model: Any, inputs: Tensor, targets: Tensor) -> None:
+        self.update(nn.functional.cross_entropy(model(inputs), targets))
+
+
+class WithPrediction(TrainManager):
+    def train_batch(self, model: Any, inputs: Tensor, targets: Tensor) -> None:
+        self.fixtures["prediction"] = prediction = model(inputs)
+        self.update(nn.functional.cross_entropy(prediction, targets))
+
+
+def measured(cls: type[TrainManager], metrics: Metrics) -> TrainManager:
+    data = [(torch.ones(4, 2), torch.zeros(4).long())]
+    return cls(
+        model=nn.Linear(2, 2),
+        loss=nn.functional.cross_entropy,
+        optimizer=torch.optim.SGD,
+        train_data=data,
+        eval_data=data,
+        extensions=[metrics],
+    )
+
+
+def correct(prediction: Tensor, targets: Tensor) -> Tensor:
+    return prediction.argmax(dim=1) == targets
+
+
+def test_metrics_beside_an_own_train_batch_without_prediction_are_told_to_define_it() -> None:
+    with pytest.raises(CheckError) as caught:
+        measured(WithoutPrediction, Metrics(correct, table=False)).train()
+
+    assert {mistake.cure for mistake in caught.value.mistakes} == {
+        'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction (of Metrics, or take '
+        "eval={...})"
+    }
+
+
+@pytest.mark.parametrize(
+    ("cls", "metrics"),
+    [
+        (WithPrediction, Metrics(correct, table=False)),
+        (WithoutPrediction, Metrics(eval={"correct": correct}, table=False)),
+    ],
+)
+def test_metrics_measure_beside_an_own_train_batch(cls: type[TrainManager], metrics: Metrics) -> None:
+    tm = measured(cls, metrics)
+    tm.train()
+
+    assert "correct" in metrics.eval_sets["eval"]
+
+
+def test_a_prediction_that_is_asked_for_too_early_is_told_the_later_point() -> None:
+    with pytest.raises(CheckError) as caught:
+        tiny_manager(At("pre_train_step_batch", lambda prediction: None)).train()
+
+    assert "own train_batch" not in str(caught.value)

@@ -9,7 +9,7 @@ from typing import Final
 
 from torch import nn
 
-from train_manager.core.errors import StageError
+from train_manager.core.errors import CheckError, StageError
 from train_manager.core.tracebacks import hide_own_frames
 from train_manager.loop.arguments import (
     make_train_dir,
@@ -30,6 +30,9 @@ from train_manager.loop.run_state import RunState
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
 
 
+NO_PREDICTION: Final = 'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction (of Metrics, or take eval={...})'
+
+
 class Entering(LoopControl):
     """The checks and preparations before the loop."""
 
@@ -44,6 +47,17 @@ class Entering(LoopControl):
         require_ready_to_train(
             self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
         )
+
+    def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
+        try:
+            return super()._check(entry, found_when, outside=outside)
+        except CheckError as error:
+            for mistake in error.mistakes:
+                # The default train_batch makes one too, so an own one lacks it; the hook that asks is right.
+                in_eval_only = mistake.what.endswith("it lives in stage 'eval_step_batch'")
+                if mistake.name == "prediction" and in_eval_only and "train_step" in mistake.what:
+                    mistake.cure = NO_PREDICTION
+            raise
 
     def _require_optimizers(self) -> None:
         """Look again at what was looked at when it was given, as attributes may have been replaced since."""
