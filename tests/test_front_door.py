@@ -46,6 +46,7 @@ PUBLIC = [
     "exponentially",
     "fixture",
     "modifies",
+    "not_a_hook",
     "once",
     "periodically",
     "priority",

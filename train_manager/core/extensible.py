@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from sys import _getframe
 from threading import get_ident
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Self, TypeVar
 
-from train_manager.core.errors import HookError
+from train_manager.core.errors import CheckError, HookError
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
+from train_manager.core.outside import is_opened_by_callers, is_written_in
 from train_manager.core.registry import Declared, Registry, Switch, load
 from train_manager.core.signature import NamedCall
 from train_manager.core.source_locations import line_of, site_of
@@ -67,6 +68,7 @@ class Extensible:
         "__dict__",
         "__weakref__",
         "_checked",
+        "_is_opened_outside",
         "_named_calls",
         "_registry",
         "_store",
@@ -84,6 +86,7 @@ class Extensible:
     _store: Store
     _registry: Registry
     _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
+    _is_opened_outside: bool  # stages are opened by code that is in no method of the class
     _unopened: list[Hook]  # hooks for stages that the last check did not find in the source
     _named_calls: dict[Any, NamedCall]  # by the function of a method, whose signature is read once
 
@@ -107,7 +110,9 @@ class Extensible:
         self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
+        self._is_opened_outside = False
         self._unopened = []
+        self._store.before_outermost = self._check_once
         self._registry = Registry(self, self._store, self._approve_extensions, Joining(self._store))
         self._registry.add(named(cls.extensions))
         return self
@@ -208,6 +213,23 @@ class Extensible:
             outside=outside,
         )
         return unknown
+
+    def _check_once(self, opener: CodeType) -> None:
+        """Check as the first stage opens, and again after a change of the extensions.
+
+        Not if code outside of the class opens stages: what these define, and which others there are, is unknown.
+        """
+        if self._checked or self._is_opened_outside or not (self._registry.hooks or self._registry.providers):
+            return
+        if not is_written_in(type(self), opener):
+            self._is_opened_outside = True
+            return
+        try:
+            self._checked[None] = self._check(None, "before the first stage")
+        except CheckError as error:
+            if not any(is_opened_by_callers(mistake.name) for mistake in error.mistakes):
+                raise
+            self._is_opened_outside = True
 
     def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
         """Tell what runs where, in which order and why, and what lives how long; nothing is run for it.
