@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -214,10 +215,11 @@ class Extensible:
         )
         return unknown
 
-    def _check_once(self, opener: CodeType) -> None:
+    def _check_once(self, stage: str, opener: CodeType) -> None:
         """Check as the first stage opens, and again after a change of the extensions.
 
-        Not if code outside of the class opens stages: what these define, and which others there are, is unknown.
+        Not if code outside of the class opens stages: what these define, and which others there are, is unknown. Nor
+        if the source of the class does not show the stage that opens.
         """
         if self._checked or self._is_opened_outside or not (self._registry.hooks or self._registry.providers):
             return
@@ -227,7 +229,8 @@ class Extensible:
         try:
             self._checked[None] = self._check(None, "before the first stage")
         except CheckError as error:
-            if not any(is_opened_by_callers(mistake.name) for mistake in error.mistakes):
+            shown = {node["stage"] for node in json.loads(self.explain(format="json"))}
+            if stage in shown and not any(is_opened_by_callers(mistake.name) for mistake in error.mistakes):
                 raise
             self._is_opened_outside = True
 

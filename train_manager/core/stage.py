@@ -182,7 +182,7 @@ class Stage(Scope):
         if isinstance(self.name, str):
             self.name = stage_name(self.name)
         if self._store.innermost is None:
-            self._store.before_outermost(self.code)
+            self._store.before_outermost(self.name, self.code)
         return self._store.plan_of(self.name), self.name
 
     def _enter(self, hook: Hook) -> None:

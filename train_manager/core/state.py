@@ -64,7 +64,7 @@ class Options:
     too_late: tuple[TooLate, ...] = ()
 
 
-def _nothing(opener: CodeType) -> None: ...
+def _nothing(stage: str, opener: CodeType) -> None: ...
 
 
 class LazyFixture(Protocol):
@@ -92,7 +92,8 @@ class State:
         options: what the class of the Extensible asks for.
         strict: hooks may write only what they declare.
         hook_seconds: the time that hooks have taken, if the options ask for it.
-        before_outermost: called with the code that opens a stage inside no other, if the stage has no plan yet.
+        before_outermost: called as a stage opens that is inside no other and has no plan yet, with its name and the
+            code that opens it.
         shares: another Extensible has, or had, an extension of this one.
         thread: the thread that opened the outermost stage the last time; ``NO_THREAD`` if a task did.
         task: a weak reference to that task.
@@ -135,7 +136,7 @@ class State:
         self.open: dict[str, Scope] = {}
         self.plans: dict[str, Any] = {}
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__
-        self.before_outermost: Callable[[CodeType], None] = _nothing
+        self.before_outermost: Callable[[str, CodeType], None] = _nothing
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []

@@ -83,7 +83,7 @@ class Entering(LoopControl):
             entry, held = self._run.entry, self._run.entry is None
             self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
 
-    def _check_once(self, opener: CodeType) -> None:
+    def _check_once(self, stage: str, opener: CodeType) -> None:
         """Leave it to the check of each run."""
 
     def _refuse_inside(self, method: str, *stages: str, cure: str = ASK) -> None:
