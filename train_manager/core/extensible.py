@@ -198,7 +198,10 @@ class Extensible:
                 are asked for, with the nearest names.
             ValueError: the class has no method ``entry``.
         """
-        return self._check(entry, found_when="before the first stage")
+        try:
+            return self._check(entry, found_when="before the first stage")
+        finally:
+            self._check_at_next_stage()
 
     def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
         from train_manager.checker.check import check  # imported here: most programs import the core and never check
@@ -231,8 +234,14 @@ class Extensible:
         except CheckError as error:
             shown = {node["stage"] for node in json.loads(self.explain(format="json"))}
             if stage in shown and not any(is_opened_by_callers(mistake.name) for mistake in error.mistakes):
+                self._check_at_next_stage()
                 raise
             self._is_opened_outside = True
+
+    def _check_at_next_stage(self) -> None:
+        """Let the next stage come to ``_check_once``, which one does that has no plan; the checker makes plans too."""
+        if not self._checked and not self._is_opened_outside:
+            self._registry.plans.make_anew()
 
     def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
         """Tell what runs where, in which order and why, and what lives how long; nothing is run for it.
@@ -248,7 +257,10 @@ class Extensible:
         """
         from train_manager.checker.explain import explain
 
-        return explain(type(self), self._registry, about, format)
+        try:
+            return explain(type(self), self._registry, about, format)
+        finally:
+            self._check_at_next_stage()
 
     def add_extension(
         self, extension: Extension | str | None = None, name: str | None = None, **hooks: Callable[..., Any]
