@@ -8,6 +8,7 @@ something calls it. ``@not_a_hook`` says so of the others.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cached_property
@@ -44,12 +45,20 @@ def refuse_lookalikes(holder: object, opener: type) -> None:
         holder: an extension, or the Extensible itself.
         opener: the class of the Extensible, which opens the stages.
     """
-    looks = _Looks(type(holder), opener)
-    suspects = {name: look for name in _names(type(holder)) if (look := looks.of(name))}
-    called = _words_in(type(holder), suspects) if suspects else ()
+    cls = type(holder)
+    if opener in _looked_at.get(cls, ()):
+        return
+    looks = _Looks(cls, opener)
+    suspects = {name: look for name in _names(cls) if (look := looks.of(name))}
+    called = _words_in(cls, suspects) if suspects else ()
     for name, (wrong, cure) in suspects.items():
         if name not in called and not any(name.startswith(prefix) and prefix in called for prefix in FOREIGN_PREFIXES):
             refuse(holder, name, wrong, cure + WAY_OUT)
+    _looked_at.setdefault(cls, weakref.WeakSet()).add(opener)
+
+
+_looked_at: weakref.WeakKeyDictionary[type, weakref.WeakSet[type]] = weakref.WeakKeyDictionary()
+"""The classes without such methods, and for which loops: a look takes longer than all else that an object costs."""
 
 
 def counterparts(name: str) -> str:
