@@ -47,6 +47,7 @@ PUBLIC = [
     "exponentially",
     "fixture",
     "modifies",
+    "not_a_hook",
     "once",
     "periodically",
     "priority",

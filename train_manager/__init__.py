@@ -26,7 +26,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from train_manager._version import __version__
-from train_manager.core.decorators import always, fixture, modifies, priority, provides
+from train_manager.core.decorators import always, fixture, modifies, not_a_hook, priority, provides
 from train_manager.core.errors import (
     CheckError,
     ExtensionNotFound,
@@ -117,6 +117,7 @@ __all__ = [
     "exponentially",
     "fixture",
     "modifies",
+    "not_a_hook",
     "once",
     "periodically",
     "priority",

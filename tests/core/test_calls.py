@@ -30,6 +30,10 @@ class Stepper(Extensible):
         with self.staged("step", {"x": x}):
             pass
 
+    def other(self) -> None:
+        with self.staged("other"):
+            pass
+
     def write(self) -> None:
         self.fixtures["y"] = 1
 

@@ -121,7 +121,8 @@ class Gone(Extension):
 
 def test_a_fixture_that_is_missing_is_named() -> None:
     with pytest.raises(FixtureNotFound, match=r"Gone.post_step wants 'gone', which no open stage provides"):
-        Stepper([Gone()]).step()
+        with Stepper([Gone()]).staged("step", {"x": 1}):
+            pass
 
 
 def test_a_lazy_fixture_of_a_removed_extension_is_still_computed() -> None:

@@ -82,8 +82,9 @@ def test_a_class_without_source_opens_no_stages_that_could_be_known() -> None:
     assert stages_opened_by(namespace["Made"]) == frozenset()
 
 
-class Foreign(Extension):
-    def on_nothing(self) -> None: ...
+class Helped(Extension):
+    def post_work(self) -> None: ...
+    def helper(self) -> None: ...  # is it called like a stage?
 
 
 def test_reading_the_source_of_a_class_keeps_nothing_that_its_methods_close_over() -> None:
@@ -94,9 +95,10 @@ def test_reading_the_source_of_a_class_keeps_nothing_that_its_methods_close_over
 
         class Closing(Extensible):
             def work(self) -> Value:
-                return value
+                with self.staged("work"):
+                    return value
 
-        Closing([Foreign()])
+        Closing([Helped()])
         return weakref.ref(value)
 
     watched = closed_over()

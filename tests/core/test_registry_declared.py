@@ -9,7 +9,8 @@ import pytest
 from train_manager import Extensible, Extension, HookError
 
 
-class First(Extension): ...
+class First(Extension):
+    def pre_stage(self) -> None: ...
 
 
 class Equipped(Extensible):

@@ -82,6 +82,8 @@ def test_an_extension_need_not_be_hashable() -> None:
         def __eq__(self, other: object) -> bool:
             return True
 
+        def pre_step(self) -> None: ...
+
     first, second = Extensible([Equal()]), Extensible([Equal()])
     with first.staged("step"), second.staged("step"):
         pass

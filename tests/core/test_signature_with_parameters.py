@@ -49,9 +49,14 @@ def test_parameters_with_and_without_a_default_do_not_get_mixed_up() -> None:
 
 
 def test_a_name_that_is_seldom_alive_is_left_out_while_it_is_not() -> None:
+    class Measuring(Worker):
+        def measure(self) -> None:
+            with self.staged("work", {"height": 3}):
+                pass
+
     seen: list[object] = []
     made = with_parameters(["size"], lambda values: seen.append(dict(values)), seldom=["colour", "height"])
-    Worker([Extension.of(post_work=made)]).work()
+    Measuring([Extension.of(post_work=made)]).work()
 
     assert seen == [{"size": 2, "colour": "red"}]
 

@@ -106,7 +106,7 @@ class Library:
     def __init__(self, makers: Makers) -> None:
         self.log: Log = []
         methods = {name: provider(name, maker, self.log) for name, maker in makers.items()}
-        self.extensible = Extensible([type("Made", (Extension,), methods)()])
+        self.extensible = Extensible([type("Made", (Extension,), methods)()] if methods else [])
 
     def run(self, block: Block) -> Log:
         fixtures = self.extensible.fixtures

@@ -120,7 +120,8 @@ def _roots(methods: dict[str, FunctionType], owner: type) -> list[FunctionType]:
 
 
 def _is_hook_or_provider(name: str, function: FunctionType) -> bool:
-    return name.partition("_")[0] in KINDS or declarations_of(function).fixture_of is not None
+    declared = declarations_of(function)
+    return (name.partition("_")[0] in KINDS and not declared.not_a_hook) or declared.fixture_of is not None
 
 
 class _Refused(Exception):

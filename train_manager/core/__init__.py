@@ -18,6 +18,8 @@ Its files in the order a value travels; each imports only those above it:
     methods           the methods of an object, by name
     schedule          the decision when a hook runs
     hooks             pre_, post_ and around_ methods
+    foreign_names     the names of hooks in other tools
+    lookalikes        methods that look like hooks and are none
     providers         the methods that compute lazy fixtures
     extension         the object that holds hooks
     order             the order of the hooks at one point
@@ -27,5 +29,6 @@ Its files in the order a value travels; each imports only those above it:
     registry          the extensions of one Extensible, by name
     stage             the `with` block that opens a scope and runs hooks
     joining           the extensions that come or go while a run is open
+    outside           stages that code outside of a class opens
     extensible        the class whose methods have stages
 """

@@ -43,6 +43,8 @@ class Declarations:
     fixture_of: str | None = None
     overrides: bool = False
     schedules: tuple[Any, ...] = ()
+    not_a_hook: bool = False
+    overridable: bool = False
 
 
 def declarations_of(function: object) -> Declarations:
@@ -145,9 +147,23 @@ def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Funct
     return lambda method: _declare(method, fixture_of=stage_name(stage), overrides=override)
 
 
+def not_a_hook(method: Function) -> Function:
+    """Say that a method is meant as it is, though its name looks like a hook, or like an override that is misspelt.
+
+    >>> from train_manager import Extension, not_a_hook
+    >>> class Alarm(Extension):
+    ...     def post_train_step_batch(self, loss):
+    ...         self.last = loss
+    ...     @not_a_hook
+    ...     def on_call(self):
+    ...         return "called by other code"
+    """
+    return _declare(method, not_a_hook=True)
+
+
 def overridable(method: Callable[..., R]) -> Callable[..., R]:
-    """Tell type checkers that an override may have other parameters: it names the fixtures that it needs."""
-    return method
+    """Note that subclasses override a method, and tell type checkers that an override may have other parameters."""
+    return _declare(method, overridable=True)
 
 
 def with_schedule(hook: Function, schedule: Any) -> Function:

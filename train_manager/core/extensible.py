@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from sys import _getframe
 from threading import get_ident
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Self, TypeVar
 
-from train_manager.core.errors import HookError
+from train_manager.core.errors import CheckError, HookError
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
+from train_manager.core.outside import is_opened_by_callers, is_written_in
 from train_manager.core.registry import Declared, Registry, Switch, load
 from train_manager.core.signature import NamedCall
 from train_manager.core.source_locations import line_of, site_of
@@ -67,6 +69,7 @@ class Extensible:
         "__dict__",
         "__weakref__",
         "_checked",
+        "_is_opened_outside",
         "_named_calls",
         "_registry",
         "_store",
@@ -84,6 +87,7 @@ class Extensible:
     _store: Store
     _registry: Registry
     _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
+    _is_opened_outside: bool  # stages are opened by code that is in no method of the class
     _unopened: list[Hook]  # hooks for stages that the last check did not find in the source
     _named_calls: dict[Any, NamedCall]  # by the function of a method, whose signature is read once
 
@@ -107,7 +111,9 @@ class Extensible:
         self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
+        self._is_opened_outside = False
         self._unopened = []
+        self._store.before_outermost = self._check_once
         self._registry = Registry(self, self._store, self._approve_extensions, Joining(self._store))
         self._registry.add(named(cls.extensions))
         return self
@@ -192,7 +198,10 @@ class Extensible:
                 are asked for, with the nearest names.
             ValueError: the class has no method ``entry``.
         """
-        return self._check(entry, found_when="before the first stage")
+        try:
+            return self._check(entry, found_when="before the first stage")
+        finally:
+            self._check_at_next_stage()
 
     def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
         from train_manager.checker.check import check  # imported here: most programs import the core and never check
@@ -209,6 +218,31 @@ class Extensible:
         )
         return unknown
 
+    def _check_once(self, stage: str, opener: CodeType) -> None:
+        """Check as the first stage opens, and again after a change of the extensions.
+
+        Not if code outside of the class opens stages: what these define, and which others there are, is unknown. Nor
+        if the source of the class does not show the stage that opens.
+        """
+        if self._checked or self._is_opened_outside or not (self._registry.hooks or self._registry.providers):
+            return
+        if not is_written_in(type(self), opener):
+            self._is_opened_outside = True
+            return
+        try:
+            self._checked[None] = self._check(None, "before the first stage")
+        except CheckError as error:
+            shown = {node["stage"] for node in json.loads(self.explain(format="json"))}
+            if stage in shown and not any(is_opened_by_callers(mistake.name) for mistake in error.mistakes):
+                self._check_at_next_stage()
+                raise
+            self._is_opened_outside = True
+
+    def _check_at_next_stage(self) -> None:
+        """Let the next stage come to ``_check_once``, which one does that has no plan; the checker makes plans too."""
+        if not self._checked and not self._is_opened_outside:
+            self._registry.plans.make_anew()
+
     def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
         """Tell what runs where, in which order and why, and what lives how long; nothing is run for it.
 
@@ -223,7 +257,10 @@ class Extensible:
         """
         from train_manager.checker.explain import explain
 
-        return explain(type(self), self._registry, about, format)
+        try:
+            return explain(type(self), self._registry, about, format)
+        finally:
+            self._check_at_next_stage()
 
     def add_extension(
         self, extension: Extension | str | None = None, name: str | None = None, **hooks: Callable[..., Any]

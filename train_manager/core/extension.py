@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from train_manager.core.argument_names import refuse_unfitting
 from train_manager.core.errors import HookError
 from train_manager.core.hooks import KINDS, MADE_OF_FUNCTIONS
+from train_manager.core.lookalikes import counterparts
 from train_manager.core.schedule import load_states, states_of
 
 
@@ -82,7 +83,8 @@ class Extension:
                 raise HookError(
                     f"Extension.of was given {name}={function!r:.60}, which is not a hook",
                     name=name,
-                    cure="give functions by the names of hooks: Extension.of(post_train_step_batch=lambda loss: ...)",
+                    cure=counterparts(name)
+                    or "give functions by the names of hooks: Extension.of(post_train_step_batch=lambda loss: ...)",
                 )
         methods = {name: staticmethod(function) for name, function in hooks.items()}
         made: Extension = type("Hooks", (Extension,), {**methods, MADE_OF_FUNCTIONS: True})()

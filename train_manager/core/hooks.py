@@ -13,7 +13,6 @@ from train_manager.core.methods import (
     is_computed,
     is_generator,
     is_method,
-    method_names,
     refuse,
     refuse_uncallable,
     stages_opened_by,
@@ -28,7 +27,6 @@ EVERY_STAGE: Final = "stage"
 """Hooks named ``pre_stage``, ``post_stage`` or ``around_stage`` run at each stage at which their fixtures are alive."""
 
 KINDS: Final = ("pre", "post", "around")
-FOREIGN_PREFIXES: Final = ("on_", "before_", "after_", "begin_", "end_")  # the names of hooks in other tools
 
 MADE_OF_FUNCTIONS: Final = "_made_of_functions"
 """The attribute of an extension whose hooks are functions, which may return what they like."""
@@ -100,20 +98,11 @@ def read_hooks(holder: object, owner: str, default_priority: int = 0) -> list[Ho
     return [_read_hook(holder, name, owner, default_priority) for name in _hook_names(holder, owner)]
 
 
-def refuse_foreign_names(holder: object, opener: type) -> None:
-    """Refuse a method that looks like another tool's hook for a stage of ``opener``: it would never run."""
-    for name in method_names(holder):
-        prefix = next((prefix for prefix in FOREIGN_PREFIXES if name.startswith(prefix)), None)
-        stage = name.removeprefix(prefix or "")
-        if prefix and stage in stages_opened_by(opener):
-            refuse(holder, name, "looks like a hook, but would never run", f"call it 'pre_{stage}' or 'post_{stage}'")
-
-
 def _hook_names(holder: object, owner: str) -> Iterator[str]:
     for name, found in attributes_of(holder).items():
         kind, _, stage = name.partition("_")
         declarations = declarations_of(found)
-        if kind in KINDS and stage:
+        if kind in KINDS and stage and not declarations.not_a_hook:
             if _is_hook(holder, name, found, is_loop=not owner):
                 yield name
         elif not is_method(found):

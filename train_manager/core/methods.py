@@ -88,14 +88,36 @@ def refuse(holder: object, name: str, wrong: str, cure: str) -> NoReturn:
     raise HookError(f"{label} {wrong}", name=name, asked_by=label, asked_at=asked_at, cure=cure)
 
 
-def stages_opened_by(cls: type) -> frozenset[str]:
-    """Return the stages whose names are written in a class's methods, inherited ones too: ``staged("name")``."""
-    functions = [value for base in cls.__mro__ for value in vars(base).values() if inspect.isfunction(value)]
-    return frozenset(stage for function in functions for stage in _stages_in(inspect.unwrap(function).__code__))
+def code_in(found: object) -> Iterator[CodeType]:
+    """Yield the code of an attribute of a class: of a method behind decorators, or the three parts of a property.
+
+    The code of functions inside comes too.
+    """
+    parts = [found.fget, found.fset, found.fdel] if isinstance(found, property) else [found]
+    ahead: list[Any] = []
+    for part in parts:
+        inner = _without_wrapper(part)
+        inner = getattr(inner, "func", inner)  # of a cached property, or a partial method
+        ahead += [getattr(inspect.unwrap(inner), "__code__", None)] if callable(inner) else []
+    while ahead:
+        code = ahead.pop()
+        if isinstance(code, CodeType):
+            yield code
+            ahead += code.co_consts
+
+
+def stages_opened_by(cls: type, *, inherited: bool = True) -> frozenset[str]:
+    """Return the stages whose names are written in a class's methods: ``staged("name")``."""
+    classes = cls.__mro__ if inherited else (cls,)
+    functions = [value for base in classes for value in vars(base).values() if inspect.isfunction(value)]
+    codes = [inspect.unwrap(function).__code__ for function in functions]
+    return frozenset(stage for code in codes for stage in _stages_in(code))
 
 
 @cache
 def _stages_in(code: CodeType) -> list[str]:  # not the function: the cache would keep what it closes over
+    if not _names_staged(code):  # most do not, and to read the source takes a thousand times as long
+        return []
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError):  # no source: made by exec, or written in C
@@ -106,6 +128,11 @@ def _stages_in(code: CodeType) -> list[str]:  # not the function: the cache woul
             case ast.Call(ast.Attribute(attr="staged") | ast.Name("staged"), [ast.Constant(str(stage)), *_]):
                 stages.append(stage_name(stage))
     return stages
+
+
+def _names_staged(code: CodeType) -> bool:
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return "staged" in code.co_names or "staged" in code.co_freevars or any(map(_names_staged, inner))
 
 
 def _without_wrapper(found: Any) -> Any:

@@ -125,9 +125,13 @@ class Plans:
         for stage in {hook.stage for hook in hooks}:  # hooks of every stage meet each other too
             in_their_order(stage, hooks, _of_all_stages(by_stage))
         self._hooks, self._providers = hooks, by_stage
+        self.make_anew()
+        self._state.forget_definers()  # removed hooks may be among them
+
+    def make_anew(self) -> None:
+        """Make each plan again at the next opening of its stage."""
         for stage in self._state.plans:
             self._state.plans[stage] = None
-        self._state.forget_definers()  # removed hooks may be among them
 
     def __getitem__(self, stage: str) -> Plan:
         _require_name(stage)

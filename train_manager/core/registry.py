@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, final
 
 from train_manager.core.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
 from train_manager.core.extension import Extension, Extensions, checked
-from train_manager.core.hooks import Hook, read_hooks, refuse_foreign_names
+from train_manager.core.hooks import Hook, read_hooks
+from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
 from train_manager.core.plan import Plans
 from train_manager.core.providers import Provider, read_providers
 from train_manager.core.store import Store
@@ -65,6 +66,7 @@ class Registry:
         self._approve = approve
         self._joining = joining
         self._own: Found = read_hooks(holder, owner=""), read_providers(holder, owner="")
+        refuse_lookalikes(holder, self._opener)
         self._added: dict[str, Added]
         self._paused: frozenset[str]
         self._plan({}, frozenset())
@@ -87,7 +89,8 @@ class Registry:
             _refuse_twice(extension, name, together)
             hooks = read_hooks(extension, name, extension.priority)
             found[name] = Added(extension, hooks, read_providers(extension, name))
-            refuse_foreign_names(extension, self._opener)
+            refuse_lookalikes(extension, self._opener)
+            warn_if_idle(*found[name])
         self._change({**self._added, **found}, self._paused - found.keys())
 
     def remove(self, name: str) -> Extension:

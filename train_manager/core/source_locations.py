@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from itertools import islice
 from types import CodeType, FrameType
@@ -38,3 +39,12 @@ def shown_path(path: str) -> str:
     except ValueError:  # another drive
         return path
     return path if relative.startswith("..") or path.startswith("<") else relative
+
+
+def outside() -> int:
+    """Return the ``stacklevel`` of a warning that shows the first line outside of this library."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("train_manager."):
+        frame, level = frame.f_back, level + 1
+    return level

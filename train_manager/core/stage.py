@@ -182,6 +182,8 @@ class Stage(Scope):
         """
         if isinstance(self.name, str):
             self.name = stage_name(self.name)
+        if self._store.innermost is None:
+            self._store.before_outermost(self.name, self.code)
         return self._store.plan_of(self.name), self.name
 
     def _enter(self, hook: Hook) -> None:

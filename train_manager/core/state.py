@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any, Protocol, final
 
 from train_manager.core.scope import Caller, Cell, Content, Scope, stage_name
@@ -63,6 +64,9 @@ class Options:
     too_late: tuple[TooLate, ...] = ()
 
 
+def _nothing(stage: str, opener: CodeType) -> None: ...
+
+
 class LazyFixture(Protocol):
     """A provided fixture of an open stage, to be computed when it is first asked for; a call computes it."""
 
@@ -88,6 +92,8 @@ class State:
         options: what the class of the Extensible asks for.
         strict: hooks may write only what they declare.
         hook_seconds: the time that hooks have taken, if the options ask for it.
+        before_outermost: called as a stage opens that is inside no other and has no plan yet, with its name and the
+            code that opens it.
         shares: another Extensible has, or had, an extension of this one.
         thread: the thread that opened the outermost stage the last time; ``NO_THREAD`` if a task did.
         task: a weak reference to that task.
@@ -96,6 +102,7 @@ class State:
     __slots__ = (
         "__weakref__",
         "always_there",
+        "before_outermost",
         "cells",
         "extensions",
         "hook_seconds",
@@ -129,6 +136,7 @@ class State:
         self.open: dict[str, Scope] = {}
         self.plans: dict[str, Any] = {}
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__
+        self.before_outermost: Callable[[str, CodeType], None] = _nothing
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from train_manager import Extension, TrainManager
+from train_manager.core.decorators import declarations_of
+from train_manager.core.foreign_names import FOREIGN_NAMES, ForeignName, known_names
+from train_manager.core.methods import stages_opened_by
+
+
+def is_there(here: str) -> bool:
+    """Whether a counterpart exists: an argument, a hook, a method to be overridden, or a method of extensions."""
+    if here.endswith("="):
+        return here[:-1] in inspect.signature(TrainManager.__init__).parameters
+    kind, _, stage = here.partition("_")
+    overridable = declarations_of(getattr(TrainManager, here, None)).overridable
+    return (
+        (kind in ("pre", "post") and stage in stages_opened_by(TrainManager)) or overridable or hasattr(Extension, here)
+    )
+
+
+@pytest.mark.parametrize("here", sorted({known.here for known in FOREIGN_NAMES} - {""}))
+def test_a_counterpart_is_there(here: str) -> None:
+    assert is_there(here)
+
+
+def test_a_name_stands_once_for_each_tool() -> None:
+    names = [(known.tool, known.name) for known in FOREIGN_NAMES]
+    assert len(names) == len(set(names))
+
+
+def test_a_name_of_ignite_is_found_in_small_letters_too() -> None:
+    assert known_names("epoch_completed") == [ForeignName("Ignite", "EPOCH_COMPLETED", "post_train_step_epoch")]
+    assert known_names("completed") == []
