@@ -11,6 +11,7 @@ the core and the standard library only. Its files in reading order; each imports
     hook_writes    the fixtures that a hook writes beside those it declares
     walk           follows the outlines through all calls and fills the tree
     left_out       why a stage of a base class never opens in a subclass
+    advice         what to do about a fixture that is not alive
     mistakes       compares hooks and providers with the tree
     check          one error with all mistakes, or a list of what is unknown
     explain        what runs where and why, as text or data
