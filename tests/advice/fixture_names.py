@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from train_manager import CheckError, Extension
+from train_manager.core.synonyms import fixture_of
+from train_manager.extensions import Avg, ClipGradients, Metrics
 from train_manager.testing import tiny_manager
 
 
@@ -18,14 +21,14 @@ class Case(NamedTuple):
         name: the parameter as it was written; empty where the name of the hook is wrong.
         cure: what the message must say.
         works: the hook and the parameter, or an expression of it, that the cure leads to.
-        needs: the extension that the cure tells to add, as code.
+        needs: makes the extension that the cure tells to add.
     """
 
     hook: str
     name: str
     cure: str
     works: tuple[str, str]
-    needs: str = ""
+    needs: Callable[[], Extension] | None = None
 
     @property
     def written(self) -> str:
@@ -34,7 +37,7 @@ class Case(NamedTuple):
 
 def _at(hook: str, name: str, meant: str) -> Case:
     """Return a case of another word for what is alive at the hook."""
-    fixture = meant.partition(".")[0]
+    fixture = fixture_of(meant)
     told = f"did you mean {meant!r}?" if fixture == meant else f"did you mean {meant}? ask for {fixture!r}"
     return Case(hook, name, told, (hook, meant))
 
@@ -73,18 +76,18 @@ CASES: Final = [
     _at("post_train", "criterion", "train_manager.loss"),
     _at("post_eval", "logs", "eval_results"),
     _at("post_eval", "metrics", "eval_results"),
-    _at("post_eval_step_epoch", "val_loss", "eval_result"),
+    _at("post_eval_step_epoch", "val_loss", "eval_result['loss']"),
     _at(_STEP, "train_loss", "loss"),
     _at("pre_train", "train_manger", "train_manager"),
-    Case(_EPOCH, "val_loss", "did you mean 'eval_results'? use post_eval;", ("post_eval", "eval_results")),
-    Case(_EPOCH, "preds", "did you mean 'prediction'? use post_train_step_batch;", (_STEP, "prediction")),
+    Case(_EPOCH, "val_loss", "did you mean 'eval_results'? use post_eval", ("post_eval", "eval_results")),
+    Case(_EPOCH, "preds", "did you mean 'prediction'? use post_train_step_batch", (_STEP, "prediction")),
     Case(_EPOCH, "loss", "use post_train_step_batch;", (_STEP, "loss")),
     Case(
         _EPOCH,
         "loss",
-        f'for its mean, Avg("loss") {_OF_EXTENSIONS("avg_loss")}',
+        f'for its mean, add the extension Avg("loss") {_OF_EXTENSIONS("avg_loss")}',
         (_EPOCH, "avg_loss"),
-        needs='Avg("loss")',
+        needs=lambda: Avg("loss"),
     ),
     Case(
         "post_eval_step_epoch", "loss", "for its mean, ask for 'eval_result'", ("post_eval_step_epoch", "eval_result")
@@ -95,24 +98,47 @@ CASES: Final = [
         "use post_eval_step_batch; for its mean, ask for 'eval_results'",
         ("post_eval", "eval_results"),
     ),
-    Case("pre_train_step_batch", "loss", "it is defined later: use post_train_step_batch", (_STEP, "loss")),
-    Case("pre_train_loss_forward", "preds", "did you mean 'prediction'?", ("pre_train_loss_forward", "prediction")),
+    Case(
+        "pre_train_step_batch",
+        "loss",
+        "it is defined later: use pre_train_backward or post_train_step_batch",
+        (_STEP, "loss"),
+    ),
+    Case(
+        "pre_train_step_batch",
+        "x",
+        "did you mean 'inputs'? use pre_train_model_forward or post_train_step_batch",
+        ("pre_train_model_forward", "inputs"),
+    ),
+    Case(
+        _EPOCH,
+        "epoch_loss",
+        f'add the extension Avg("loss") {_OF_EXTENSIONS("avg_loss")}',
+        (_EPOCH, "avg_loss"),
+        needs=lambda: Avg("loss"),
+    ),
     Case(
         "pre_train_model_forward",
         "preds",
-        "did you mean 'prediction'? it is defined later: use post_train_model_forward",
+        "did you mean 'prediction'? use post_train_model_forward",
         ("post_train_model_forward", "prediction"),
     ),
     Case("pre_train_step_epoch", "batch", "use pre_train_step_batch", ("pre_train_step_batch", "batch")),
     Case("post_train", "eval_results", "use post_eval;", ("post_eval", "eval_results")),
     Case("post_predict", "prediction", "for all of them, ask for 'predictions'", ("post_predict", "predictions")),
-    Case(_STEP, "metrics", f"Metrics {_OF_EXTENSIONS('metrics')}", (_STEP, "metrics"), needs="Metrics()"),
+    Case(
+        _STEP,
+        "metrics",
+        f"add the extension Metrics {_OF_EXTENSIONS('metrics')}",
+        (_STEP, "metrics"),
+        needs=Metrics,
+    ),
     Case(
         _STEP,
         "grad_norm",
-        f"ClipGradients {_OF_EXTENSIONS('grad_norm')}",
+        f"add the extension ClipGradients {_OF_EXTENSIONS('grad_norm')}",
         (_STEP, "grad_norm"),
-        needs="ClipGradients(1.0)",
+        needs=lambda: ClipGradients(1.0),
     ),
 ]
 """Wrong parameters."""
@@ -147,7 +173,7 @@ STAGES: Final = [
 
 def hook(name: str, parameter: str) -> Extension:
     """Return an extension with one hook, which looks at one parameter, or at an expression of it."""
-    fixture = parameter.partition(".")[0]
+    fixture = fixture_of(parameter)
     namespace: dict[str, Any] = {}
     exec(f"def {name}(self, {fixture}):\n    self.seen.append({parameter or None})\n", namespace)
     made: Extension = type("Written", (Extension,), {name: namespace[name], "seen": []})()

@@ -72,11 +72,11 @@ def test_no_open_stage_and_nothing_alive_are_said_in_words() -> None:
 
 
 def test_a_long_list_of_live_names_is_told_in_several_lines() -> None:
-    names = [f"x{number:02}" for number in range(30)]
+    names = [f"fixture_{number}" for number in range(10, 19)]
     assert str(TrainManagerError("what", alive=names)) == (
         "what\n"
-        "  alive        x00, x01, x02, x03, x04, x05, x06, x07, x08, x09, x10, x11, x12, x13, x14, x15, x16, x17, x18, x19,\n"
-        "               x20, x21, x22, x23, x24, x25, x26, x27, x28, x29"
+        "  alive        fixture_10, fixture_11, fixture_12, fixture_13, fixture_14, fixture_15, fixture_16, "
+        "fixture_17,\n               fixture_18"
     )
 
 

@@ -102,7 +102,7 @@ class Advice:
         extension = extension_for(name, self.known)
         if extension is None:
             return NOT_DEFINED, []
-        return added(name, extension) + ("" if self.is_open(extension.stage) else f"; use post_{extension.stage}"), []
+        return added(extension) + ("" if self.is_open(extension.stage) else f"; use post_{extension.stage}"), []
 
     def meant(self, name: str) -> list[str]:
         """Return the names that may be meant: those that are alive at the point come before all others."""
@@ -155,8 +155,8 @@ class Advice:
         """Return what the point has, or could have by an extension, of a name that has ended before: its mean."""
         here = summary_of(name, self.here)
         what, names = SUMMARIES.get(name, ("", ()))
-        provided = [(other, extension_for(other, self.known)) for other in names if other not in self.here]
-        could = [f"for {what}, {added(other, one)}" for other, one in provided if one and self.is_open(one.stage)]
+        provided = (extension_for(other, self.known) for other in names)
+        could = [f"for {what}, {added(one)}" for one in provided if one and self.is_open(one.stage)]
         return [here] if here else could if self.kind == "post" else []
 
     def is_open(self, stage: str) -> bool:

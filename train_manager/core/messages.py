@@ -17,8 +17,10 @@ from train_manager.core.scope import Caller, Definer, Scope
 from train_manager.core.source_locations import line_of
 from train_manager.core.state import State
 from train_manager.core.synonyms import (
+    Provided,
     added,
     extension_for,
+    fixture_of,
     fixtures_meant,
     stages_meant,
     suggested,
@@ -53,12 +55,15 @@ def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureN
     elif stage is not None:
         nearest = words_for(name, there)
         what = f"which ended with stage {stage!r}"
-        instead = summary_of(name, there) or "define it in a stage around both"
-        cure = suggested(nearest[0]) if nearest else f"ask for it inside stage {stage!r}, or {instead}"
+        summary = summary_of(name, there)
+        instead = f"; {summary}" if summary else ", or define it in a stage around both"
+        cure = suggested(nearest[0]) if nearest else f"ask for it inside stage {stage!r}{instead}"
     else:
-        nearest = fixtures_meant(name, there) or fixtures_meant(name, state.gone)
+        extension = extension_for(name, there)
+        could_have = extension is not None and extension.stage in state.path
+        nearest = fixtures_meant(name, there) or fixtures_meant(name, () if could_have else state.gone)
         what = "which no open stage provides"
-        cure = _cure(state, name, nearest)
+        cure = _cure(state, nearest, extension)
     return FixtureNotFound(
         f"{who_does} {name!r}, {what}",
         name=name,
@@ -72,13 +77,12 @@ def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureN
     )
 
 
-def _cure(state: State, name: str, nearest: Sequence[str]) -> str:
-    extension = extension_for(name, state.always_there)
+def _cure(state: State, nearest: Sequence[str], extension: Provided | None) -> str:
     if nearest:
-        gone = state.ended_with(nearest[0])
+        gone = state.ended_with(fixture_of(nearest[0]))
         return suggested(nearest[0]) + (f" it lived in stage {gone!r}, which has closed" if gone else "")
     if extension is not None:
-        return added(name, extension)
+        return added(extension)
     return "no stage has defined it so far; a parameter with a default may be absent"
 
 

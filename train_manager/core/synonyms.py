@@ -16,6 +16,7 @@ from train_manager.core.errors import did_you_mean, near
 class Provided(NamedTuple):
     """A fixture that an extension provides once it is added."""
 
+    fixture: str
     extension: str
     stage: str
 
@@ -29,6 +30,7 @@ def _meant(words: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 FIXTURES_MEANT: Final = _meant(
     {
         "model": "module net network pl_module",
+        "model.parameters()": "parameters params weights",
         "epoch_num": "current_epoch epoch epoch_idx",
         "step_num": "global_step iteration step steps",
         "batch_num": "batch_idx batch_index batch_nb i idx iteration step",
@@ -37,6 +39,8 @@ FIXTURES_MEANT: Final = _meant(
         "targets": "label labels target y y_true",
         "prediction": "logits out output outputs pred predictions preds y_hat y_pred yhat",
         "loss": "batch_loss loss_value train_loss training_loss",
+        "avg_loss": "epoch_loss mean_loss running_loss",
+        "grad_norm": "gradient_norm norm total_norm",
         "learning_rates": "learning_rate lr lrs",
         "true_batch_size": "batch_size",
         "eval_result['loss']": "eval_loss val_loss valid_loss",
@@ -84,16 +88,19 @@ SUMMARIES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 """What the end of an outer stage has of a fixture that has ended with an inner one."""
 
-EXTENSIONS: Final[Mapping[str, Provided]] = {
-    "autocast": Provided("MixedPrecision", "run"),
-    "avg_loss": Provided('Avg("loss")', "train_step_epoch"),
-    "cum_loss": Provided("EvalTotals", "eval_step_epoch"),
-    "grad_norm": Provided("ClipGradients", "train_step_batch"),
-    "learning_rates": Provided("LRSchedule", "train_step_batch"),
-    "metrics": Provided("Metrics", "train_step_batch"),
-    "num_batches": Provided("EvalTotals", "eval_step_epoch"),
-    "num_samples": Provided("EvalTotals", "eval_step_epoch"),
-    "warm_up_factor": Provided("WarmUp", "train_step_batch"),
+EXTENSIONS: Final = {
+    provided.fixture: provided
+    for provided in (
+        Provided("autocast", "MixedPrecision", "run"),
+        Provided("avg_loss", 'Avg("loss")', "train_step_epoch"),
+        Provided("cum_loss", "EvalTotals", "eval_step_epoch"),
+        Provided("grad_norm", "ClipGradients", "train_step_batch"),
+        Provided("learning_rates", "LRSchedule", "train_step_batch"),
+        Provided("metrics", "Metrics", "train_step_batch"),
+        Provided("num_batches", "EvalTotals", "eval_step_epoch"),
+        Provided("num_samples", "EvalTotals", "eval_step_epoch"),
+        Provided("warm_up_factor", "WarmUp", "train_step_batch"),
+    )
 }
 """What the extensions of train_manager provide; the core knows them by name only."""
 
@@ -116,14 +123,14 @@ def fixtures_meant(name: str, alive: Collection[str]) -> list[str]:
     >>> fixtures_meant("preds", {"loss", "prediction"})
     ['prediction']
     """
-    return [*near(name, alive, CLOSE), *words_for(name, alive), *near(name, alive)]
+    return [*dict.fromkeys((*near(name, alive, CLOSE), *words_for(name, alive), *near(name, alive)))]
 
 
 def stages_meant(name: str, stages: Iterable[str]) -> list[str]:
     """Return the stages that may be meant by the name of none, best first."""
     stages = [*stages]
     meant = [stage for stage in STAGES_MEANT.get(name, ()) if stage in stages]
-    return [*near(name, stages, CLOSE), *meant, *near(name, stages)]
+    return [*dict.fromkeys((*near(name, stages, CLOSE), *meant, *near(name, stages)))]
 
 
 def suggested(meant: str) -> str:
@@ -145,10 +152,11 @@ def summary_of(name: str, alive: Collection[str]) -> str:
 
 
 def extension_for(name: str, always_there: Collection[str]) -> Provided | None:
-    """Return the extension that would provide a fixture, if the loop is a TrainManager."""
-    return EXTENSIONS.get(name) if "train_manager" in always_there else None
+    """Return the extension that would provide a fixture, or what is meant by it, if the loop is a TrainManager."""
+    names = (name, *FIXTURES_MEANT.get(name, ())) if "train_manager" in always_there else ()
+    return next((EXTENSIONS[meant] for meant in names if meant in EXTENSIONS), None)
 
 
-def added(name: str, provided: Provided) -> str:
+def added(provided: Provided) -> str:
     """Return the cure for a fixture of an extension that is not added."""
-    return f"add the extension {provided.extension} of train_manager.extensions, which provides {name!r}"
+    return f"add the extension {provided.extension} of train_manager.extensions, which provides {provided.fixture!r}"
