@@ -159,4 +159,4 @@ def did_you_mean(names: Sequence[str]) -> str:
 def _shortened(names: Sequence[str]) -> str:
     more = len(names) - SHOWN_NAMES
     shown = ", ".join(names[:SHOWN_NAMES]) + (f", ... ({more} more)" if more > 0 else "") or "nothing"
-    return "\n".join(textwrap.wrap(shown, WIDTH, break_long_words=False, subsequent_indent=" " * 15))
+    return f"\n{' ' * 15}".join(textwrap.wrap(shown, WIDTH, break_long_words=False))
