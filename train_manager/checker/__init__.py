@@ -46,7 +46,7 @@ What it reports as unknown, and then passes over whatever this may define or ope
 
 - a stage whose name is made at run time, also as the ``stage`` of ``define``
 - ``self.staged`` outside of a ``with`` statement or under another name
-- ``self`` or ``fixtures`` under another local name, or handed to code that is not read (builtins are harmless, except
+- ``self`` or ``fixtures`` under another name, or handed to code that is not read (builtins are harmless, except
   for ``getattr``); ``with self``
 - a bound method kept on the object, also in a list or dict
 - a generator that is advanced with ``next``, or chosen by ``singledispatchmethod``
