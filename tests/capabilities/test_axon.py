@@ -597,7 +597,7 @@ class Loop(Extensible):
 
 
 def test_a26_an_unknown_event_is_refused() -> None:
-    with pytest.raises(CheckError, match=r"post_my_evnt names no stage(.|\n)*did you mean 'my_event'\?"):
+    with pytest.raises(CheckError, match=r"post_my_evnt names no stage(.|\n)*did you mean 'post_my_event'\?"):
         Loop([Extension.of(post_my_evnt=lambda: None)]).check()
 
 

@@ -21,7 +21,7 @@ def test_o01_a_misspelt_hook_is_an_error_before_the_first_stage() -> None:
     class Watcher(Extension):
         def pre_stge_one(self) -> None: ...
 
-    with pytest.raises(CheckError, match="did you mean 'stage_one'"):
+    with pytest.raises(CheckError, match="did you mean 'pre_stage_one'"):
         Worker([Watcher()]).check()
 
 

@@ -205,3 +205,17 @@ def test_dicts_joined_by_an_operator_are_read() -> None:
     assert Fits([ask("fit", "a", "b", "c")]).check() == []
     with pytest.raises(CheckError):
         Fits([ask("fit", "d")]).check()
+
+
+def test_a_fixture_may_be_defined_in_either_of_two_stages() -> None:
+    class Fits(Extensible):
+        def fit(self, long: bool) -> None:
+            with self.staged("run"), self.staged("fit"), self.staged("step"):
+                self.fixtures.define("loss", 1, stage="fit" if long else "run")
+
+    class Watcher(Extension):
+        def post_run(self, loss: int) -> None: ...
+
+        def post_fit(self, loss: int) -> None: ...
+
+    assert Fits([Watcher()]).check() == []

@@ -149,3 +149,16 @@ def test_a_context_manager_that_is_returned_through_two_methods_is_followed() ->
                 pass
 
     assert Fitting([Extension.of(post_own=lambda lr: None)]).check() == []
+
+
+def test_a_method_that_a_yield_from_hands_on_is_followed() -> None:
+    class Fits(Extensible):
+        def fit(self, data: list[int]) -> Iterator[None]:
+            with self.staged("fit", {"lr": 1}):
+                yield from map(self.step, data)
+
+        def step(self, number: int) -> None:
+            with self.staged("step", {"number": number}):
+                pass
+
+    assert Fits([ask("step", "lr", "number")]).check() == []

@@ -31,7 +31,7 @@ def test_a_hook_of_a_stage_that_does_not_exist_is_found(at: At) -> None:
     assert str(found) == (
         "Watcher.post_stepp (extension 'watcher') would never run: post_stepp names no stage\n"
         f"  asked at     {at('misspelt stage')}\n"
-        "  did you mean 'step'?"
+        "  did you mean 'post_step'?"
     )
 
 
@@ -66,7 +66,7 @@ def test_a_fixture_that_is_dead_by_then_is_found(at: At) -> None:
         def post_run(self, result: int) -> None: ...  # dead by then
 
     assert str(mistake(Watcher())) == (
-        "Watcher.post_run wants 'result', which is not alive at post_run: it lives in stage 'eval'\n"
+        "Watcher.post_run wants 'result', which is not alive at post_run: it ended with stage 'eval'\n"
         f"  asked at     {at('dead by then')}\n"
         "  alive        epoch_num\n"
         '  use post_eval; to keep it, provide it under a name of its own: @provides(..., stage="run")'
@@ -81,7 +81,7 @@ def test_a_fixture_that_is_defined_only_later_in_the_stage_is_found(at: At) -> N
         "Watcher.pre_step wants 'loss', which is not alive at pre_step: it lives in stage 'step'\n"
         f"  asked at     {at('too early')}\n"
         "  alive        batch, epoch_num\n"
-        "  it is defined later: use post_step, or a stage after that"
+        "  it is defined later: use post_step"
     )
 
 
@@ -158,7 +158,7 @@ def test_a_modifier_of_what_nobody_defines_is_found(at: At) -> None:
         "Scale.post_step modifies 'gradient', which is never alive at post_step\n"
         f"  asked at     {at('nobody defines it')}\n"
         "  alive        batch, epoch_num, loss\n"
-        "  nothing defines it; give the parameter a default if it may be absent"
+        '  nothing defines it; to define it: @provides("gradient")'
     )
 
 
@@ -217,7 +217,7 @@ def test_all_mistakes_come_at_once_and_are_numbered(at: At) -> None:
         "2 mistakes in the hooks of Loop, found before the first stage\n"
         "1. Watcher.pre_stepp (extension 'watcher') would never run: pre_stepp names no stage\n"
         f"     asked at     {at('first mistake')}\n"
-        "     did you mean 'step'?\n"
+        "     did you mean 'pre_step'?\n"
         "2. Watcher.post_step wants 'los', which is never alive at post_step\n"
         f"     asked at     {at('second mistake')}\n"
         "     alive        batch, epoch_num, loss\n"

@@ -153,3 +153,17 @@ def test_a_class_made_by_exec_without_a_module_is_honestly_unknown() -> None:
         made,
     )
     assert made["E"]([Extension.of(post_w=lambda: None)]).check() == ["E.work has no source to read"]
+
+
+def test_fixtures_that_are_kept_on_the_object_may_be_written_by_any_method() -> None:
+    class Keeps(Extensible):
+        def __init__(self, extensions: list[Extension]) -> None:
+            super().__init__(extensions)
+            self.alive = self.fixtures
+
+        def fit(self) -> None:
+            with self.staged("fit"):
+                self.alive["result"] = 1
+
+    (unknown,) = Keeps([Extension.of(post_fit=lambda result: None)]).check()
+    assert unknown.endswith("gives `fixtures` another name")

@@ -71,11 +71,18 @@ def test_no_open_stage_and_nothing_alive_are_said_in_words() -> None:
     assert str(TrainManagerError("what", stages=[], alive=[])) == ("what\n  open stages  none\n  alive        nothing")
 
 
-def test_a_long_list_of_live_names_is_cut_so_that_the_cure_stays_in_view() -> None:
-    names = [f"x{number:02}" for number in range(15)]
+def test_a_long_list_of_live_names_is_told_in_several_lines() -> None:
+    names = [f"fixture_{number}" for number in range(10, 19)]
     assert str(TrainManagerError("what", alive=names)) == (
-        "what\n  alive        x00, x01, x02, x03, x04, x05, x06, x07, x08, x09, x10, x11, ... (3 more)"
+        "what\n"
+        "  alive        fixture_10, fixture_11, fixture_12, fixture_13, fixture_14, fixture_15, fixture_16, "
+        "fixture_17,\n               fixture_18"
     )
+
+
+def test_a_list_of_more_than_thirty_live_names_is_cut_so_that_the_cure_stays_in_view() -> None:
+    names = [f"x{number:02}" for number in range(33)]
+    assert str(TrainManagerError("what", alive=names)).endswith(" x28, x29, ... (3 more)")
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])

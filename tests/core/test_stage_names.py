@@ -96,7 +96,7 @@ def test_all_that_names_a_stage_means_the_identifier() -> None:
 
 
 def test_the_check_tells_the_identifier() -> None:
-    with pytest.raises(CheckError, match="did you mean 'fit'"):
+    with pytest.raises(CheckError, match="did you mean 'pre_fit'"):
         Loop([Extension.of(pre_fitt=lambda: None)]).check()
 
 

@@ -325,7 +325,7 @@ def test_a_run_that_is_held_open_can_have_other_stages() -> None:
 
 def test_a_misspelt_stage_is_found_when_a_run_is_held_open_too() -> None:
     tm = tiny_manager(Extension.of(post_train_step_bach=lambda: None))
-    with pytest.raises(CheckError, match="did you mean 'train_step_batch'"), tm.run():
+    with pytest.raises(CheckError, match="did you mean 'post_train_step_batch'"), tm.run():
         pass
 
 

@@ -11,6 +11,7 @@ the core and the standard library only. Its files in reading order; each imports
     hook_writes    the fixtures that a hook writes beside those it declares
     walk           follows the outlines through all calls and fills the tree
     left_out       why a stage of a base class never opens in a subclass
+    advice         what to do about a fixture that is not alive
     mistakes       compares hooks and providers with the tree
     check          one error with all mistakes, or a list of what is unknown
     explain        what runs where and why, as text or data
@@ -45,7 +46,7 @@ What it reports as unknown, and then passes over whatever this may define or ope
 
 - a stage whose name is made at run time, also as the ``stage`` of ``define``
 - ``self.staged`` outside of a ``with`` statement or under another name
-- ``self`` or ``fixtures`` under another local name, or handed to code that is not read (builtins are harmless, except
+- ``self`` or ``fixtures`` under another name, or handed to code that is not read (builtins are harmless, except
   for ``getattr``); ``with self``
 - a bound method kept on the object, also in a list or dict
 - a generator that is advanced with ``next``, or chosen by ``singledispatchmethod``

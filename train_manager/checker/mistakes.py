@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
+from train_manager.checker.advice import NOT_DEFINED, Advice
 from train_manager.checker.hook_writes import defined_inside, modified_inside
 from train_manager.checker.left_out import LeftOut
 from train_manager.checker.method_source import ANYTHING
@@ -23,10 +24,9 @@ from train_manager.core.hooks import Hook
 from train_manager.core.providers import Provider
 from train_manager.core.source_locations import line_of_function
 from train_manager.core.state import TooLate
+from train_manager.core.synonyms import fixtures_meant, stages_meant, suggested
 
 Found = Iterator[TrainManagerError]
-
-NOT_DEFINED = "nothing defines it; give the parameter a default if it may be absent"
 
 
 @final
@@ -81,7 +81,9 @@ class Mistakes:
             yield from self.never_around(hook)
             yield from self.never_alive(hook)
         elif not self.whole.any_stage:
-            yield self.no_such_stage(hook, f"{hook.kind}_{hook.stage}", hook.stage)
+            yield self.no_such_stage(hook, f"{hook.kind}_{hook.stage}", hook.stage, f"{hook.kind}_")
+            for stage in stages_meant(hook.stage, self.whole.stages)[:1]:
+                yield from self.of_hook(replace(hook, stage=stage))
 
     def never_counted(self, hook: Hook, outside: bool) -> Found:
         """Find schedules that count the ends of a stage that does not exist."""
@@ -96,7 +98,9 @@ class Mistakes:
             is_around = any(write.stage in node.path for node in self.whole.stages[hook.stage])
             if write.stage is not None and not is_around and not self.whole.any_stage:
                 what = f"provides a fixture of stage {write.stage!r}, which is never open around {hook.stage!r}"
-                cure = "name an enclosing stage, or leave `stage` out"
+                around = {stage for node in self.whole.stages[hook.stage] for stage in node.path}
+                meant = did_you_mean(stages_meant(write.stage, around))
+                cure = meant or "name an enclosing stage, or leave `stage` out"
                 yield _error(StageError, hook, f"{hook.label} {what}", write.stage, cure)
 
     def never_alive(self, hook: Hook) -> Found:
@@ -194,7 +198,7 @@ class Mistakes:
     def of_calls_by_name(self) -> Found:
         for (function, name), alive in self.entered.called_by_name.items():
             if name not in self.known and name not in alive and ANYTHING not in alive:
-                nearest = near(name, alive)
+                nearest = fixtures_meant(name, alive | self.known)
                 yield FixtureNotFound(
                     f"{function.__qualname__} wants {name!r}, which is never alive where it is called",
                     name=name,
@@ -202,17 +206,17 @@ class Mistakes:
                     asked_at=line_of_function(function),
                     alive=alive - self.known,
                     nearest=nearest,
-                    cure=did_you_mean(nearest) or NOT_DEFINED,
+                    cure=suggested(nearest[0]) if nearest else NOT_DEFINED,
                 )
 
     # ---- errors --------------------------------------------------------------------------------------------------
 
-    def no_such_stage(self, asker: Hook | Provider, what: str, stage: str) -> TrainManagerError:
+    def no_such_stage(self, asker: Hook | Provider, what: str, stage: str, kind: str = "") -> TrainManagerError:
         never = f"{asker.label} ({asker.whose}) would never run"
         left_out = self.left_out(stage)
         if left_out is not None:
             return _error(HookError, asker, f"{never}: {left_out}", stage, self.cure_of(asker, left_out))
-        nearest = near(stage, self.whole.stages)
+        nearest = [f"{kind}{meant}" for meant in stages_meant(stage, self.whole.stages)]
         cure = did_you_mean(nearest) or f"the stages are {', '.join(self.whole.stages) or 'none'}"
         return _error(HookError, asker, f"{never}: {what} names no stage", stage, cure, nearest=nearest)
 
@@ -238,17 +242,13 @@ class Mistakes:
         self, asker: Hook | Provider, asks: str, name: str, nodes: Sequence[StageNode], kind: str
     ) -> TrainManagerError:
         point = f"{kind}_{asker.stage}" if isinstance(asker, Hook) else f"stage {asker.stage!r}"
-        alive = set().union(*(node.alive[kind] for node in nodes)) - {ANYTHING} - self.known
-        owners = [node for node in self.entered.nodes.values() if name in node.definers]
-        nearest: tuple[str, ...] = ()
-        if owners:
-            stages = " and ".join(repr(stage) for stage in dict.fromkeys(owner.stage for owner in owners))
-            what = f"which is not alive at {point}: it lives in stage {stages}"
-            cure = _lifetime_cure(asker, nodes, owners)
-        else:
-            what = f"which is never alive at {point}"
-            nearest = near(name, alive.union(*(node.definers for node in self.entered.nodes.values())))
-            cure = did_you_mean(nearest) or NOT_DEFINED
+        advice = Advice(asker, nodes, kind, self.entered, self.known)
+        cure, nearest = advice.of(name)
+        lives = name in advice.defined
+        what = f"which is not alive at {point}: {advice.told(name)}" if lives else f"which is never alive at {point}"
+        if cure == NOT_DEFINED and asks.endswith("modifies"):
+            cure = f'nothing defines it; to define it: @provides("{name}")'
+        alive = advice.here - self.known
         return _error(FixtureNotFound, asker, f"{asks} {name!r}, {what}", name, cure, alive=alive, nearest=nearest)
 
 
@@ -261,19 +261,3 @@ def _error(
     kind: type[TrainManagerError], asker: Hook | Provider, what: str, name: str, cure: str, **data: Any
 ) -> TrainManagerError:
     return kind(what, name=name, asked_by=asker.label, asked_at=asker.call.defined_at, cure=cure, **data)
-
-
-def _lifetime_cure(asker: Hook | Provider, nodes: Sequence[StageNode], owners: Sequence[StageNode]) -> str:
-    """Return the cure for a fixture that is alive elsewhere: later, in an inner stage, or in another branch."""
-    around = any(owner.path == node.path[: len(owner.path)] for owner in owners for node in nodes)
-    inside = [owner.stage for owner in owners for node in nodes if node.path == owner.path[: len(node.path)]]
-    if isinstance(asker, Provider):
-        return f'provide it there: @fixture("{owners[0].stage}")'
-    if around and asker.kind == "post":
-        return "it is defined later: hook a stage that ends after that"
-    if around:
-        return f"it is defined later: use post_{asker.stage}, or a stage after that"
-    if inside:
-        keep = f'provide it under a name of its own: @provides(..., stage="{asker.stage}")'
-        return f"use post_{min(inside)}; to keep it, {keep}"
-    return f"that stage is in another branch: use post_{owners[0].stage}, or define the fixture in a stage around both"

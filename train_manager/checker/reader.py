@@ -143,8 +143,11 @@ class _Reader(MethodSource):
             case ast.Yield():
                 return (*self.block(ast.iter_child_nodes(node)), Yields())
             case ast.YieldFrom():
-                inner = self.own_method(node.value.func) if isinstance(node.value, ast.Call) else None
-                return [Calls(inner, (Yields(),)) if inner else Yields()]
+                call = node.value if isinstance(node.value, ast.Call) else None
+                inner = self.own_method(call.func) if call else None
+                if call is None or inner is None:
+                    return (*self.read(node.value), Yields())
+                return (*self.arguments(call), Calls(inner, (Yields(),)))
             case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
                 return self.comprehension(node)
             case _:
@@ -204,8 +207,8 @@ class _Reader(MethodSource):
         kept = self.bound_methods(value)
         if self.holds_self(value) and hasattr(self.owner, "staged"):
             yield self.unknown(node, f"gives `{self.self_name}` another name")
-        if self.is_fixtures(value) and any(getattr(target, "id", "fixtures") != "fixtures" for target in targets):
-            yield self.unknown(node, "gives `fixtures` another name", calls=False)
+        if self.is_fixtures(value) and any(_named(target) != "fixtures" for target in targets):
+            yield self.unknown(node, "gives `fixtures` another name", calls=not is_local)  # kept, any method may use it
         if kept and not is_local:
             yield self.unknown(node, "keeps a bound method")
         # A lambda or a method under a local name counts at each use of the name.
@@ -291,7 +294,8 @@ class _Reader(MethodSource):
             stages = self.constants(stage)
             if stage is not None and not stages and not is_none(stage):
                 yield self.unknown(node, "defines a fixture in a stage whose name is made at run time", calls=False)
-            yield Defines(name, stage_name(stages[0]) if stages else None, self.line(node))
+            for owner in stages or (None,):
+                yield Defines(name, owner and stage_name(owner), self.line(node))
         elif does == "setdefault":
             yield Defines(name, None, self.line(node))
         elif does == "update":
@@ -326,6 +330,11 @@ class _Reader(MethodSource):
 def _leaves(body: list[ast.stmt]) -> bool:
     """Whether a branch ends its block, so that what stands after it belongs to the other branch."""
     return isinstance(body[-1], _LEAVING)
+
+
+def _named(target: ast.expr) -> str:
+    """Return the name of a variable or an attribute; of any other target the name that is harmless."""
+    return target.id if isinstance(target, ast.Name) else getattr(target, "attr", "fixtures")
 
 
 def _raises(branch: Sequence[ast.AST]) -> bool:

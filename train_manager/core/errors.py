@@ -20,9 +20,11 @@ Every error holds its data as attributes and renders them as lines: what happene
 from __future__ import annotations
 
 import difflib
+import textwrap
 from collections.abc import Iterable, Sequence
 
-SHOWN_NAMES = 12  # an error is read in a terminal: a longer list of names hides the cure below it
+SHOWN_NAMES = 30  # more than any point of a TrainManager has; a list without end would hide the cure below it
+WIDTH = 100  # of the lines that such a list takes
 
 
 class TrainManagerError(Exception):
@@ -149,9 +151,9 @@ for _error in (TrainManagerError, *TrainManagerError.__subclasses__(), ArgumentE
     _error.__module__ = "train_manager"  # users import it from there, and read so in a traceback
 
 
-def near(name: str, candidates: Iterable[str]) -> tuple[str, ...]:
-    """Return the names most like ``name``, best first."""
-    return tuple(difflib.get_close_matches(name, sorted(set(candidates) - {name}), n=3, cutoff=0.7))
+def near(name: str, candidates: Iterable[str], cutoff: float = 0.7) -> tuple[str, ...]:
+    """Return the names most like ``name``, best first; those that share less than ``cutoff`` are left out."""
+    return tuple(difflib.get_close_matches(name, sorted(set(candidates) - {name}), n=3, cutoff=cutoff))
 
 
 def did_you_mean(names: Sequence[str]) -> str:
@@ -161,4 +163,5 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 def _shortened(names: Sequence[str]) -> str:
     more = len(names) - SHOWN_NAMES
-    return ", ".join(names[:SHOWN_NAMES]) + (f", ... ({more} more)" if more > 0 else "") or "nothing"
+    shown = ", ".join(names[:SHOWN_NAMES]) + (f", ... ({more} more)" if more > 0 else "") or "nothing"
+    return f"\n{' ' * 15}".join(textwrap.wrap(shown, WIDTH, break_long_words=False))

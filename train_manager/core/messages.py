@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from train_manager.core.errors import (
@@ -11,11 +12,21 @@ from train_manager.core.errors import (
     NoStageOpen,
     StageError,
     did_you_mean,
-    near,
 )
 from train_manager.core.scope import Caller, Definer, Scope
 from train_manager.core.source_locations import line_of
 from train_manager.core.state import State
+from train_manager.core.synonyms import (
+    Provided,
+    added,
+    extension_for,
+    fixture_of,
+    fixtures_meant,
+    stages_meant,
+    suggested,
+    summary_of,
+    words_for,
+)
 
 
 def who(definer: Definer) -> str:
@@ -35,17 +46,24 @@ def _asked(state: State, name: str, definer: Definer) -> dict[str, Any]:
 def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureNotFound:
     """Make the error for a name that is not alive: its stage has ended, a recursion hides it, or it never was."""
     alive = state.names()
-    nearest = near(name, {*alive, *state.gone})
+    there = {*alive, *state.always_there}
     stage = state.ended_with(name)
+    nearest: Sequence[str] = ()
     if state.hidden(name) is not None:
         what = "which the inner stage of a recursion hides"
         cure = "it comes back when the inner stage ends; pass it on with `staged(name, {...})`"
     elif stage is not None:
+        nearest = words_for(name, there)
         what = f"which ended with stage {stage!r}"
-        cure = f"ask for it inside stage {stage!r}, or define it in a stage around both"
+        summary = summary_of(name, there)
+        instead = f"; {summary}" if summary else ", or define it in a stage around both"
+        cure = suggested(nearest[0]) if nearest else f"ask for it inside stage {stage!r}{instead}"
     else:
+        extension = extension_for(name, there)
+        could_have = extension is not None and extension.stage in state.path
+        nearest = fixtures_meant(name, there) or fixtures_meant(name, () if could_have else state.gone)
         what = "which no open stage provides"
-        cure = _nearest(state, nearest)
+        cure = _cure(state, nearest, extension)
     return FixtureNotFound(
         f"{who_does} {name!r}, {what}",
         name=name,
@@ -59,12 +77,13 @@ def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureN
     )
 
 
-def _nearest(state: State, nearest: tuple[str, ...]) -> str:
-    if not nearest:
-        return "no stage has defined it so far; a parameter with a default may be absent"
-    gone = not state.has(nearest[0])
-    lived = f" it lived in stage {state.ended_with(nearest[0])!r}, which has closed" if gone else ""
-    return did_you_mean(nearest) + lived
+def _cure(state: State, nearest: Sequence[str], extension: Provided | None) -> str:
+    if nearest:
+        gone = state.ended_with(fixture_of(nearest[0]))
+        return suggested(nearest[0]) + (f" it lived in stage {gone!r}, which has closed" if gone else "")
+    if extension is not None:
+        return added(extension)
+    return "no stage has defined it so far; a parameter with a default may be absent"
 
 
 def shorter_lived(state: State, name: str, owner: Scope, scope: Scope, caller: Caller) -> FixtureNotFound:
@@ -107,7 +126,7 @@ def no_stage(state: State, name: str, definer: Definer) -> NoStageOpen:
 
 def not_open(state: State, stage: str, definer: Definer) -> StageError:
     """Make the error for a definition in a stage that is not open."""
-    nearest = near(stage, state.path)
+    nearest = stages_meant(stage, state.path)
     what = f"{who(definer)} defines a fixture in stage {stage!r}, which is not open"
     return StageError(what, nearest=nearest, cure=did_you_mean(nearest), **_asked(state, stage, definer))
 

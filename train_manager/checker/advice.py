@@ -1,0 +1,170 @@
+"""The advice for a wrong fixture: the name that was meant, the hook at which it is alive, the extension that has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import takewhile
+from typing import NamedTuple, final
+
+from train_manager.checker.method_source import ANYTHING
+from train_manager.checker.tree import StageNode, StageTree
+from train_manager.core.errors import near
+from train_manager.core.hooks import Hook
+from train_manager.core.providers import Provider
+from train_manager.core.synonyms import (
+    CLOSE,
+    SUMMARIES,
+    added,
+    extension_for,
+    fixture_of,
+    suggested,
+    summary_of,
+    words_for,
+)
+
+NOT_DEFINED = "nothing defines it; give the parameter a default if it may be absent"
+
+
+class Place(NamedTuple):
+    """Where a fixture is alive, seen from the point that asks for it."""
+
+    asked: StageNode
+    node: StageNode
+    kind: str
+
+    @property
+    def hook(self) -> str:
+        return f"{self.kind}_{self.node.stage}"
+
+    def owner(self, tree: StageTree, name: str) -> str:
+        """Return the stage that owns a name which is alive there."""
+        around = [tree.nodes[self.node.path[:depth]] for depth in range(len(self.node.path), 0, -1)]
+        return next(node.stage for node in around if name in node.definers)
+
+    @property
+    def is_around(self) -> bool:
+        """Whether the stage is the one that asks, or open around it."""
+        return self.asked.path[: len(self.node.path)] == self.node.path
+
+    @property
+    def is_inside(self) -> bool:
+        return self.node.path[: len(self.asked.path)] == self.asked.path
+
+    @property
+    def distance(self) -> tuple[bool, int]:
+        """On the path that runs first, then by the number of stages to enter and to leave."""
+        asked, path = self.asked.path, self.node.path
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(asked, path, strict=False)))
+        away = len(asked) + len(path) - 2 * common
+        return not (self.is_around or self.is_inside), away
+
+
+@final
+@dataclass(frozen=True)
+class Advice:
+    """Tells what to do about a fixture that is not alive where a hook or provider asks for it.
+
+    Attributes:
+        asker: the hook or provider.
+        nodes: where its stage opens.
+        kind: the side of the stage at which it asks.
+        tree: the tree of the run.
+        known: names of the fixtures that need no stage.
+    """
+
+    asker: Hook | Provider
+    nodes: Sequence[StageNode]
+    kind: str
+    tree: StageTree
+    known: Set[str]
+
+    @cached_property
+    def here(self) -> set[str]:
+        """The names that are alive at the point."""
+        return set().union(*(node.alive[self.kind] for node in self.nodes)) - {ANYTHING} | self.known
+
+    @cached_property
+    def defined(self) -> set[str]:
+        """The names that some stage of the run defines."""
+        nodes = self.tree.nodes.values()
+        return {name for node in nodes for name in node.definers if name in node.alive["post"]}
+
+    def of(self, name: str) -> tuple[str, list[str]]:
+        """Return the cure for a name that is not alive at the point, and the names that may be meant, best first."""
+        meant = self.meant(name)
+        if meant:
+            fixture = fixture_of(meant[0])
+            return suggested(meant[0]) + ("" if fixture in self.here else f" {self.use(fixture)}"), meant
+        if name in self.defined:
+            return self.lifetime(name), []
+        extension = extension_for(name, self.known)
+        if extension is None:
+            return NOT_DEFINED, []
+        return added(extension) + ("" if self.is_open(extension.stage) else f"; use post_{extension.stage}"), []
+
+    def meant(self, name: str) -> list[str]:
+        """Return the names that may be meant: those that are alive at the point come before all others."""
+        words = words_for(name, self.here)
+        if name in self.defined:
+            return words
+        now = [*near(name, self.here, CLOSE), *words]
+        extension = extension_for(name, self.known)
+        if now or (extension and self.is_open(extension.stage)):
+            return now
+        elsewhere = sorted(words_for(name, self.defined), key=lambda word: self.place(fixture_of(word)).distance)
+        return [*elsewhere, *near(name, self.here | self.defined)]
+
+    # ---- lifetimes -----------------------------------------------------------------------------------------------
+
+    def told(self, name: str) -> str:
+        """Return which stage owns a name that is alive elsewhere."""
+        place = self.place(name)
+        has_ended = self.kind == "post" and place.is_inside and isinstance(self.asker, Hook)
+        return f"it {'ended with' if has_ended else 'lives in'} stage {place.owner(self.tree, name)!r}"
+
+    def lifetime(self, name: str) -> str:
+        """Return the cure for a name that is alive elsewhere: later, in an inner stage, or in another branch."""
+        place, use = self.place(name), self.use(name)
+        if isinstance(self.asker, Provider):
+            return use
+        if place.is_around:
+            return f"it is defined later: {use}"
+        if not place.is_inside:
+            return f"that stage is in another branch: {use}, or define the fixture in a stage around both"
+        if self.kind != "post" or self.summary(name):
+            return use
+        return f'{use}; to keep it, provide it under a name of its own: @provides(..., stage="{self.asker.stage}")'
+
+    def use(self, name: str) -> str:
+        """Return the hooks of the nearest stage where a name is alive, and what the point itself has instead."""
+        place = self.place(name)
+        if isinstance(self.asker, Provider):
+            return f'provide it there: @fixture("{place.owner(self.tree, name)}")'
+        hooks = [*self.before(name, place), place.hook]
+        return "; ".join([f"use {' or '.join(hooks)}", *self.summary(name)])
+
+    def before(self, name: str, place: Place) -> list[str]:
+        """Return the first pre hook inside of the stage that asks too early, if a name is alive there."""
+        is_early = self.kind != "post" and place.node is place.asked
+        inside = (node for node in self.tree.nodes.values() if node.path[:-1] == place.node.path)
+        return [f"pre_{node.stage}" for node in inside if is_early and name in node.alive["pre"]][:1]
+
+    def summary(self, name: str) -> list[str]:
+        """Return what the point has, or could have by an extension, of a name that has ended before: its mean."""
+        here = summary_of(name, self.here)
+        what, names = SUMMARIES.get(name, ("", ()))
+        provided = (extension_for(other, self.known) for other in names)
+        could = [f"for {what}, {added(one)}" for one in provided if one and self.is_open(one.stage)]
+        return [here] if here else could if self.kind == "post" else []
+
+    def is_open(self, stage: str) -> bool:
+        return all(stage in node.path for node in self.nodes)
+
+    def place(self, name: str) -> Place:
+        """Return the nearest point at which a name is alive that some stage defines."""
+        kinds = (self.kind, "post", "pre")
+        nodes = [(asked, node) for asked in self.nodes for node in self.tree.nodes.values()]
+        places = [Place(asked, node, kind) for kind in kinds for asked, node in nodes if name in node.alive[kind]]
+        return min(places, key=lambda place: place.distance)
