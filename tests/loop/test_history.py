@@ -403,7 +403,7 @@ def test_its_text_is_short() -> None:
     tm = tiny_manager(epochs=2)
     tm.train()
 
-    assert repr(tm.history) == "History(2 epochs, 3 evaluations; last epoch: loss 0.6762, valid loss 0.6540)"
+    assert repr(tm.history) == "History(2 epochs, 3 evaluations; last epoch: loss 0.6762, valid loss 0.654)"
     assert repr(tiny_manager().history) == "History(0 epochs, 0 evaluations)"
 
 
@@ -412,7 +412,7 @@ def test_a_notebook_shows_a_table() -> None:
     tm.train()
     html = tm.history._repr_html_()
 
-    assert (html.count("<tr>"), html.count("<td"), ">0.6540<" in html) == (3, 8, True)
+    assert (html.count("<tr>"), html.count("<td"), ">0.654<" in html) == (3, 8, True)
 
 
 # ---- copies -----------------------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
-from train_manager.loop.results import EvalResult
+from train_manager.loop.results import EvalResult, plural
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.reporting.history_figure import Points, history_figure
-from train_manager.reporting.tables import html_table, shown
+from train_manager.reporting.tables import html_table
+from train_manager.reporting.values import text_of
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class History:
     >>> tm = tiny_manager(epochs=2)
     >>> result = tm.train()
     >>> tm.history
-    History(2 epochs, 3 evaluations; last epoch: loss 0.6762, valid loss 0.6540)
+    History(2 epochs, 3 evaluations; last epoch: loss 0.6762, valid loss 0.654)
     >>> [(row["epoch"], row["step"], round(row["loss"], 3)) for row in tm.history.epochs]
     [(1, 3, 0.7), (2, 6, 0.676)]
     >>> [(row["epoch"], row["set"], round(row["loss"], 3)) for row in tm.history.evaluations]
@@ -110,11 +111,10 @@ class History:
         >>> tm = tiny_manager(epochs=2)
         >>> result = tm.train()
         >>> frame = tm.history.to_pandas()
-        >>> frame[["loss", "valid loss"]].round(3)
-                loss  valid loss
-        epoch...
-        1      0.700       0.687
-        2      0.676       0.654
+        >>> print(frame[["loss", "valid loss"]].round(3).to_string(index_names=False))
+            loss  valid loss
+        1  0.700       0.687
+        2  0.676       0.654
 
         Args:
             rows: "epochs": a row for each epoch, whose index is its number, with "step", "seconds", "loss" and metrics
@@ -155,13 +155,13 @@ class History:
     def __repr__(self) -> str:
         text = f"{plural(len(self.epochs), 'epoch')}, {plural(len(self.evaluations), 'evaluation')}"
         last = figures_of(self.by_epoch()[-1]) if self.epochs else {}
-        figures = ", ".join(f"{name} {shown(last, name)}" for name in last)
+        figures = ", ".join(f"{name} {text_of(value)}" for name, value in last.items())
         return f"History({text}; last epoch: {figures})" if figures else f"History({text})"
 
     def _repr_html_(self) -> str:
         rows = self.by_epoch()
         names = list(dict.fromkeys(name for row in rows for name in figures_of(row)))
-        cells = [[str(row["epoch"]), str(row["step"]), *(shown(row, name) for name in names)] for row in rows]
+        cells = [[str(row["epoch"]), str(row["step"]), *(text_of(row.get(name, "")) for name in names)] for row in rows]
         caption = f"the last {MOST_ROWS} of {len(rows)} epochs" if len(rows) > MOST_ROWS else ""
         return html_table(["epoch", "step", *names], cells[-MOST_ROWS:], caption)
 
@@ -194,15 +194,6 @@ class History:
 def figures_of(row: Row) -> dict[str, Any]:
     """Return what was measured: a row without its place."""
     return {name: value for name, value in row.items() if name not in PLACE}
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a number and a noun.
-
-    >>> plural(1, "epoch"), plural(2, "epoch")
-    ('1 epoch', '2 epochs')
-    """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _require_pandas() -> Any:
