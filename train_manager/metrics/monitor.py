@@ -100,12 +100,17 @@ def is_at_start(epoch_num: int, step_num: int, start_step: int) -> bool:
 def _missing_metric(metric: str, data_name: str, result: Mapping[str, float], asked_by: str) -> InputError:
     names = [f"{data_name}/{name}" for name in result]
     nearest = near(metric, names)
+    known = f"the results are {', '.join(map(repr, names))}"
+    if not names:
+        known = "it has no results: set fixtures['loss'] in eval_batch, or measure something with Metrics(...)"
+    elif f"{data_name}/loss" not in names:
+        known += "; there is no loss, since eval_batch sets no fixtures['loss']"
     return InputError(
         f"{asked_by} monitors {metric!r}, which is not among the results of {data_name!r}",
         name=metric,
         asked_by=asked_by,
         nearest=nearest,
-        cure=did_you_mean(nearest) or f"the results are {', '.join(map(repr, names))}",
+        cure=did_you_mean(nearest) or known,
     )
 
 
