@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from train_manager.reporting.curves import Curve, Curves
+from train_manager.reporting.values import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,17 +81,6 @@ def scale_for(deciding: Iterable[float], drawn: Iterable[float]) -> str:
     if not finite or any(value <= 0 for value in (*finite, *drawn)):
         return "linear"
     return "log" if max(finite) >= LOG_FROM * min(finite) else "linear"
-
-
-def short_name(name: str, most: int = 90) -> str:
-    """Return a name that fits into a legend: a long one is cut in the middle, because names differ at their ends.
-
-    >>> short_name("validation set of the year 2024, second half", most=20)
-    'validation…cond half'
-    """
-    name = " ".join(name.split())
-    half = (most - 1) // 2
-    return name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}"
 
 
 def legend_columns(names: Sequence[str]) -> int:

@@ -45,5 +45,30 @@ def text_of(value: Any) -> str:
     return type(value).__name__
 
 
+def figure_text(value: float) -> str:
+    """Return a number with four significant digits, so that figures below each other have the same length.
+
+    >>> figure_text(0.5), figure_text(torch.tensor(12345.678)), figure_text(1e-7), figure_text(3)
+    ('0.5000', '12346', '1.000e-07', '3')
+    """
+    if isinstance(value, Integral):
+        return str(value)
+    number = float(value)
+    if 1000 <= abs(number) < 1e7:
+        return f"{number:.0f}"
+    return f"{number:#.4g}"
+
+
+def short_name(name: str, most: int = 90) -> str:
+    """Return a name that fits into a legend or a header: a long one is cut in the middle, because names differ at their ends.
+
+    >>> short_name("validation set of the year 2024, second half", most=20)
+    'validation…cond half'
+    """
+    name = " ".join(name.split())
+    half = (most - 1) // 2
+    return name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}"
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)
