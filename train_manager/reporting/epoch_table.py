@@ -13,7 +13,8 @@ Column = tuple[str, str]
 """The group that a column belongs to ("training", or an evaluation set), and its own name, such as "loss"."""
 
 BETWEEN, BETWEEN_GROUPS = "  ", "   "
-LABEL = 8  # such as step 250
+LABEL = 5  # such as 12/12
+TRAINING = "training"  # the first group
 NARROWEST = 7  # such as 0.01234
 LONGEST_NAME = 24
 
@@ -35,6 +36,7 @@ class Row:
     seconds: float | None = None
     is_best: bool = False
 
+    @property
     def columns(self) -> list[Column]:
         """Return the columns that it has figures for."""
         return [(group, name) for group, figures in self.groups.items() for name in figures]
@@ -45,13 +47,13 @@ class EpochTable:
     """Lines that stand below each other as in a table; a header comes first, and again if there are other columns.
 
     >>> table = EpochTable()
-    >>> row = Row("1/2", {"training": {"loss": 0.5}, "valid": {"loss": 0.25, "accuracy": 1}}, seconds=3, is_best=True)
-    >>> print(*table.lines(row), sep="\\n")
-           training         valid
-    epoch      loss      loss  accuracy   seconds
-    1/2      0.5000    0.2500     1.000     3.000  best
+    >>> groups = {"training": {"loss": 0.5}, "valid": {"loss": 0.25, "accuracy": 0.75}}
+    >>> print(*table.lines(Row("1/2", groups, seconds=3, is_best=True)), sep="\\n")
+            training         valid
+    epoch       loss      loss  accuracy  seconds
+    1/2       0.5000    0.2500    0.7500     3.00  best
     >>> print(*table.lines(Row("2/2", {"training": {"loss": 0.125}}, seconds=3)), sep="\\n")
-    2/2      0.1250                         3.000
+    2/2       0.1250                         3.00
 
     Attributes:
         rows: all rows.
@@ -63,6 +65,10 @@ class EpochTable:
         self._expected: list[Column] = []
         self._label_width = LABEL
 
+    def has(self, group: str) -> bool:
+        """Return whether there are columns of a group."""
+        return group in self._groups()
+
     def lines(self, row: Row, expected: Iterable[Column] = ()) -> list[str]:
         """Add a row, and return its line, below a header if need be.
 
@@ -71,17 +77,18 @@ class EpochTable:
             expected: columns that later rows are likely to have; one that the next row with its group lacks is dropped.
         """
         self.rows.append(row)
-        found, expected = row.columns(), list(expected)
+        found, expected = row.columns, list(expected)
         wrong = {column for column in self._expected if row.groups.get(column[0]) and column not in found}
         known = [column for column in self._columns if column not in wrong]
-        columns, self._expected = in_groups([*expected, *known, *found]), expected
-        has_header, self._columns = columns == self._columns, columns
+        before = self._columns, self._label_width
+        self._columns, self._expected = in_groups([*expected, *known, *found]), expected
         self._label_width = max(self._label_width, len(row.label))
+        has_header = before == (self._columns, self._label_width)
         return [self._line(row)] if has_header else [*self._header(), self._line(row)]
 
     def html(self) -> str:
         """Return the whole table, as a notebook shows it."""
-        columns = in_groups([column for row in self.rows for column in row.columns()])
+        columns = in_groups([column for row in self.rows for column in row.columns])
         spans = [(group, sum(of == group for of, _ in columns)) for group in dict.fromkeys(of for of, _ in columns)]
         centred = "".join(f'<th colspan="{n}" style="text-align:center">{escape(name)}</th>' for name, n in spans)
         names = "".join(f"<th>{escape(name)}</th>" for _, name in columns)
@@ -91,7 +98,7 @@ class EpochTable:
 
     def text(self) -> str:
         """Return the whole table as text."""
-        table, columns = EpochTable(), [column for row in self.rows for column in row.columns()]
+        table, columns = EpochTable(), [column for row in self.rows for column in row.columns]
         return "\n".join(line for row in self.rows for line in table.lines(row, columns))
 
     # ---- lines -----------------------------------------------------------------------------------------------------
@@ -102,7 +109,10 @@ class EpochTable:
             BETWEEN_GROUPS + BETWEEN.join(name.rjust(width) for name, width in self._widths(group))
             for group in self._groups()
         ]
-        return [f"{'':{self._label_width}}{''.join(groups)}".rstrip(), f"{'epoch':{self._label_width}}{''.join(names)}{BETWEEN_GROUPS}seconds"]
+        return [
+            f"{'':{self._label_width}}{''.join(groups)}".rstrip(),
+            f"{'epoch':{self._label_width}}{''.join(names)}{BETWEEN}seconds",
+        ]
 
     def _line(self, row: Row) -> str:
         cells = ""
@@ -111,8 +121,8 @@ class EpochTable:
             texts = (figure_text(found[name]) if name in found else "" for name, _ in self._widths(group))
             widths = (width for _, width in self._widths(group))
             cells += BETWEEN_GROUPS + BETWEEN.join(map(str.rjust, texts, widths))
-        seconds = "" if row.seconds is None else figure_text(row.seconds)
-        return f"{row.label:{self._label_width}}{cells}{BETWEEN_GROUPS}{seconds:>7}{'  best' if row.is_best else ''}".rstrip()
+        seconds = seconds_text(row.seconds)
+        return f"{row.label:{self._label_width}}{cells}{BETWEEN}{seconds:>7}{'  best' if row.is_best else ''}".rstrip()
 
     def _groups(self) -> list[str]:
         return list(dict.fromkeys(group for group, _ in self._columns))
@@ -130,16 +140,28 @@ class EpochTable:
 
     def _html_row(self, row: Row, columns: Iterable[Column]) -> str:
         figures = (row.groups.get(group, {}).get(name) for group, name in columns)
-        cells = [*figures, row.seconds]
-        texts = "".join(f"<td>{'' if value is None else figure_text(value)}</td>" for value in cells)
-        return f"<tr><td>{escape(row.label)}</td>{texts}<td>{'best' if row.is_best else ''}</td></tr>"
+        texts = ["" if figure is None else figure_text(figure) for figure in figures]
+        cells = [escape(row.label), *texts, seconds_text(row.seconds), "best" if row.is_best else ""]
+        return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return a duration with three digits.
+
+    >>> seconds_text(0.0123), seconds_text(83.21), seconds_text(4321.5), seconds_text(None)
+    ('0.01', '83.2', '4322', '')
+    """
+    if seconds is None:
+        return ""
+    return f"{seconds:.{2 if seconds < 10 else 1 if seconds < 100 else 0}f}"
 
 
 def in_groups(columns: Iterable[Column]) -> list[Column]:
-    """Return each column once, those of a group beside each other.
+    """Return each column once, those of a group beside each other, and those of the training first.
 
-    >>> in_groups([("valid", "loss"), ("test", "loss"), ("valid", "accuracy"), ("test", "loss")])
-    [('valid', 'loss'), ('valid', 'accuracy'), ('test', 'loss')]
+    >>> in_groups([("valid", "loss"), ("training", "loss"), ("valid", "accuracy"), ("training", "loss")])
+    [('training', 'loss'), ('valid', 'loss'), ('valid', 'accuracy')]
     """
     once = dict.fromkeys(columns)
-    return [column for group in dict.fromkeys(of for of, _ in once) for column in once if column[0] == group]
+    groups = sorted(dict.fromkeys(group for group, _ in once), key=TRAINING.__ne__)  # which keeps the others' order
+    return [column for group in groups for column in once if column[0] == group]
