@@ -18,7 +18,7 @@ from train_manager.manager import TrainManager
 from train_manager.metrics.monitor import Patience, metric_name, metric_value, mode_of
 from train_manager.reporting.epoch_table import TRAINING, EpochTable, Row
 from train_manager.reporting.lines import NotebookOutput, is_notebook, write_line
-from train_manager.reporting.values import texts_of
+from train_manager.reporting.values import once, texts_of
 from train_manager.schedules import every as every_nth
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count, require_one_of
@@ -174,7 +174,7 @@ class Log(Extension):
             counts["batch"] = batch_text(asked["batch_num"], asked["train_manager"])
         alive = {label: asked[name] for label, name in self.show.items() if name in asked}
         shown = [text for label, value in alive.items() for text in texts_of(label, value, between=" ")]
-        self._print([*self._chosen(counts), *shown], step_num, asked["samples_seen"])
+        self._print([*self._chosen(counts), *once(shown, between=" ")], step_num, asked["samples_seen"])
 
     def _chosen(self, counts: Mapping[str, str]) -> Iterator[str]:
         return (counts[name] for name in self.counts if name in counts)

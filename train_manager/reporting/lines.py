@@ -26,9 +26,14 @@ def is_notebook(file: TextIO | None = None) -> bool:
 
 @final
 class NotebookOutput:
-    """An output below a cell of a notebook, which is replaced rather than repeated; a new cell has one of its own."""
+    """An output below a cell of a notebook, which is replaced rather than repeated; a new cell has one of its own.
+
+    Attributes:
+        lines: for its user to keep what it is made of.
+    """
 
     def __init__(self) -> None:
+        self.lines: dict[int, str] = {}
         self._handle: Any = None
         self._cell: int | None = None
 
@@ -47,7 +52,7 @@ class NotebookOutput:
             self._handle, self._cell = display(content, raw=True, display_id=True), cell_number()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_handle": None, "_cell": None}  # a copy has an output of its own
+        return {"lines": {}, "_handle": None, "_cell": None}  # a copy has an output of its own
 
 
 def cell_number() -> int | None:

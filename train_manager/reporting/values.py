@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,6 +19,18 @@ def texts_of(name: str, value: Any, between: str = "=") -> list[str]:
     """
     entries = value.items() if isinstance(value, Mapping) else [(name, value)]
     return [f"{key}{between}{text_of(entry)}" for key, entry in entries]
+
+
+def once(texts: Iterable[str], between: str = "=") -> list[str]:
+    """Return texts without those whose name has come before, as ``loss`` does in ``loss`` and in ``metrics``.
+
+    >>> once(["loss=0.5", "loss=0.5", "accuracy=0.9"])
+    ['loss=0.5', 'accuracy=0.9']
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        found.setdefault(text.partition(between)[0], text)
+    return list(found.values())
 
 
 def text_of(value: Any) -> str:
@@ -60,7 +72,7 @@ def figure_text(value: float) -> str:
 
 
 def short_name(name: str, most: int = 90) -> str:
-    """Return a name that fits into a legend or a header: a long one is cut in the middle, because names differ at their ends.
+    """Return a name that fits into a legend or a header: a long one is cut in the middle, for ends differ.
 
     >>> short_name("validation set of the year 2024, second half", most=20)
     'validation…cond half'
