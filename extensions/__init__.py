@@ -83,21 +83,21 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     An extension whose extra is not installed is left out, with a warning that names the extra.
 
     >>> list(default_extensions())
-    ['progress_bar', 'loss_curves']
+    ['progress_bar', 'log', 'loss_curves']
 
     A TrainManager without a ``train_dir`` refuses extensions that write files:
 
     >>> list(default_extensions(files=False))
-    ['progress_bar']
+    ['progress_bar', 'log']
 
     Args:
         files: whether to include the extensions that write into ``train_dir``.
     """
-    from train_manager.extensions.logging.log import Log as Log
+    from train_manager.extensions.logging.log import Log
     from train_manager.extensions.logging.progress_bar import ProgressBar
     from train_manager.extensions.visualization.loss_curves import LossCurves
 
-    makers: dict[str, Callable[[], Extension]] = {"progress_bar": ProgressBar}
+    makers: dict[str, Callable[[], Extension]] = {"progress_bar": ProgressBar, "log": Log}
     if files:
         makers["loss_curves"] = LossCurves
     found = {}

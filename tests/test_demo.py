@@ -30,15 +30,22 @@ def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_demo_reads_more_than_98_percent_and_prints_five_lines(tmp_path: Path) -> None:
+def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(tmp_path: Path) -> None:
     done = run_demo(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["accuracy", "loss", "training", "curves", "program"]
+    table, _, end = done.stdout.partition("\n\n")
+    groups, header, start, *epochs = table.splitlines()
+    assert groups.split() == ["training", "held", "out"]
+    assert header.split() == ["epoch", "loss", "accuracy", "loss", "accuracy", "seconds"]
+    assert start.startswith("start")
+    assert [line.split()[0] for line in epochs] == [f"{epoch}/12" for epoch in range(1, 13)]
+    assert max(map(len, table.splitlines())) <= 80
+    lines = end.splitlines()
+    assert [line.split()[0] for line in lines] == ["accuracy", "training", "curves", "program"]
     accuracy = re.search(r"([\d.]+)% of the 450 held-out digits", lines[0])
     assert accuracy is not None
     assert float(accuracy[1]) > 98
-    assert "runs/digits-1/plots/loss_curves.png" in lines[3]
+    assert "runs/digits-1/plots/loss_curves.png" in lines[2]
     files = {path.name for path in (tmp_path / "runs" / "digits-1" / "plots").iterdir()}
     assert files == {"loss_curves.png", "loss_curves.svg"}
 

@@ -11,15 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from train_manager import Extension, TrainManager
-from train_manager.extensions import default_extensions
+from train_manager import TrainManager
+from train_manager.extensions import Metrics, default_extensions
 
 
-class Accuracy(Extension):
-    """Measure the share of right answers. The parameters of the hook are the names of fixtures that it reads."""
-
-    def post_eval_step_batch(self, prediction: Tensor, targets: Tensor) -> None:
-        self.value = (prediction.argmax(dim=1) == targets).float().mean().item()  # the set is one batch
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    """Return for each example whether the most likely digit is the right one; a metric is the mean of what it returns."""
+    return prediction.argmax(dim=1) == targets
 
 
 def digits() -> list[Tensor]:
@@ -50,7 +48,7 @@ def new_folder(start: str = "runs/digits") -> Path:
 
 
 def main() -> None:
-    """Train, and print the accuracy and where the files are."""
+    """Train, print a line for each epoch, then the accuracy and where the files are."""
     started = time.perf_counter()
     images, held_out_images, labels, held_out_labels = digits()
     torch.set_num_threads(1)  # more threads do not help a small network, and are far slower on a busy machine
@@ -64,12 +62,11 @@ def main() -> None:
         epochs=12,
         train_data=DataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True),
         eval_data={"held out": [(held_out_images, held_out_labels)]},
-        extensions={**default_extensions(), "accuracy": (accuracy := Accuracy())},
+        extensions={**default_extensions(), "metrics": Metrics(accuracy, table=False)},
         train_dir=new_folder(),
     )
     tm.train()
-    print(f"accuracy  {accuracy.value:.2%} of the {len(held_out_labels)} held-out digits")
-    print(f"loss      {tm.eval()['held out']['loss']:.4f} on them")
+    print(f"\naccuracy  {tm.eval()['held out']['accuracy']:.2%} of the {len(held_out_labels)} held-out digits")
     print(f"training  {tm.epoch_num} epochs, {tm.step_num} batches, {time.perf_counter() - started:.1f} seconds in all")
     print(f"curves    {tm.train_dir}/plots/loss_curves.png and .svg")
     print(f"program   {__file__}, to be read and changed")

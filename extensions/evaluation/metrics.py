@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
@@ -15,6 +14,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean
 from train_manager.metrics.metric import metric_of
+from train_manager.reporting.lines import write_line
 from train_manager.reporting.tables import text_table
 
 Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
@@ -28,10 +28,9 @@ class Metrics(Extension):
     ...     return prediction.argmax(dim=1) == targets
     >>> tm = tiny_manager(Metrics(accuracy=accuracy), epochs=30)
     >>> result = tm.train()
-    metric       training   valid
-    loss           0.0485  0.1489
-    moving_loss    0.2873
-    accuracy       0.8944  0.9375
+    metric    training   valid
+    loss        0.1622  0.1489
+    accuracy    0.9250  0.9375
     >>> tm.eval()["valid"]["accuracy"]
     0.9375
 
@@ -40,8 +39,9 @@ class Metrics(Extension):
     An object of torchmetrics, or any object with ``update``, ``compute`` and ``reset``, is moved to the device of the
     prediction, and is reset around each training batch and each evaluation.
 
-    In training every value is a moving average over batches. In an evaluation every example counts once: the values of
-    a function are weighted by the true batch size, and an object sees every batch.
+    In a training batch every value is a moving average over batches. At the end of an epoch, and in an evaluation, it is
+    a mean in which every example counts once: the values of a function are weighted by the true batch size. In an
+    evaluation an object sees every batch.
 
     *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of
     ``train_step_epoch``, ``eval_step_batch``, ``eval`` and ``train``.
@@ -64,7 +64,8 @@ class Metrics(Extension):
         named: metrics by name, of training and evaluations.
 
     Attributes:
-        training: the last numbers of the training; reading it waits for the device.
+        training: the moving averages of the training, and its last loss; reading it waits for the device.
+        epoch: the means over the examples of the last epoch, as the table has them.
         eval_sets: the last numbers of each evaluation set.
         train_metrics: the functions and objects of the training, by name.
         eval_metrics: the functions and objects of the evaluations, by name.
@@ -89,6 +90,7 @@ class Metrics(Extension):
         self.share = share
         self.table = table
         self.file = file
+        self.epoch: dict[str, float] = {}
         self.eval_sets: dict[str, dict[str, float]] = {}
         self._is_pending = False  # whether the present batch is not in the averages yet
         self.reset()
@@ -129,7 +131,8 @@ class Metrics(Extension):
 
     @modifies("train_result")
     def post_train_step_epoch(self, train_result: Mapping[str, float]) -> dict[str, float]:
-        return {**train_result, **{name: mean.value() for name, mean in self._of_epoch.items()}}
+        self.epoch = {**train_result, **{name: mean.value() for name, mean in self._of_epoch.items()}}
+        return dict(self.epoch)
 
     def pre_eval_step_epoch(self) -> None:
         for metric in self._eval.values():
@@ -147,27 +150,28 @@ class Metrics(Extension):
         self.eval_sets.update({name: dict(result) for name, result in eval_results.items()})
 
     def post_train(self) -> None:
-        if self.table and (self._loss is not None or self.eval_sets):
-            print(self.text(), file=self.file or sys.stdout)
+        if self.table and (self.epoch or self.eval_sets):
+            write_line(self.text(), self.file)
 
     # ---- table and saved state -------------------------------------------------------------------------------------
 
     def text(self) -> str:
         """Return a table with a row for each metric, and a column for the training and for each evaluation set."""
-        columns = {"training": self.training} if self._loss is not None else {}
+        columns = {"training": self.epoch} if self.epoch else {}
         return text_table({**columns, **self.eval_sets}, corner="metric")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moving averages, and the last numbers of each evaluation set."""
         means = {name: {"value": mean.value, "count": mean.count} for name, mean in self._means.items()}
         sets = {name: dict(result) for name, result in self.eval_sets.items()}
-        return {**super().state_dict(), "loss": self._loss, "means": means, "eval_sets": sets}
+        last = {"loss": self._loss, "epoch": dict(self.epoch), "eval_sets": sets}
+        return {**super().state_dict(), "means": means, **last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.reset()
-        self._loss = state["loss"]
+        self._loss, self.epoch = state["loss"], dict(state.get("epoch", {}))
         self.eval_sets = {name: dict(result) for name, result in state["eval_sets"].items()}
         for name, saved in state["means"].items():
             mean = self._means[name] = ExponentialMovingAverage(self.share)

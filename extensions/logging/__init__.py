@@ -3,6 +3,6 @@
 Its extensions, one per file:
 
     Avg          the running mean of any fixture
-    Log          a line every so many batches, and one for each evaluation
+    Log          a line for each epoch, or every so many batches
     ProgressBar  bars in a terminal
 """

@@ -1,19 +1,24 @@
-"""Lines of text: one every so many batches, and one for each evaluation."""
+"""Lines of text: one for each epoch; or one every so many batches, and one for each evaluation."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TextIO
+from dataclasses import replace
+from typing import Any, TextIO, final
 
+from train_manager.core.decorators import always, priority
+from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.manager import TrainManager
-from train_manager.reporting.values import texts_of
+from train_manager.metrics.monitor import Patience, metric_name, metric_value, mode_of
+from train_manager.reporting.epoch_table import TRAINING, EpochTable, Row
+from train_manager.reporting.lines import NotebookOutput, is_notebook, write_line
+from train_manager.reporting.values import once, texts_of
 from train_manager.schedules import every as every_nth
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count, require_one_of
@@ -23,9 +28,26 @@ UNITS = {"examples": "examples/s", "batches": "batches/s", "ms": "ms/batch"}
 
 
 class Log(Extension):
-    """Print a line every so many batches, and one for each evaluation.
+    """Print a line for each epoch; or one every so many batches, and one for each evaluation.
 
     >>> from train_manager.testing import tiny_manager
+    >>> result = tiny_manager(Log(), epochs=2).train()  # doctest: +ELLIPSIS
+            training    valid
+    epoch       loss      loss  seconds
+    start               0.6979
+    1/2       0.7001    0.6867     ...  best
+    2/2       0.6762    0.6540     ...  best
+
+    A line has the mean loss of the training over the examples of the epoch, and what hooks add to ``train_result``, as
+    ``Metrics`` does; the results of each evaluation set; the seconds of the training without the evaluation; and "best"
+    if no evaluation before it was as good. The line "start" is the evaluation before the first epoch. If an evaluation
+    is within an epoch, or an epoch is left before its end, the line begins with the step.
+
+    In a terminal the lines stand above the bars; in a notebook they are a table that is updated in place. An evaluation
+    that is a run of its own has no line.
+
+    With a number, or a schedule, there are lines for batches:
+
     >>> result = tiny_manager(Log(every=2, rate=None), epochs=2).train()
     step 0, epoch 0, valid: loss 0.6979
     step 2, epoch 1, batch 2 of 3, loss 0.6905
@@ -34,7 +56,7 @@ class Log(Extension):
     step 6, epoch 2, batch 3 of 3, loss 0.6738
     step 6, epoch 2, valid: loss 0.654
 
-    The arguments choose what a line has. Its rate is that since the line before, so the first line has none:
+    The arguments choose what such a line has. Its rate is that since the line before, so the first line has none:
 
     >>> by_epoch = Log(every=100, counts=("epoch", "batch"))
     >>> by_step = Log(every=250, counts="step", show={"loss": "loss", "lr": "learning_rates"}, rate="ms")
@@ -43,20 +65,24 @@ class Log(Extension):
     ``step 500, loss 4.3, lr 0.0006, 120 ms/batch``. A tensor is read only for a line that is printed, so other steps do
     not wait for the device. A fixture that is not alive in a step is left out of its line.
 
-    *Runs at:* the start of ``train``, and the end of ``train_step_batch`` and ``eval``.
+    *Runs at:* the start and the end of ``train`` and ``train_step_epoch``, and the end of ``eval``; with a number or a
+    schedule also the end of ``train_step_batch``.
 
     *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``step_num``, ``epoch_num``,
-    ``batch_num``, ``samples_seen``, ``eval_results`` and ``stage``.
+    ``batch_num``, ``samples_seen``, ``train_result``, ``eval_results``, ``standalone_eval`` and ``stage``.
 
     *Leaves behind:* lines of text.
 
     Args:
-        every: the number of batches from one line to the next, counted over all epochs; or a schedule, such as
-            ``exponentially(10, 1.5)`` or ``at_most(100)``.
-        show: names of fixtures; or a dict of their names by what the line calls them. A dict, such as ``metrics``, is
-            shown entry by entry.
-        counts: what the line begins with: "step", "epoch", "batch", or several of them.
-        rate: "examples" or "batches" per second, "ms" per batch, or None.
+        every: "epoch"; or the number of batches from one line to the next, counted over all epochs; or a schedule of
+            batches, such as ``exponentially(10, 1.5)`` or ``at_most(100)``.
+        show: names of fixtures for the lines of batches, by default ``loss``; or a dict of their names by what the line
+            calls them. A dict, such as ``metrics``, is shown entry by entry.
+        counts: what the line of a batch begins with: "step", "epoch", "batch", or several of them.
+        rate: "examples" or "batches" per second, "ms" per batch, or None, in the line of a batch.
+        monitor: the number that says which epoch is best, such as "valid/accuracy"; by default the loss of the first
+            evaluation set.
+        mode: "min" if smaller is better, "max" if larger is; by default what the name of the number implies.
         file: where to print; None is ``sys.stdout`` at that time.
 
     Raises:
@@ -65,35 +91,57 @@ class Log(Extension):
 
     def __init__(
         self,
-        every: int | Schedule = 50,
-        show: str | Iterable[str] | Mapping[str, str] = ("loss",),
+        every: str | int | Schedule = "epoch",
+        show: str | Iterable[str] | Mapping[str, str] | None = None,
         *,
-        counts: str | Iterable[str] = COUNTS,
+        counts: str | Iterable[str] | None = None,
         rate: str | None = "examples",
+        monitor: str | None = None,
+        mode: str | None = None,
         file: TextIO | None = None,
     ) -> None:
-        names = [show] if isinstance(show, str) else show
+        self.by_epoch = isinstance(every, str) and require_one_of(every, "every", ("epoch",)) == "epoch"
+        if self.by_epoch and not (show is None and counts is None):
+            name = "counts" if show is None else "show"
+            what = f"`{name}` is for the lines of batches, but every='epoch' prints lines of epochs"
+            raise InputError(what, name=name, cure=f"say how often: Log(every=50, {name}=...)")
+        names = [show] if isinstance(show, str) else ("loss",) if show is None else show
         self.show = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
-        given = [counts] if isinstance(counts, str) else counts
+        given = [counts] if isinstance(counts, str) else COUNTS if counts is None else counts
         self.counts = [require_one_of(count, "counts", COUNTS) for count in given]
         self.rate = None if rate is None else require_one_of(rate, "rate", tuple(UNITS))
         self.file = file
         self._last: tuple[float, int, Any] | None = None  # time, batches and examples at the last line
-        asked = ["step_num", "epoch_num", "batch_num", "samples_seen", "stage", "train_manager"]
-        self.post_train_step_batch = with_parameters(asked, self._print_batch, seldom=self.show.values())
-        schedule = every if isinstance(every, Schedule) else every_nth(require_count(every, "every", at_least=1))
-        scheduled(self, "post_train_step_batch", schedule)
+        self._epochs = EpochLines(monitor, mode)
+        if not self.by_epoch:
+            asked = ["step_num", "epoch_num", "batch_num", "samples_seen", "stage", "train_manager"]
+            self.post_train_step_batch = with_parameters(asked, self._print_batch, seldom=self.show.values())
+            schedule = every if isinstance(every, Schedule) else every_nth(require_count(every, "every", at_least=1))
+            scheduled(self, "post_train_step_batch", schedule)
 
-    def pre_train(self) -> None:
+    def pre_train(self, epoch_num: int, step_num: int) -> None:
         self._last = None  # the time between two trainings is not part of a rate
+        if epoch_num == 0 and not self._epochs.has_training_at(step_num):
+            self._epochs.begin()
 
-    def _print_batch(self, asked: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
-        step_num, counts = asked["step_num"], counts_of(asked["step_num"], asked["epoch_num"], asked["stage"])
-        if is_in_epoch(asked["stage"]):
-            counts["batch"] = batch_text(asked["batch_num"], asked["train_manager"])
-        alive = {label: asked[name] for label, name in self.show.items() if name in asked}
-        shown = [text for label, value in alive.items() for text in texts_of(label, value, between=" ")]
-        self._print([*self._chosen(counts), *shown], step_num, asked["samples_seen"])
+    # ---- a line for each epoch -------------------------------------------------------------------------------------
+
+    def pre_train_step_epoch(self) -> None:
+        self._epochs.print_pending(self.file)  # if nothing has evaluated after the epoch before
+
+    def post_train_step_epoch(
+        self, train_result: Mapping[str, float], step_num: int, train_manager: TrainManager
+    ) -> None:
+        rows = train_manager.history.epochs
+        if self.by_epoch and rows and rows[-1]["step"] == step_num:  # else no batch was trained on
+            row = rows[-1]
+            label = f"step {step_num}" if row.get("partial") else epoch_label(row["epoch"], train_manager)
+            self._epochs.take_training(label, step_num, train_result, row["seconds"])
+
+    @always
+    @priority(-100)  # before the bars end, so that the line stands above them
+    def post_train(self) -> None:
+        self._epochs.print_pending(self.file)
 
     def post_eval(
         self,
@@ -101,15 +149,32 @@ class Log(Extension):
         step_num: int,
         epoch_num: int,
         samples_seen: Any,
+        standalone_eval: bool,
         stage: Scope,
+        train_manager: TrainManager,
     ) -> None:
+        if self.by_epoch:
+            shown = {
+                name: result for name, result in eval_results.items() if result and name in train_manager.eval_data
+            }
+            if shown and not standalone_eval:
+                self._epochs.print_evaluation(shown, step_num, self.file)
+            return
         shown = {name: result for name, result in eval_results.items() if result}
         if shown:  # else hooks have skipped every set, or no set has results
             sets = "; ".join(f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in shown.items())
             counts = self._chosen(counts_of(step_num, epoch_num, stage))
             self._print([*counts, sets], step_num, samples_seen, with_rate=False)
 
-    # ---- lines -----------------------------------------------------------------------------------------------------
+    # ---- a line for each batch -------------------------------------------------------------------------------------
+
+    def _print_batch(self, asked: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
+        step_num, counts = asked["step_num"], counts_of(asked["step_num"], asked["epoch_num"], asked["stage"])
+        if is_in_epoch(asked["stage"]):
+            counts["batch"] = batch_text(asked["batch_num"], asked["train_manager"])
+        alive = {label: asked[name] for label, name in self.show.items() if name in asked}
+        shown = [text for label, value in alive.items() for text in texts_of(label, value, between=" ")]
+        self._print([*self._chosen(counts), *once(shown, between=" ")], step_num, asked["samples_seen"])
 
     def _chosen(self, counts: Mapping[str, str]) -> Iterator[str]:
         return (counts[name] for name in self.counts if name in counts)
@@ -120,7 +185,76 @@ class Log(Extension):
             then, step_then, examples_then = self._last
             parts.append(rate_text(self.rate, now - then, step_num - step_then, examples - examples_then))
         self._last = now, step_num, examples
-        print(", ".join(parts), file=self.file or sys.stdout, flush=True)
+        write_line(", ".join(parts), self.file)
+
+
+@final
+class EpochLines:
+    """The lines of the epochs: what the training of an epoch has come to waits for the evaluation after it.
+
+    Args:
+        monitor: as ``Log`` has it.
+        mode: as ``Log`` has it.
+    """
+
+    def __init__(self, monitor: str | None, mode: str | None) -> None:
+        self._monitor = None if monitor is None else metric_name(monitor, "Log")
+        self._mode = mode_of(monitor or "loss", mode, "Log")
+        self._notebook = NotebookOutput()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a table of a new training."""
+        self._table = EpochTable()
+        self._best = Patience(1, self._mode)
+        self._pending: Row | None = None
+        self._label, self._step = "start", 0  # of the epoch that has ended last
+
+    def has_training_at(self, step: int) -> bool:
+        """Return whether the training of these lines has come to this step."""
+        return self._step == step > 0
+
+    def take_training(self, label: str, step: int, result: Mapping[str, float], seconds: float) -> None:
+        """Keep the training of an epoch until its evaluation, or the next epoch."""
+        self._label, self._step = label, step
+        self._pending = Row(label, {TRAINING: result}, seconds)
+
+    def print_evaluation(self, results: Mapping[str, Mapping[str, float]], step: int, file: TextIO | None) -> None:
+        """Print a line with an evaluation, and with the training that waits for it."""
+        row = self._pending or Row(self._label if step == self._step else f"step {step}", {})
+        groups = {**row.groups, **results}
+        self._print(replace(row, groups=groups, is_best=self._improves(results) and row.label != "start"), file)
+
+    def print_pending(self, file: TextIO | None) -> None:
+        """Print the training that waits for an evaluation."""
+        if self._pending is not None:
+            self._print(self._pending, file)
+
+    def _improves(self, results: Mapping[str, Mapping[str, float]]) -> bool:
+        name = self._monitor or f"{next(iter(results))}/loss"
+        if self._monitor is None and "loss" not in next(iter(results.values())):
+            return False
+        value = metric_value(name, results, list(results), "Log")
+        return value is not None and not self._best.is_over(value)
+
+    def _print(self, row: Row, file: TextIO | None) -> None:
+        self._pending = None
+        if is_notebook(file):
+            if not self._notebook.is_of_this_cell():
+                self._table.rows.clear()
+            self._table.lines(row)
+            self._notebook.show(self._table.text(), self._table.html())
+        else:
+            # Most metrics are of both, training and evaluations: so one header for the line "start" and the next.
+            metrics = [] if self._table.has(TRAINING) or TRAINING in row.groups else next(iter(row.groups.values()))
+            for line in self._table.lines(row, [(TRAINING, name) for name in metrics]):
+                write_line(line, file)
+
+
+def epoch_label(epoch: int, train_manager: TrainManager) -> str:
+    """Return the number of an epoch, and how many there are to be, unless they are counted by ``train_epochs(n)``."""
+    total = train_manager.epochs
+    return f"{epoch:>{len(str(total))}}/{total}" if epoch <= total > 1 else f"{epoch}"
 
 
 def counts_of(step_num: int, epoch_num: int, stage: Scope) -> dict[str, str]:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from tqdm import tqdm
+from tqdm.utils import disp_len
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.manager import TrainManager
-from train_manager.reporting.values import texts_of
+from train_manager.reporting.lines import NotebookOutput, is_notebook
+from train_manager.reporting.values import once, texts_of
+
+LEAST_BAR = 10  # columns
+NOTEBOOK_COLUMNS = 90
+FORMS = (
+    "{l_bar}{bar}{r_bar}",  # with the rate, and the time of a step
+    "{l_bar}{bar}| {n_fmt}/{total_fmt} [{remaining}{postfix}]",
+    "{desc}: |{bar}| {n_fmt}/{total_fmt}{postfix}",
+)
+UNSIZED_FORMS = ("{desc}: {n_fmt}{unit} [{elapsed}, {rate_fmt}{postfix}]", "{desc}: {n_fmt}{unit}{postfix}")
 
 
 class ProgressBar(Extension):
     """Draw bars for the epochs, for the batches of an epoch, and for each evaluation, with the fixtures that you name.
 
-    If the output is not a terminal (a file, a pipe or a notebook), nothing is printed. A fixture that is a tensor is
-    read when the bar is drawn, not in each step, so a step seldom waits for the GPU. The bar of the batches also has
-    the median time of a step, without the time of hooks.
+    In a terminal the bars stand below the lines that ``Log`` prints; in a notebook they are an output that is updated
+    in place; into a file or a pipe nothing is printed. A fixture that is a tensor is read when the bar is drawn, not in
+    each step, so a step seldom waits for the GPU. The bar of the batches also has the median time of a step, without
+    the time of hooks. If the line is too short, times and figures are left out before the bar is.
 
     >>> import io
     >>> from train_manager.testing import tiny_manager
@@ -41,8 +54,8 @@ class ProgressBar(Extension):
     *Leaves behind:* the finished bar of the epochs; after an error or Ctrl-C nothing.
 
     Args:
-        show: names of fixtures for the bar of the batches; a dict, such as ``metrics``, is shown entry by entry. In a
-            batch without the fixture, its last text stays.
+        show: names of fixtures for the bar of the batches; a dict, such as ``metrics``, is shown entry by entry, and a
+            name that comes twice is shown once. In a batch without the fixture, its last text stays.
         force: draw the bars even if the output is not a terminal.
         interval: the seconds between two drawings of a bar.
         file: where to draw; None is ``sys.stderr`` at the time when a bar opens.
@@ -60,6 +73,7 @@ class ProgressBar(Extension):
         self.interval = interval
         self.file = file
         self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
+        self._notebook = NotebookOutput()
         self._show = [show] if isinstance(show, str) else list(show)
         self.post_train_step_batch = with_parameters(["train_manager"], self._end_batch, seldom=self._show)
 
@@ -109,8 +123,11 @@ class ProgressBar(Extension):
 
     def _open(self, stage: str, text: str, unit: str, total: int | None, done: int = 0) -> None:
         file = self.file or sys.stderr
-        if self.force or file.isatty():
-            self._bars[stage] = _Bar(desc=text, unit=unit, total=total, initial=done, file=file, interval=self.interval)
+        options = {"desc": text, "unit": unit, "total": total, "initial": done, "interval": self.interval}
+        if is_notebook(self.file):
+            self._bars[stage] = _NotebookBar(output=self._notebook, ncols=NOTEBOOK_COLUMNS, **options)
+        elif self.force or file.isatty():
+            self._bars[stage] = _Bar(file=file, **options)
 
     def _begin(self, stage: str) -> None:
         if stage in self._bars:
@@ -124,26 +141,25 @@ class ProgressBar(Extension):
 
 
 class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
-    """Bar of tqdm that reads the fixtures it shows only when it draws."""
+    """Bar of tqdm that reads the fixtures it shows only when it draws, and leaves out what does not fit beside it."""
 
     monitor_interval = 0  # tqdm's thread would redraw between two steps, when nothing has changed
 
     def __init__(self, *, interval: float, **options: Any) -> None:
+        self._texts: dict[str, list[str]] = {}  # of each fixture, as it was when the bar was drawn and it was alive
+        self._step_text = ""
         # tqdm draws at every update; `advance` decides when to update
-        super().__init__(**options, mininterval=0, miniters=1, dynamic_ncols=True)
+        super().__init__(**{"dynamic_ncols": True, **options}, mininterval=0, miniters=1)
         self.begun = int(self.n)  # batches that have begun, skipped batches included
         self._interval = interval
-        self._texts: dict[str, list[str]] = {}  # of each fixture, as it was when the bar was drawn and it was alive
         self._drawn_at = time.monotonic()
 
     def advance(self, shown: Mapping[str, Any], train_manager: TrainManager | None = None) -> None:
         """Move to the batch that has begun last, if it is time to draw again."""
         if time.monotonic() - self._drawn_at >= self._interval:
             self._texts |= {name: texts_of(name, value) for name, value in shown.items()}
-            texts = [text for of_one in self._texts.values() for text in of_one]
             if train_manager is not None:
-                texts.append(f"{1000 * train_manager.median_step_seconds:.3g} ms/step")
-            self.set_postfix_str(", ".join(texts), refresh=False)
+                self._step_text = f"{1000 * train_manager.median_step_seconds:.3g} ms/step"
             self.move_to(self.begun)
             self._drawn_at = time.monotonic()
 
@@ -152,3 +168,40 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
         if self.total is not None and done > self.total:  # more than expected: draw no total
             self.total = None
         self.update(done - self.n)
+
+    def __str__(self) -> str:
+        settings = self.format_dict
+        for form, texts in self._forms():
+            meter = {**settings, "postfix": ", ".join(texts), "bar_format": form}
+            without_bar = self.format_meter(**{**meter, "bar_format": form.replace("{bar}", "")})
+            if settings["ncols"] is None or disp_len(without_bar) + LEAST_BAR <= settings["ncols"]:
+                break
+        return str(self.format_meter(**meter))
+
+    def _forms(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield what the bar may look like and the texts beside it, the shortest last."""
+        texts = once(text for of_one in self._texts.values() for text in of_one)
+        forms = FORMS if self.total is not None else UNSIZED_FORMS
+        yield forms[0], [*texts, self._step_text] if self._step_text else texts
+        for form in forms[1:]:
+            yield form, texts
+        for count in reversed(range(len(texts))):
+            yield forms[-1], texts[:count]
+
+
+class _NotebookBar(_Bar):
+    """Bar in the output of a notebook, which shows those that are open below each other."""
+
+    def __init__(self, *, output: NotebookOutput, **options: Any) -> None:
+        self._output = output
+        super().__init__(**options, file=io.StringIO(), dynamic_ncols=False)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        self._output.lines[id(self)] = str(self) if msg is None else msg
+        self._output.show("\n".join(filter(None, self._output.lines.values())))
+
+    def close(self) -> None:
+        if not self.leave and not self.disable:
+            self.display("")
+        super().close()
+        self._output.lines.pop(id(self), None)

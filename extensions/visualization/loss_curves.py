@@ -1,4 +1,4 @@
-"""The loss as curves: by epoch, by batch and by number of examples, in a picture that is renewed during the training.
+"""The loss as curves, by epoch, by batch and by number of examples, and metrics by epoch, in one picture.
 
 The losses of the training are recorded without waiting for the device. ``reporting/curves.py`` thins the curves, and
 ``reporting/loss_figure.py`` draws them.
@@ -6,6 +6,7 @@ The losses of the training are recorded without waiting for the device. ``report
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,18 +18,20 @@ from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.metrics.deferred import DeferredScalars, numbers
 from train_manager.records.files import replace_file
-from train_manager.reporting.curves import Curves, PartCurves, loaded_curves, new_curves
-from train_manager.reporting.loss_figure import draw, rendered, require_matplotlib
+from train_manager.reporting.curves import Curve, Curves, PartCurves, loaded_curve, loaded_curves, new_curves
+from train_manager.reporting.loss_figure import draw, refuse_without_matplotlib, rendered
 from train_manager.schedules import scheduled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "loss_curves"
+GAP = 100  # at least so many times the last drawing pass before the next one
+FIRST_DRAWING = 1.0  # seconds that it is taken to need, with the import of matplotlib
 
 
 class LossCurves(Extension):
-    """Draw the loss of the training and of every evaluation set: by epoch, by batch, and by number of examples.
+    """Draw the loss of the training and of every evaluation set, by epoch, batch and example; and metrics by epoch.
 
     >>> import pathlib, tempfile
     >>> from train_manager.testing import tiny_manager
@@ -40,30 +43,33 @@ class LossCurves(Extension):
     >>> curves.eval_sets["valid"]["epoch"].x
     [0.0, 1.0, 2.0]
 
-    Each loss that a model adds with ``add_loss``, and each head of ``WeightedLosses``, has a curve of its own. In a
+    Below the three panels of the loss each metric has a panel, by epoch: what hooks add to ``eval_result`` and to
+    ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of ``WeightedLosses``, has a curve of its own. In a
     notebook, ``curves`` as the last line of a cell shows the picture. Above some thousand points a curve shows the
     means of neighbouring points.
 
     An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
     run of its own is left out.
 
-    *Runs at:* the start and the end of ``train_step_epoch``, and the end of ``train_step_batch``, ``eval`` and
-    ``train``; around ``train_step_batch`` if ``update`` is given.
+    *Runs at:* the start and the end of ``train`` and ``train_step_epoch``, and the end of ``train_step_batch``, ``eval``
+    and ``run``; around ``train_step_batch`` if ``update`` is given.
 
-    *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``eval_results``,
-    ``standalone_eval`` and ``train_dir``, without which it is refused.
+    *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``train_result``,
+    ``eval_results``, ``standalone_eval`` and ``train_dir``, without which it is refused.
 
-    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, renewed after every evaluation (after every
-    epoch, if nothing is evaluated) or as ``update`` says, and at the end of the training.
+    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, drawn as the run of a training ends, also after an
+    error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing takes at most 1 % of the time,
+    or as ``update`` says.
 
     Args:
-        update: a schedule of training steps that renews the files: ``every(50)``, or ``periodically(60)`` for once a
-            minute. It does not change what is recorded.
+        update: a schedule of training steps that renews the files, at any cost: ``every(50)``, or ``periodically(60)``
+            for once a minute. It does not change what is recorded.
 
     Attributes:
         training: the curves of the training by "epoch", by "batch" and by "example".
         eval_sets: the curves of each evaluation set.
         parts: the curves of the parts of the loss, by name.
+        metrics: for each metric its curves by epoch: of "training", and of each evaluation set.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -71,16 +77,19 @@ class LossCurves(Extension):
     """
 
     def __init__(self, update: Schedule | None = None) -> None:
-        require_matplotlib()
+        refuse_without_matplotlib()
         self.training = new_curves()
         self.eval_sets: dict[str, Curves] = {}
         self.parts = PartCurves()
+        self.metrics: dict[str, dict[str, Curve]] = {}
         self._losses = DeferredScalars()  # the losses of steps that are not in the curves yet
         self._steps: list[tuple[int, int]] = []  # their step_num and batch size
         self._examples = 0
         self._epoch_sum = self._epoch_weight = 0.0
         self._epoch: int | None = None  # the epoch that is open, counted from 1
-        self._is_drawn = True
+        self._is_drawn, self._has_trained = True, False
+        self._drawn_at: float | None = None  # when the last drawing ended, or the first training began
+        self._drawing_seconds = FIRST_DRAWING
         self._has_schedule = update is not None
         if update is not None:  # else without the hook, which costs a little time in each step
             self.around_train_step_batch = self._draw_after_step
@@ -88,9 +97,13 @@ class LossCurves(Extension):
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
+    def pre_train(self) -> None:
+        self._has_trained = True
+        if self._drawn_at is None:
+            self._drawn_at = time.monotonic()
+
     def pre_train_step_epoch(self, epoch_num: int, train_dir: Path) -> None:
-        if not self._has_schedule:
-            self._draw_once(train_dir)  # the epoch before, if no evaluation has drawn it
+        self._draw_seldom(train_dir)
         self._epoch_sum = self._epoch_weight = 0.0
         self._epoch = epoch_num + 1
         self.parts.begin_epoch()
@@ -105,13 +118,15 @@ class LossCurves(Extension):
         if is_full:
             self._take_losses()
 
-    def post_train_step_epoch(self, epoch_num: int) -> None:
+    def post_train_step_epoch(self, epoch_num: int, train_result: Mapping[str, float]) -> None:
         self._take_losses()
         is_whole = epoch_num == self._epoch  # False if the run was stopped within the epoch
         self._epoch = None
         if is_whole and self._epoch_weight:
             self.training["epoch"].append(epoch_num, self._epoch_sum / self._epoch_weight)
             self.parts.end_epoch(epoch_num)
+        if is_whole:
+            self._add_metrics("training", epoch_num, train_result)
 
     def post_eval(
         self,
@@ -124,21 +139,34 @@ class LossCurves(Extension):
         if standalone_eval:  # not part of the training
             return
         self._take_losses()
-        with_loss = {name: result for name, result in eval_results.items() if "loss" in result}  # an own eval_batch
-        for name, result in with_loss.items():
+        for name, result in eval_results.items():
+            if self._epoch is None:
+                self._add_metrics(name, epoch_num, result)
+            if "loss" not in result:  # of an own eval_batch
+                continue
             curves = self.eval_sets.setdefault(name, new_curves())
             if self._epoch is None:
                 curves["epoch"].append(epoch_num, result["loss"])
             curves["batch"].append(step_num, result["loss"])
             curves["example"].append(self._examples, result["loss"])
         self._is_drawn = False
-        if not self._has_schedule:
-            self._draw_once(train_dir)
+        self._draw_seldom(train_dir)
 
     @always
     def post_train(self, train_dir: Path) -> None:
         self._epoch = None
-        self._draw_once(train_dir)
+        self._draw_seldom(train_dir)
+
+    @always
+    def post_run(self, train_dir: Path) -> None:
+        has_trained, self._has_trained = self._has_trained, False
+        if has_trained:  # else train_on_batch, each call of which may be a run
+            self._draw_once(train_dir)
+
+    def _add_metrics(self, of: str, epoch_num: int, result: Mapping[str, float]) -> None:
+        for name, value in result.items():
+            if name != "loss":
+                self.metrics.setdefault(name, {}).setdefault(of, Curve()).append(epoch_num, value)
 
     def _take_losses(self) -> None:
         """Move the deferred losses into the curves, with one copy from the device for all of them."""
@@ -162,18 +190,26 @@ class LossCurves(Extension):
         self._take_losses()
         self.parts.take()
         parts = {f"{name} (part)": curves for name, curves in self.parts.curves.items()}
-        return draw(self.training, {**self.eval_sets, **parts})
+        return draw(self.training, {**self.eval_sets, **parts}, self.metrics)
 
     def _repr_png_(self) -> bytes:
         """Return the picture that a notebook shows."""
         return rendered(self.figure(), "png")
 
+    def _draw_seldom(self, train_dir: Path) -> None:
+        """Draw if the time since the last drawing is long beside what that took."""
+        waited = time.monotonic() - (self._drawn_at or 0.0)
+        if not self._has_schedule and waited >= GAP * self._drawing_seconds:
+            self._draw_once(train_dir)
+
     def _draw_once(self, train_dir: Path) -> None:
         if self._is_drawn:
             return
+        began = time.monotonic()
         for kind in ("png", "svg"):
             replace_file(train_dir / "plots" / f"{NAME}.{kind}", rendered(self.figure(), kind))
-        self._is_drawn = True
+        self._is_drawn, self._drawn_at = True, time.monotonic()
+        self._drawing_seconds = self._drawn_at - began
 
     # ---- saved state -----------------------------------------------------------------------------------------------
 
@@ -188,6 +224,9 @@ class LossCurves(Extension):
                 for name, curves in self.eval_sets.items()
             },
             "parts": self.parts.state_dict(),
+            "metrics": {
+                name: {of: curve.state_dict() for of, curve in curves.items()} for name, curves in self.metrics.items()
+            },
             "examples": self._examples,
             "epoch_sum": self._epoch_sum,
             "epoch_weight": self._epoch_weight,
@@ -201,5 +240,9 @@ class LossCurves(Extension):
         self.training = loaded_curves(state["training"])
         self.eval_sets = {name: loaded_curves(curves) for name, curves in state["eval_sets"].items()}
         self.parts.load_state_dict(state["parts"])
+        self.metrics = {
+            name: {of: loaded_curve(curve) for of, curve in curves.items()}
+            for name, curves in state.get("metrics", {}).items()
+        }
         self._examples = state["examples"]
         self._epoch_sum, self._epoch_weight = state["epoch_sum"], state["epoch_weight"]

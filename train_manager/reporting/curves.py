@@ -75,17 +75,25 @@ Curves = dict[str, Curve]
 """The same values over three axes: by "epoch", by "batch" and by "example"."""
 
 
+MetricCurves = Mapping[str, Mapping[str, Curve]]
+"""For each metric its curves by epoch: of "training" and of each evaluation set."""
+
+
 def new_curves() -> Curves:
     """Return curves without points."""
     return {"epoch": Curve(), "batch": Curve(), "example": Curve()}
 
 
+def loaded_curve(state: Mapping[str, Any]) -> Curve:
+    """Return a curve with the points of a state."""
+    curve = Curve()
+    curve.load_state_dict(state)
+    return curve
+
+
 def loaded_curves(state: Mapping[str, Mapping[str, Any]]) -> Curves:
     """Return curves with the points of a state."""
-    curves = new_curves()
-    for by, curve in curves.items():
-        curve.load_state_dict(state[by])
-    return curves
+    return {by: loaded_curve(state[by]) for by in new_curves()}
 
 
 def halved(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 import warnings
@@ -10,7 +11,8 @@ from itertools import cycle
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from train_manager.reporting.curves import Curve, Curves
+from train_manager.reporting.curves import Curve, Curves, MetricCurves
+from train_manager.reporting.values import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 FEW_POINTS = 30  # up to here each point has a marker; a single point would be invisible without
 LOG_FROM = 20.0  # from this ratio of largest to smallest loss, a linear scale flattens the rest of the training
 AXES = {"epoch": "epochs", "batch": "batches", "example": "examples seen"}
-TRAINING_COLOUR = "#707070"
+TRAINING_LOOK = {"color": "#707070", "marker": "x"}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: safe for colour blindness
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINE_STYLES = ("-", "--", ":", "-.")  # for the sets beyond the sixth
@@ -33,13 +35,15 @@ STYLE = {
 }
 
 
-def draw(training: Curves, eval_sets: Mapping[str, Curves]) -> Figure:
-    """Return a figure of three panels: the losses by epoch, by batch and by example.
+def draw(training: Curves, eval_sets: Mapping[str, Curves], metrics: MetricCurves | None = None) -> Figure:
+    """Return a figure: the losses by epoch, by batch and by example, and below them a panel for each metric.
 
     Args:
         training: the curves of the training.
         eval_sets: the curves of the evaluation sets, by name.
+        metrics: for each metric its curves by epoch, by "training" and by the names of evaluation sets.
     """
+    metrics = metrics or {}
     matplotlib = require_matplotlib()
     from matplotlib.figure import Figure
 
@@ -47,13 +51,22 @@ def draw(training: Curves, eval_sets: Mapping[str, Curves]) -> Figure:
         names = [short_name(name) for name in ("training", *eval_sets)]
         columns = legend_columns(names)
         below = 0.7 + 0.25 * math.ceil(len(names) / columns)  # inches for labels and legend
-        height = 3.75 + below
+        rows = [list(metrics)[i : i + 3] for i in range(0, len(metrics), 3)]
+        height = 3.75 + below + len(rows) * 3
         figure = Figure(figsize=(13, height))
         # Fixed margins, because a layout engine would double the time of drawing.
-        figure.subplots_adjust(left=0.065, right=0.985, top=1 - 0.12 / height, bottom=below / height, wspace=0.22)
+        margins = {"left": 0.065, "right": 0.985, "top": 1 - 0.12 / height, "bottom": below / height}
+        heights = [3.63, *[2.4] * len(rows)]
+        gap = 0.6 * len(heights) / sum(heights)  # in mean heights of a panel
+        grid = figure.add_gridspec(len(heights), 6, **margins, wspace=0.564, hspace=gap, height_ratios=heights)
         scale = common_scale([training, *eval_sets.values()])
-        for axes, by in zip(figure.subplots(1, 3), AXES, strict=True):
-            _draw_panel(axes, by, scale, training, eval_sets)
+        for number, by in enumerate(AXES):
+            _draw_panel(figure.add_subplot(grid[0, 2 * number : 2 * number + 2]), by, scale, training, eval_sets)
+        for row, names_in_row in enumerate(rows, start=1):
+            width = 6 // len(names_in_row)
+            for number, name in enumerate(names_in_row):
+                panel = figure.add_subplot(grid[row, width * number : width * (number + 1)])
+                _draw_metric(panel, name, metrics[name], list(eval_sets))
         anchor = (0.5, (below - 0.5) / height)  # below the panels, where the legend covers no curve
         _draw_legend(figure, names, loc="upper center", bbox_to_anchor=anchor, ncols=columns, frameon=False)
     return figure
@@ -82,17 +95,6 @@ def scale_for(deciding: Iterable[float], drawn: Iterable[float]) -> str:
     return "log" if max(finite) >= LOG_FROM * min(finite) else "linear"
 
 
-def short_name(name: str, most: int = 90) -> str:
-    """Return a name that fits into a legend: a long one is cut in the middle, because names differ at their ends.
-
-    >>> short_name("validation set of the year 2024, second half", most=20)
-    'validation…cond half'
-    """
-    name = " ".join(name.split())
-    half = (most - 1) // 2
-    return name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}"
-
-
 def legend_columns(names: Sequence[str]) -> int:
     """Return how many entries of a legend fit beside each other.
 
@@ -113,11 +115,22 @@ def _draw_panel(axes: Axes, by: str, scale: str, training: Curves, eval_sets: Ma
     if scale == "log":
         axes.yaxis.set_major_formatter("{x:g}")
     noisy = {"linewidth": 0.8, "alpha": 0.8} if by != "epoch" else {}
-    _draw_curve(axes, training[by], color=TRAINING_COLOUR, marker="x", **noisy)
+    _draw_curve(axes, training[by], **TRAINING_LOOK, **noisy)
     for curves, look in zip(eval_sets.values(), _looks(), strict=False):
         _draw_curve(axes, curves[by], **look)
     if not any(x > 0 for curves in (training, *eval_sets.values()) for x in curves[by].x):
         axes.set_xlim(-0.05, 1.05)  # before the first batch, matplotlib would zoom into the point at 0
+
+
+def _draw_metric(axes: Axes, name: str, curves: Mapping[str, Curve], eval_sets: Sequence[str]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel(AXES["epoch"])
+    axes.set_ylabel(short_name(name, 30), parse_math=False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    looks = {"training": TRAINING_LOOK, **dict(zip(eval_sets, _looks(), strict=False))}
+    for of, curve in curves.items():
+        _draw_curve(axes, curve, **looks[of])
 
 
 def _draw_legend(figure: Figure, names: Sequence[str], **options: Any) -> None:
@@ -147,6 +160,16 @@ def rendered(figure: Figure, kind: str) -> bytes:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names may be in any script
         figure.savefig(file, format=kind, dpi=100, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()
+
+
+def refuse_without_matplotlib() -> None:
+    """Refuse to go on if matplotlib is not installed, without importing it, which takes half a second.
+
+    Raises:
+        ImportError: with the pip command.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError('plots need matplotlib: pip install "train-manager[viz]"')
 
 
 def require_matplotlib() -> ModuleType:

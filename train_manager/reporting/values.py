@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,6 +19,18 @@ def texts_of(name: str, value: Any, between: str = "=") -> list[str]:
     """
     entries = value.items() if isinstance(value, Mapping) else [(name, value)]
     return [f"{key}{between}{text_of(entry)}" for key, entry in entries]
+
+
+def once(texts: Iterable[str], between: str = "=") -> list[str]:
+    """Return texts without those whose name has come before, as ``loss`` does in ``loss`` and in ``metrics``.
+
+    >>> once(["loss=0.5", "loss=0.5", "accuracy=0.9"])
+    ['loss=0.5', 'accuracy=0.9']
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        found.setdefault(text.partition(between)[0], text)
+    return list(found.values())
 
 
 def text_of(value: Any) -> str:
@@ -43,6 +55,31 @@ def text_of(value: Any) -> str:
     if isinstance(value, str | Integral | None):
         return f"{value!s:.30}"
     return type(value).__name__
+
+
+def figure_text(value: float) -> str:
+    """Return a number with four significant digits, so that figures below each other have the same length.
+
+    >>> figure_text(0.5), figure_text(torch.tensor(12345.678)), figure_text(1e-7), figure_text(3)
+    ('0.5000', '12346', '1.000e-07', '3')
+    """
+    if isinstance(value, Integral):
+        return str(value)
+    number = float(value)
+    if 1000 <= abs(number) < 1e7:
+        return f"{number:.0f}"
+    return f"{number:#.4g}"
+
+
+def short_name(name: str, most: int = 90) -> str:
+    """Return a name that fits into a legend or a header: a long one is cut in the middle, for ends differ.
+
+    >>> short_name("validation set of the year 2024, second half", most=20)
+    'validation…cond half'
+    """
+    name = " ".join(name.split())
+    half = (most - 1) // 2
+    return name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}"
 
 
 def _is_number(value: Any) -> bool:

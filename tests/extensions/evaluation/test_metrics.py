@@ -280,9 +280,18 @@ def test_the_table_has_a_row_for_each_metric_and_a_column_for_each_set() -> None
     header, *rows = [line.split() for line in printed.getvalue().splitlines()]
 
     assert header == ["metric", "training", "valid"]
-    assert [row[0] for row in rows] == ["loss", "moving_loss", "one"]
-    assert [len(row) for row in rows] == [3, 2, 3]
-    assert rows[2] == ["one", "1.0000", "1.0000"]
+    assert [row[0] for row in rows] == ["loss", "one"]
+    assert rows[1] == ["one", "1.0000", "1.0000"]
+
+
+def test_the_table_has_the_means_over_the_examples_of_the_last_epoch() -> None:
+    metrics, seen = Metrics(file=io.StringIO()), Seen()
+    tm = tiny_manager(metrics, seen, epochs=2)
+    tm.train()
+    means = sum(loss * size for loss, size in zip(seen.losses[3:], (16, 16, 8), strict=True)) / 40
+
+    assert metrics.epoch == {"loss": pytest.approx(means)} == {"loss": tm.history.epochs[-1]["loss"]}
+    assert f"{means:.4f}" in metrics.file.getvalue()  # type: ignore[union-attr]
 
 
 def test_the_table_comes_once_at_the_end_of_each_training_and_not_of_an_evaluation() -> None:
@@ -291,7 +300,7 @@ def test_the_table_comes_once_at_the_end_of_each_training_and_not_of_an_evaluati
     tm.eval()
     assert printed.getvalue() == ""
     tm.train()
-    assert printed.getvalue().count("moving_loss") == 1
+    assert printed.getvalue().count("training") == 1
 
 
 def test_there_is_no_table_if_table_is_false(capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,7 +144,7 @@ def test_a_fixture_that_is_absent_in_some_steps_is_left_out_of_their_lines() -> 
 def test_a_fixture_that_is_never_alive_is_refused_before_the_first_step_with_the_nearest_name() -> None:
     recorder = Recorder()
     with pytest.raises(CheckError, match=r"Log.post_train_step_batch wants 'lss'") as caught:
-        tiny_manager(Log(show=["lss"]), recorder).train()
+        tiny_manager(Log(50, show=["lss"]), recorder).train()
     assert caught.value.mistakes[0].nearest[0] == "loss"
     assert recorder.stages == []
 
@@ -235,7 +235,7 @@ def test_a_copy_goes_on_by_itself(copied: Any) -> None:
     ("options", "message"),
     [
         ({"every": 0}, "every must be a whole number of at least 1, but is 0"),
-        ({"counts": "steps"}, "counts must be 'step', 'epoch' or 'batch', but is 'steps'"),
+        ({"every": 9, "counts": "steps"}, "counts must be 'step', 'epoch' or 'batch', but is 'steps'"),
         ({"rate": "seconds"}, "rate must be 'examples', 'batches' or 'ms', but is 'seconds'"),
     ],
 )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,20 @@ import pytest
 import torch
 from torch import Tensor
 
+import train_manager
 from tests.host_reads import HostReads
 from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, add_loss, every
-from train_manager.extensions import LossCurves
+from train_manager.extensions import LossCurves, Metrics
 from train_manager.records.files import replace_file
 from train_manager.reporting.loss_figure import rendered
 from train_manager.testing import tiny_manager
 
+ROOT = Path(train_manager.__file__).parents[1]
 LONG = [f"validation set of the year 2024, {part}, web pages in German" for part in ("first half", "second half")]
+
+
+def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
+    return prediction.argmax(dim=1) == targets
 
 
 class Losses(Extension):
@@ -199,18 +206,82 @@ def drawings_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return drawn
 
 
-def test_the_files_are_renewed_once_after_each_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_training_is_drawn_once_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = drawings_of(monkeypatch)
+    trained(tmp_path, epochs=3)
+    assert len(drawn) == 1
+
+
+def test_several_trainings_in_one_run_are_drawn_once_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = drawings_of(monkeypatch)
+    tm = tiny_manager(LossCurves(), train_dir=tmp_path)
+    with tm.run():
+        for _ in range(3):
+            tm.train_epochs(1)
+        assert drawn == []
+    assert len(drawn) == 1
+
+
+@pytest.fixture
+def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let drawing count as if it took no time."""
+    monkeypatch.setattr("train_manager.extensions.visualization.loss_curves.GAP", 0)
+
+
+@pytest.mark.usefixtures("_cheap")
+def test_if_drawing_is_cheap_the_files_are_renewed_after_each_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drawn = drawings_of(monkeypatch)
     trained(tmp_path, epochs=3)
     assert len(drawn) == 4
 
 
+@pytest.mark.usefixtures("_cheap")
 def test_without_evaluation_the_files_are_renewed_once_for_each_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = drawings_of(monkeypatch)
     trained(tmp_path, epochs=3, eval_data=None)
     assert len(drawn) == 3
+
+
+def test_after_a_drawing_a_hundred_times_its_duration_must_pass(tmp_path: Path) -> None:
+    curves = trained(tmp_path)
+    curves._is_drawn, before = False, curves._drawn_at
+    curves._draw_seldom(tmp_path)
+    assert curves._drawn_at == before
+    curves._drawing_seconds = 0.0
+    curves._draw_seldom(tmp_path)
+    assert curves._drawn_at != before
+
+
+def test_after_ctrl_c_the_curves_are_drawn(tmp_path: Path) -> None:
+    def interrupt(step_num: int) -> None:
+        if step_num == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, Extension.of(post_train_step_batch=interrupt))
+    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+
+
+def test_metrics_of_the_training_and_of_the_evaluations_have_a_panel_by_epoch(tmp_path: Path) -> None:
+    metrics = Metrics(train={"right": accuracy}, eval={"right": accuracy, "wrong": accuracy}, table=False)
+    curves = trained(tmp_path, metrics, EvalAt(4))
+    found = {name: {of: curve.x for of, curve in by.items()} for name, by in curves.metrics.items()}
+    assert found == {"right": {"valid": [0, 1, 2], "training": [1, 2]}, "wrong": {"valid": [0, 1, 2]}}
+    assert [axes.get_ylabel() for axes in curves.figure().axes] == ["loss"] * 3 + ["right", "wrong"]
+
+
+def test_matplotlib_is_imported_only_as_the_curves_are_drawn() -> None:
+    program = (
+        "import sys; from train_manager.extensions import LossCurves; LossCurves(); print('matplotlib' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
 
 
 class DrawnAt(Extension):

@@ -1,0 +1,167 @@
+"""A table with a line for each epoch: as text that grows line by line, and as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import final
+
+from train_manager.reporting.values import figure_text, short_name
+
+Column = tuple[str, str]
+"""The group that a column belongs to ("training", or an evaluation set), and its own name, such as "loss"."""
+
+BETWEEN, BETWEEN_GROUPS = "  ", "   "
+LABEL = 5  # such as 12/12
+TRAINING = "training"  # the first group
+NARROWEST = 7  # such as 0.01234
+LONGEST_NAME = 24
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        label: where the training is, such as "3/12".
+        groups: figures by name, of the training and of each evaluation set.
+        seconds: the duration, if there is one.
+        is_best: whether it is the best so far.
+    """
+
+    label: str
+    groups: Mapping[str, Mapping[str, float]]
+    seconds: float | None = None
+    is_best: bool = False
+
+    @property
+    def columns(self) -> list[Column]:
+        """Return the columns that it has figures for."""
+        return [(group, name) for group, figures in self.groups.items() for name in figures]
+
+
+@final
+class EpochTable:
+    """Lines that stand below each other as in a table; a header comes first, and again if there are other columns.
+
+    >>> table = EpochTable()
+    >>> groups = {"training": {"loss": 0.5}, "valid": {"loss": 0.25, "accuracy": 0.75}}
+    >>> print(*table.lines(Row("1/2", groups, seconds=3, is_best=True)), sep="\\n")
+            training         valid
+    epoch       loss      loss  accuracy  seconds
+    1/2       0.5000    0.2500    0.7500     3.00  best
+    >>> print(*table.lines(Row("2/2", {"training": {"loss": 0.125}}, seconds=3)), sep="\\n")
+    2/2       0.1250                         3.00
+
+    Attributes:
+        rows: all rows.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._columns: list[Column] = []
+        self._expected: list[Column] = []
+        self._label_width = LABEL
+
+    def has(self, group: str) -> bool:
+        """Return whether there are columns of a group."""
+        return group in self._groups()
+
+    def lines(self, row: Row, expected: Iterable[Column] = ()) -> list[str]:
+        """Add a row, and return its line, below a header if need be.
+
+        Args:
+            row: the row.
+            expected: columns that later rows are likely to have; one that the next row with its group lacks is dropped.
+        """
+        self.rows.append(row)
+        found, expected = row.columns, list(expected)
+        wrong = {column for column in self._expected if row.groups.get(column[0]) and column not in found}
+        known = [column for column in self._columns if column not in wrong]
+        before = self._columns, self._label_width
+        self._columns, self._expected = in_groups([*expected, *known, *found]), expected
+        self._label_width = max(self._label_width, len(row.label))
+        has_header = before == (self._columns, self._label_width)
+        return [self._line(row)] if has_header else [*self._header(), self._line(row)]
+
+    def html(self) -> str:
+        """Return the whole table, as a notebook shows it."""
+        columns = in_groups([column for row in self.rows for column in row.columns])
+        spans = [(group, sum(of == group for of, _ in columns)) for group in dict.fromkeys(of for of, _ in columns)]
+        centred = "".join(f'<th colspan="{n}" style="text-align:center">{escape(name)}</th>' for name, n in spans)
+        names = "".join(f"<th>{escape(name)}</th>" for _, name in columns)
+        rows = "".join(self._html_row(row, columns) for row in self.rows)
+        head = f"<tr><th></th>{centred}<th></th><th></th></tr><tr><th>epoch</th>{names}<th>seconds</th><th></th></tr>"
+        return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+    def text(self) -> str:
+        """Return the whole table as text."""
+        table, columns = EpochTable(), [column for row in self.rows for column in row.columns]
+        return "\n".join(line for row in self.rows for line in table.lines(row, columns))
+
+    # ---- lines -----------------------------------------------------------------------------------------------------
+
+    def _header(self) -> list[str]:
+        groups = [BETWEEN_GROUPS + short_name(g, LONGEST_NAME).center(self._width(g)) for g in self._groups()]
+        names = [
+            BETWEEN_GROUPS + BETWEEN.join(name.rjust(width) for name, width in self._widths(group))
+            for group in self._groups()
+        ]
+        return [
+            f"{'':{self._label_width}}{''.join(groups)}".rstrip(),
+            f"{'epoch':{self._label_width}}{''.join(names)}{BETWEEN}seconds",
+        ]
+
+    def _line(self, row: Row) -> str:
+        cells = ""
+        for group in self._groups():
+            found = row.groups.get(group, {})
+            texts = (figure_text(found[name]) if name in found else "" for name, _ in self._widths(group))
+            widths = (width for _, width in self._widths(group))
+            cells += BETWEEN_GROUPS + BETWEEN.join(map(str.rjust, texts, widths))
+        seconds = seconds_text(row.seconds)
+        return f"{row.label:{self._label_width}}{cells}{BETWEEN}{seconds:>7}{'  best' if row.is_best else ''}".rstrip()
+
+    def _groups(self) -> list[str]:
+        return list(dict.fromkeys(group for group, _ in self._columns))
+
+    def _widths(self, group: str) -> list[tuple[str, int]]:
+        names = [name for of, name in self._columns if of == group]
+        widths = [max(NARROWEST, len(name)) for name in names]
+        short = len(short_name(group, LONGEST_NAME)) - sum(widths) - len(BETWEEN) * (len(widths) - 1)
+        widths[0] += max(0, short)
+        return list(zip(names, widths, strict=True))
+
+    def _width(self, group: str) -> int:
+        widths = [width for _, width in self._widths(group)]
+        return sum(widths) + len(BETWEEN) * (len(widths) - 1)
+
+    def _html_row(self, row: Row, columns: Iterable[Column]) -> str:
+        figures = (row.groups.get(group, {}).get(name) for group, name in columns)
+        texts = ["" if figure is None else figure_text(figure) for figure in figures]
+        cells = [escape(row.label), *texts, seconds_text(row.seconds), "best" if row.is_best else ""]
+        return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return a duration with three digits.
+
+    >>> seconds_text(0.0123), seconds_text(83.21), seconds_text(4321.5), seconds_text(None)
+    ('0.01', '83.2', '4322', '')
+    """
+    if seconds is None:
+        return ""
+    return f"{seconds:.{2 if seconds < 10 else 1 if seconds < 100 else 0}f}"
+
+
+def in_groups(columns: Iterable[Column]) -> list[Column]:
+    """Return each column once, those of a group beside each other, and those of the training first.
+
+    >>> in_groups([("valid", "loss"), ("training", "loss"), ("valid", "accuracy"), ("training", "loss")])
+    [('training', 'loss'), ('valid', 'loss'), ('valid', 'accuracy')]
+    """
+    once = dict.fromkeys(columns)
+    groups = sorted(dict.fromkeys(group for group, _ in once), key=TRAINING.__ne__)  # which keeps the others' order
+    return [column for group in groups for column in once if column[0] == group]
