@@ -3,6 +3,7 @@
 Its files in the order a value travels; each imports only those above it:
 
     errors            the errors, and how they are told
+    showing           values in a repr
     source_locations  a line of the source as file:line
     outcome           the exception that comes out of a stage when several meet
     scope             an open stage as the owner of fixtures

@@ -24,6 +24,7 @@ from train_manager.core.state import Options
 from train_manager.core.store import Store
 
 R = TypeVar("R")
+E = TypeVar("E", bound=Extension)
 
 
 class Extensible:
@@ -272,8 +273,35 @@ class Extensible:
     def __getitem__(self, name: str) -> Extension:
         return self._registry.named(name)
 
+    def extension(self, kind: type[E]) -> E:
+        """Return the extension of a class; an editor knows its methods and attributes then.
+
+        >>> from train_manager import Extensible, Extension
+        >>> class Largest(Extension):
+        ...     value = 25
+        ...     def post_work(self): ...
+        >>> worker = Extensible([Largest()])
+        >>> worker.extension(Largest).value, worker["largest"].value
+        (25, 25)
+
+        Args:
+            kind: its class, or one that this is derived from.
+
+        Raises:
+            ExtensionNotFound: there is none of this class, or there are several, which have names.
+            HookError: it is not a class.
+        """
+        return self._registry.sole(kind)
+
     def __contains__(self, name: object) -> bool:
         return name in self._registry.extensions
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(extensions=[{', '.join(self._registry.extensions)}])"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return what ``self["<TAB>`` offers."""
+        return [*self._registry.extensions]
 
     def _overrides(self, name: str, base: type) -> bool:
         """Return whether a method of the base is overridden in a class, or replaced on the object."""

@@ -10,6 +10,7 @@ from typing import Any
 from train_manager.core.errors import HookError
 from train_manager.core.hooks import KINDS, MADE_OF_FUNCTIONS
 from train_manager.core.schedule import load_states, states_of
+from train_manager.core.showing import constructor_text
 
 
 class Extension:
@@ -36,6 +37,9 @@ class Extension:
 
     priority: int = 0
     shared: bool = False
+
+    def __repr__(self) -> str:
+        return constructor_text(self)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must survive in a checkpoint: dicts, lists, tensors, numbers, strings.

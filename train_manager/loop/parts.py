@@ -25,6 +25,7 @@ from train_manager.loop.arguments import (
     require_train_data,
     require_train_dir,
 )
+from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAt, EvalAtArgument, EvalAtPoints, eval_at_schedule, require_eval_at
 from train_manager.loop.feed import Feed
 from train_manager.loop.losses import Collector
@@ -105,6 +106,19 @@ class Parts(OverridableMethods):
         if not isinstance(self._optimizer_argument, type):
             own["_optimizer_argument"] = None  # a lambda cannot be pickled
         return {**state, **parts, **own, "_chosen": None, "_held": None}
+
+    def __repr__(self) -> str:
+        try:
+            return as_text(type(self).__name__, self._facts())
+        except Exception:  # of what was given: a repr that raises hides what it was printed for
+            return super().__repr__()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return as_html(type(self).__name__, self._facts(), self._registry.extensions)
+
+    def _facts(self) -> Facts:
+        return facts(self.__dict__, self.__dict__.get("_counts"), self._registry.extensions)
 
     # ---- the model and the modules around it ---------------------------------------------------------------------
 
