@@ -16,6 +16,7 @@ from train_manager.core.extension import Extension, Extensions, checked
 from train_manager.core.hooks import Hook, read_hooks, refuse_foreign_names
 from train_manager.core.plan import Plans
 from train_manager.core.providers import Provider, read_providers
+from train_manager.core.showing import told
 from train_manager.core.store import Store
 
 E = TypeVar("E", bound=Extension)
@@ -285,7 +286,7 @@ class ExtensionsView(Mapping[str, Extension]):
         return len(self._extensions)
 
     def __repr__(self) -> str:
-        return repr(self._extensions)
+        return f"{{{', '.join(f'{name!r}: {told(one)}' for name, one in self._extensions.items())}}}"
 
     def _ipython_key_completions_(self) -> list[str]:
         """Return what ``extensions["<TAB>`` offers."""

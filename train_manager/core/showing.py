@@ -40,6 +40,14 @@ def short(value: Any) -> str:
     return _named(value)
 
 
+def told(value: Any) -> str:
+    """Return the ``repr`` of a value, also if that raises: then what it was printed for would be hidden."""
+    try:
+        return cut(repr(value))
+    except Exception:
+        return f"{type(value).__name__}(...)"
+
+
 def constructor_text(made: object) -> str:
     """Return ``EMA(decay=0.99)``: the class, and those arguments of its constructor that differ from their defaults.
 
@@ -54,7 +62,7 @@ def constructor_text(made: object) -> str:
     kind = type(made).__name__
     try:
         return cut(f"{kind}({', '.join(_arguments(made))})")
-    except Exception:  # of a user's class: a repr that raises hides what it was printed for
+    except Exception:  # of a user's attribute
         return f"{kind}(...)"
 
 
@@ -95,5 +103,5 @@ def _named(value: Any) -> str:
         return name
     kind = type(value)
     is_word = kind.__module__ == "torch" and kind.__name__ in ("dtype", "device")
-    is_ours = kind.__module__.startswith("train_manager.") and kind.__repr__ is not object.__repr__
+    is_ours = kind.__module__.startswith("train_manager.") and vars(object)["__repr__"] is not kind.__repr__
     return cut(str(value) if is_word else repr(value) if is_ours else kind.__name__, 60)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from train_manager.core.extension import Extension
-from train_manager.core.showing import cut, short
+from train_manager.core.showing import cut, short, told
 from train_manager.data.description import batches_text, sets_text
 
 Facts = dict[str, str]
@@ -78,7 +78,7 @@ def _items(given: Facts, names: tuple[str, ...]) -> Iterator[str]:
 
 def as_html(kind: str, given: Facts, extensions: Mapping[str, Extension]) -> str:
     """Return a small table, without colours of its own: it is read on light and on dark pages."""
-    shown = {**given, "extensions": "\n".join(f"{name}: {one!r}" for name, one in extensions.items()) or "none"}
+    shown = {**given, "extensions": "\n".join(f"{name}: {told(one)}" for name, one in extensions.items()) or "none"}
     rows = "".join(
         f'<tr><th style="text-align: left; vertical-align: top">{html.escape(name)}</th>'
         f'<td style="text-align: left; white-space: pre-line">{html.escape(text)}</td></tr>'
