@@ -9,7 +9,7 @@ from functools import partial
 from sys import _getframe
 from threading import get_ident
 from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from train_manager.core.errors import HookError
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
@@ -226,6 +226,12 @@ class Extensible:
 
         return explain(type(self), self._registry, about, format)
 
+    @overload
+    def add_extension(self, extension: E, name: str | None = None) -> E: ...
+    @overload
+    def add_extension(
+        self, extension: str | None = None, name: str | None = None, **hooks: Callable[..., Any]
+    ) -> Extension: ...
     def add_extension(
         self, extension: Extension | str | None = None, name: str | None = None, **hooks: Callable[..., Any]
     ) -> Extension:
@@ -256,6 +262,10 @@ class Extensible:
         self._registry.add({free_name(added, self.extensions) if name is None else name: added})
         return added
 
+    @overload
+    def remove_extension(self, extension: E) -> E: ...
+    @overload
+    def remove_extension(self, extension: str) -> Extension: ...
     def remove_extension(self, extension: str | Extension) -> Extension:
         """Remove an extension, by its name or as it was added, from the next stage that opens, and return it.
 
@@ -270,7 +280,7 @@ class Extensible:
             extension = next(names, type(extension).__name__)
         return self._registry.remove(extension)
 
-    def __getitem__(self, name: str) -> Extension:
+    def __getitem__(self, name: str) -> Any:  # a type checker cannot know the class; `extension(Class)` tells it
         return self._registry.named(name)
 
     def extension(self, kind: type[E]) -> E:
