@@ -35,6 +35,7 @@ from train_manager.loop.cures import add_cure
 from train_manager.loop.entering import Entering
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, eval_batches
+from train_manager.loop.history import OpenEpoch
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserved_modes
 from train_manager.loop.objectives import Objective
@@ -111,6 +112,7 @@ class TrainManager(Entering[Model]):
         open_windows: the names of those with gradients that no step has used yet.
         called_model: what is called in place of the model: its compiled or wrapped form.
         samples_seen: examples in those batches.
+        history: the figures of each epoch and each evaluation.
         start_step: ``step_num`` as the present or last training call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
         datasource_name: the set of ``Interleaved`` data that the batch is of; "train" if there is one set only.
@@ -447,18 +449,25 @@ class TrainManager(Entering[Model]):
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         self._run.epoch_end_requested = False
-        with self.staged("train_step_epoch"):
-            run, feed = self._run, self._feed
+        with self.staged("train_step_epoch") as stage:
+            run, feed, began = self._run, self._feed, perf_counter()
+            if not (feed.is_unfinished and feed.is_within(self.train_data)):
+                self._epoch = OpenEpoch()
             run.begin_epoch(self.epoch_num + 1, is_last=epochs_after == 0)
             first_step = None if feed.is_unfinished else self.step_num
             is_complete = self._train_all_batches()
             run.losses.check()  # before the epoch counts as completed
+            self._epoch.add(run.losses, perf_counter() - began)
             if is_complete:
                 step_schedulers(self.lr_schedule)
                 self._counts.epoch_num += 1
                 self.fixtures.modify("epoch_num", self.epoch_num)  # before the post hooks of the epoch
                 if epochs_after is not None:
                     self._expect_end(epochs_after, first_step)
+            self.fixtures["train_result"] = self._epoch.figures()
+            row = self._record_epoch(is_complete)  # before the post hooks of the epoch
+            stage.keep("train_result")
+        row.update(stage.kept["train_result"])  # as hooks have left it
 
     def _train_all_batches(self) -> bool:
         """Train on one epoch's batches; return whether the epoch is complete."""
@@ -633,14 +642,17 @@ class TrainManager(Entering[Model]):
     @skippable("run")
     def _eval_in_run(self, entry: str, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult] | None:
         with self._in_run(entry):
-            return self._eval(eval_data)
+            results = self._eval(eval_data)
+            if entry == "eval":  # not that of a single batch
+                self._record_evaluation(results)
+            return results
 
     def _evaluate(self) -> None:
         """Evaluate for the loop, which does it at most once per step."""
         run = self._run
         run.eval_requested = False
         if run.evaluated_at != self.step_num:
-            self._eval(self.eval_data)
+            self._record_evaluation(self._eval(self.eval_data))
             run.evaluated_at = self.step_num  # not if it has failed
 
     @skippable("eval")
@@ -775,7 +787,7 @@ class TrainManager(Entering[Model]):
         """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it."""
         run, counts = self._run, self._counts
         loss: Tensor | None = self.fixtures["loss"] if run.forward_loss is not None else self.fixtures.get("loss")
-        run.count(loss, counts.step_num + 1)
+        run.count(loss, counts.step_num + 1, self._store.cells["true_batch_size"].value)
         if loss is None and run.update_losses:
             loss = run.sum_of_updates()  # which needs no look for nan, since its parts get one
             self.fixtures["loss"] = loss

@@ -41,6 +41,7 @@ with staged("run"):                              # model, phase_name, epoch_num,
                         step_num += 1
                 lr_schedule.step()
                 epoch_num += 1
+                train_result = {"loss": mean over examples}               # of train_step_epoch
             if eval_at says so, after the epoch: eval, as below
         if eval_at says so, after the last epoch: eval, as below
     if a loop of yours calls train_on_batch: train_step_batch, as above

@@ -33,7 +33,7 @@ class EarlyStopping(Extension):
     *Leaves behind:* the manager's ``stop_reason``, and its attribute ``patience``.
 
     Args:
-        metric: the set and the metric, as ``"valid/loss"``.
+        monitor: the set and the metric, as ``"valid/loss"``.
         patience: the number of evaluations in a row without improvement after which the training stops.
         mode: "min" if less is better, "max" if more is better; None derives it from the metric's name.
         min_delta: an improvement must be larger than this.
@@ -48,21 +48,21 @@ class EarlyStopping(Extension):
 
     def __init__(
         self,
-        metric: str = "valid/loss",
+        monitor: str = "valid/loss",
         *,
         patience: int = 5,
         mode: str | None = None,
         min_delta: float = 0.0,
         count_start: bool = False,
     ) -> None:
-        self.metric = metric_name(metric, "EarlyStopping")
+        self.monitor = metric_name(monitor, "EarlyStopping")
         limit = require_count(patience, "patience", at_least=1)
-        better = mode_of(metric, mode, "EarlyStopping")
+        better = mode_of(monitor, mode, "EarlyStopping")
         self.count_start = count_start
         self.patience = Patience(limit, better, require_number(min_delta, "min_delta", at_least=0))
 
     def pre_train(self, train_manager: TrainManager) -> None:
-        require_set(self.metric, train_manager.eval_data, "EarlyStopping")
+        require_set(self.monitor, train_manager.eval_data, "EarlyStopping")
 
     def post_eval(
         self,
@@ -75,13 +75,13 @@ class EarlyStopping(Extension):
     ) -> None:
         if standalone_eval:
             return
-        value = metric_value(self.metric, eval_results, train_manager.eval_data, "EarlyStopping")
+        value = metric_value(self.monitor, eval_results, train_manager.eval_data, "EarlyStopping")
         if value is None or (is_at_start(epoch_num, step_num, start_step) and not self.count_start):
             return
         if self.patience.is_over(value):
             best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
             waited = f"in {self.patience.waited} evaluations"
-            train_manager.stop(f"EarlyStopping: {self.metric!r} was no better than {best} {waited}")
+            train_manager.stop(f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, and the number of evaluations since."""

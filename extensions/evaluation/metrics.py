@@ -14,7 +14,7 @@ from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.showing import cut
 from train_manager.core.signature import with_parameters
-from train_manager.metrics.averages import ExponentialMovingAverage
+from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean
 from train_manager.metrics.metric import metric_of
 from train_manager.reporting.tables import text_table
 
@@ -45,14 +45,15 @@ class Metrics(Extension):
     a function are weighted by the true batch size, and an object sees every batch.
 
     *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of
-    ``eval_step_batch``, ``eval`` and ``train``.
+    ``train_step_epoch``, ``eval_step_batch``, ``eval`` and ``train``.
 
-    *Asks for:* ``loss``, ``true_batch_size``, ``eval_result`` and ``eval_results``; for its metrics ``prediction`` and
-    ``targets``, or the fixtures that they name.
+    *Asks for:* ``loss``, ``true_batch_size``, ``batch_num``, ``train_result``, ``eval_result`` and ``eval_results``;
+    for its metrics ``prediction`` and ``targets``, or the fixtures that they name.
 
     *Leaves behind:* the lazy fixture ``metrics`` of ``train_step_batch``, a dict of scalar tensors (the loss of the
     batch, ``moving_loss``, then the metrics), which are not read on the host; the metrics in ``eval_result``, after the
-    loss; and a printed table at the end of the training.
+    loss; their means over the examples of the epoch in ``train_result``, and so in ``tm.history``; and a printed table
+    at the end of the training.
 
     Args:
         functions: metrics that are named after their functions.
@@ -92,7 +93,11 @@ class Metrics(Extension):
         self.eval_sets: dict[str, dict[str, float]] = {}
         self._is_pending = False  # whether the present batch is not in the averages yet
         self.reset()
-        parameters: list[Any] = ["loss", *(name for metric in self._train.values() for name in metric.parameters)]
+        parameters: list[Any] = [
+            "loss",
+            "true_batch_size",
+            *(name for metric in self._train.values() for name in metric.parameters),
+        ]
         self.post_train_step_batch = with_parameters(parameters, self._train_on)
         self.metrics = fixture("train_step_batch")(with_parameters(parameters, self._provide))
         parameters = ["true_batch_size", *(name for metric in self._eval.values() for name in metric.parameters)]
@@ -114,11 +119,18 @@ class Metrics(Extension):
         """Start the moving averages anew."""
         self._loss: Tensor | None = None  # of the last batch
         self._means: dict[str, ExponentialMovingAverage] = {}
+        self._of_epoch: dict[str, WeightedMean] = {}
 
     # ---- hooks -----------------------------------------------------------------------------------------------------
 
-    def pre_train_step_batch(self) -> None:
+    def pre_train_step_batch(self, batch_num: int) -> None:
         self._is_pending = True
+        if batch_num == 1:
+            self._of_epoch = {}
+
+    @modifies("train_result")
+    def post_train_step_epoch(self, train_result: Mapping[str, float]) -> dict[str, float]:
+        return {**train_result, **{name: mean.value() for name, mean in self._of_epoch.items()}}
 
     def pre_eval_step_epoch(self) -> None:
         for metric in self._eval.values():
@@ -177,6 +189,7 @@ class Metrics(Extension):
             for metric in self._train.values():
                 for name, value in metric.of_batch(values).items():
                     self._append(name, value)
+                    self._of_epoch.setdefault(name, WeightedMean()).append(value, values["true_batch_size"])
 
     def _provide(self, values: Mapping[str, Any]) -> dict[str, Tensor]:  # the fixture metrics: see __init__
         self._train_on(values)

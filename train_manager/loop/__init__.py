@@ -16,6 +16,7 @@ Its files in reading order; each imports only those above it:
     modes         set and restore train and eval mode
     windows       from the first backward of an optimizer to its step
     requests      what hooks and the data request of the loop
+    history       the figures of each epoch and each evaluation
     run_state     what a run counts, and what hooks have requested in it
     feed          the batches that a run trains and evaluates on
     overridable   the methods that a subclass overrides

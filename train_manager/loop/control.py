@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -19,6 +19,7 @@ from train_manager.loop.feed import epoch_length
 from train_manager.loop.outputs import require_training_loss
 from train_manager.loop.parts import Model, Parts
 from train_manager.loop.requests import NOTHING, Requests
+from train_manager.loop.results import EvalResult
 from train_manager.loop.windows import free_gradients, once_known
 from train_manager.schedules.rules import Progress
 from train_manager.validation import require_one_of
@@ -196,6 +197,30 @@ class LoopControl(Parts[Model]):
             raise StageError(what, stages=self.fixtures.path, cure=cure)
         name = self._optimizer_name(name, method)
         return name, self.optimizers[name]
+
+    # ---- the history ---------------------------------------------------------------------------------------------
+
+    def _place(self) -> dict[str, Any]:
+        """Return where the training is, for a row of the history."""
+        phase = self.fixtures["phase_name"]
+        place = {"epoch": self.epoch_num, "step": self.step_num}
+        return place if phase is None else {**place, "phase": phase}
+
+    def _record_epoch(self, is_complete: bool) -> dict[str, Any]:
+        """Add the present epoch to the history, and return its row; a part without a batch is not added."""
+        row = {**self._place(), "seconds": self._epoch.seconds, **self._epoch.figures()}
+        if not is_complete:
+            row |= {"epoch": self.epoch_num + 1, "partial": True}
+        if is_complete or self._feed.batch_num:
+            self.history.add_epoch(row)
+        return row
+
+    def _record_evaluation(self, results: Mapping[str, EvalResult] | None) -> None:
+        """Add an evaluation to the history."""
+        place = self._place()
+        if self.fixtures["standalone_eval"]:
+            place["standalone"] = True
+        self.history.add_evaluation(results or {}, place)
 
     # ---- where a call ends ---------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class Feed:
         """Whether an epoch was begun, and left."""
         return self._is_within
 
-    def is_within(self, data: Iterable[Any]) -> bool:
+    def is_within(self, data: Iterable[Any] | None) -> bool:
         """Return whether the training is in the middle of a pass over this data."""
         return self._stream is not None and data is self._data
 

@@ -28,6 +28,7 @@ from train_manager.loop.arguments import (
 from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAt, EvalAtArgument, EvalAtPoints, eval_at_schedule, require_eval_at
 from train_manager.loop.feed import Feed
+from train_manager.loop.history import History, OpenEpoch
 from train_manager.loop.losses import Collector
 from train_manager.loop.modes import mode
 from train_manager.loop.objectives import Objective
@@ -107,6 +108,8 @@ class Parts(OverridableMethods, Generic[Model]):
         self._run = RunState(None, step_num=0, epoch_num=0, call=0)
         self._counts = Counts()
         self._feed = Feed()
+        self._epoch = OpenEpoch()
+        self.history = History()
         self._windows = Windows()
         self._collector = Collector()
         self._step_seconds: deque[float] = deque(maxlen=1001)
@@ -119,7 +122,8 @@ class Parts(OverridableMethods, Generic[Model]):
         """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
         state = super().__getstate__()
         parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
-        own = {"_counts": copy.deepcopy(state["_counts"]), "_windows": Windows(), "_collector": Collector()}
+        own = {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
+        own |= {"_windows": Windows(), "_collector": Collector(), "_epoch": OpenEpoch()}
         if not isinstance(self._optimizer_argument, type):
             own["_optimizer_argument"] = None  # a lambda cannot be pickled
         return {**state, **parts, **own, "_chosen": None, "_held": None}

@@ -35,6 +35,7 @@ PHASE_PARTS: Final = (
     "epochs",
     "steps_per_epoch",
     "_feed",
+    "_epoch",
     "_run",
 )
 """The attributes that are put back as a phase ends, also if they were set inside it."""

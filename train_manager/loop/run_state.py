@@ -184,20 +184,22 @@ class RunState:
         """Keep the results of an evaluation, and of which step they are."""
         self.results, self.results_at = results, step_num
 
-    def count(self, loss: Tensor | None, step: int) -> None:
+    def count(self, loss: Tensor | None, step: int, examples: float) -> None:
         """Take note that a batch was trained on.
 
         Args:
-            loss: of the forward pass, or None.
+            loss: of the forward pass, or None; then the loss of the batch is the sum of its updates.
             step: the number of the batch.
+            examples: its size.
 
         Raises:
             NonFiniteLoss: the losses kept so far were looked at, and one was nan or infinite.
         """
+        is_full = False
         if loss is not None:
-            is_full = self.losses.append(loss, step)
-            if is_full:
-                self.losses.check()
+            is_full = self.losses.append(loss, step, None, examples)
         for name, value in self.update_losses.items():
-            self.losses.append(value, step, name)
+            is_full = self.losses.append(value, step, name, examples if loss is None else 0)
+        if is_full:
+            self.losses.check()
         self.batch_is_alive = False

@@ -94,23 +94,35 @@ class FiniteLosses:
     """The losses of one epoch, which are checked together: at its end, or whenever the list is full.
 
     >>> losses = FiniteLosses(epoch=1)
-    >>> is_full = losses.append(torch.tensor(.5), step=1)
+    >>> is_full = losses.append(torch.tensor(.5), step=1, weight=16)
     >>> is_full = losses.append(torch.tensor(math.nan), step=2, name="generator")
     >>> try:
     ...     losses.check()
     ... except NonFiniteLoss as error:
     ...     print(str(error)[:50])
     the loss of 'generator' was nan in step 2, epoch 1
+
+    Attributes:
+        total: the sum of the losses checked so far, by their weights.
+        examples: how many examples these were.
     """
 
     def __init__(self, epoch: int) -> None:
+        self.total = self.examples = 0.0
         self._epoch = epoch
         self._scalars = DeferredScalars()
-        self._origins: list[tuple[int, str | None]] = []
+        self._origins: list[tuple[int, str | None, float]] = []
 
-    def append(self, value: Tensor, step: int, name: str | None = None) -> bool:
-        """Keep a loss of a step, of one optimizer if it has a name; return whether the list is full."""
-        self._origins.append((step, name))
+    def append(self, value: Tensor, step: int, name: str | None = None, weight: float = 0) -> bool:
+        """Keep a loss of a step, and return whether the list is full.
+
+        Args:
+            value: the loss.
+            step: the number of the step; its losses are appended between two checks.
+            name: the optimizer that the loss is of, if it is not that of the forward pass.
+            weight: the examples of the batch, or 0 if the loss is not a part of the mean.
+        """
+        self._origins.append((step, name, weight))
         return self._scalars.append(value)
 
     def check(self) -> None:
@@ -121,9 +133,10 @@ class FiniteLosses:
         """
         origins, self._origins = self._origins, []
         losses = self._scalars.take()
+        self._add(losses, origins)
         broken = [index for index, loss in enumerate(losses) if not math.isfinite(loss)]
         if broken:
-            step, name = origins[broken[0]]
+            step, name, _ = origins[broken[0]]
             whose = "" if name is None else f" of {name!r}"
             raise NonFiniteLoss(
                 f"the loss{whose} was {losses[broken[0]]} in step {step}, epoch {self._epoch}, "
@@ -132,3 +145,12 @@ class FiniteLosses:
                 step=step,
                 cure="try a smaller learning rate or clipped gradients, or look at that step's batch",
             )
+
+    def _add(self, losses: Sequence[float], origins: Sequence[tuple[int, str | None, Any]]) -> None:
+        """Add losses to the mean; the examples of a step count once, whatever number of losses it has."""
+        last = None
+        for loss, (step, _, _), weight in zip(losses, origins, numbers([origin[2] for origin in origins]), strict=True):
+            self.total += loss * weight
+            if step != last:
+                self.examples += weight
+            last = step

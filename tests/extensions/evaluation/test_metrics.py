@@ -72,6 +72,21 @@ def test_a_moving_average_is_over_all_batches_so_far() -> None:
     assert [metrics["same"] for metrics in seen.metrics] == expected
 
 
+def test_the_history_has_their_means_over_the_examples_of_each_epoch() -> None:
+    tm = tiny_manager(silent(same=loss_of_batch), epochs=2)
+    tm.train()
+
+    assert [row["same"] for row in tm.history.epochs] == pytest.approx([row["loss"] for row in tm.history.epochs])
+
+
+def test_an_epoch_that_goes_on_has_the_mean_of_all_its_batches() -> None:
+    tm = tiny_manager(silent(same=loss_of_batch))
+    tm.train_steps(2)
+    tm.train_steps(1)
+
+    assert tm.history.epochs[0]["same"] == pytest.approx(tm.history.epochs[0]["loss"])
+
+
 def test_every_batch_counts_if_no_hook_reads_the_metrics() -> None:
     metrics = silent(accuracy=accuracy)
     tiny_manager(metrics, epochs=2).train()
