@@ -124,7 +124,8 @@ FIXTURES: Final = {
     "backward_loss": FixtureType("Loss", "what `backward()` is called on"),
     "optimizer": FixtureType("Optimizer", "the optimizer that gets gradients, or steps"),
     "optimizer_name": FixtureType("str", "its name; a sole one is called 'optimizer'"),
-    # Of eval and predict.
+    # Of train_step_epoch, eval and predict.
+    "train_result": FixtureType("EvalResult", "the means of the epoch"),
     "eval_result": FixtureType("EvalResult", "the figures of one evaluation set"),
     "eval_results": FixtureType("dict[str, EvalResult]", "the figures of all sets, by name"),
     "predictions": FixtureType("Predictions", "all predictions, joined; a list if they cannot be joined"),
