@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from train_manager.core.extension import Extension
+from train_manager.core.showing import cut
 from train_manager.metrics.monitor import Patience, is_at_start, metric_name, metric_value, mode_of, require_set
 from train_manager.validation import require_count, require_number
 
@@ -82,6 +83,10 @@ class EarlyStopping(Extension):
             best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
             waited = f"in {self.patience.waited} evaluations"
             train_manager.stop(f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}")
+
+    def __repr__(self) -> str:
+        limit, mode = self.patience.limit, self.patience.mode
+        return cut(f"EarlyStopping({self.monitor!r}, patience={limit}, mode={mode!r})")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, and the number of evaluations since."""

@@ -134,7 +134,7 @@ def test_several_extensions_of_a_class_are_an_error_that_names_them() -> None:
 
 def test_a_name_in_place_of_a_class_is_an_error_that_says_how_to_take_it() -> None:
     with pytest.raises(HookError) as caught:
-        Extensible([Smooth([])]).extension("smooth")  # type: ignore[arg-type, type-var]
+        Extensible([Smooth([])]).extension("smooth")  # type: ignore[arg-type]
 
     assert str(caught.value) == (
         "extension() takes a class, but was given 'smooth'\n  take it by its name, as in tm['smooth']"

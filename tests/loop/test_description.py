@@ -22,9 +22,16 @@ def test_a_manager_says_what_is_trained_on_what_and_how_far_it_is() -> None:
 
     assert repr(tm) == (
         "TrainManager(model=Sequential(42 parameters on cpu), loss=cross_entropy, optimizer=SGD(lr=0.5),\n"
-        "             train_data=list(3 batches), eval_data={'valid': list(2 batches)}, train_dir=runs,\n"
+        "             train_data=list(3 batches), eval_data=[valid], train_dir=runs,\n"
         "             epoch 0 of 5, step 0, extensions=[ema])"
     )
+
+
+def test_the_table_of_a_notebook_has_a_line_for_each_set_and_extension() -> None:
+    shown = tiny_manager(EMA(decay=0.9), eval_data={"valid": [1], "test": [1, 2]})._repr_html_()
+
+    assert "valid: list(1 batch)\ntest: list(2 batches)" in shown
+    assert "ema: EMA(decay=0.9)" in shown
 
 
 def test_a_manager_says_how_far_it_is() -> None:
@@ -37,7 +44,7 @@ def test_a_manager_says_how_far_it_is() -> None:
 def test_a_subclass_that_has_not_called_super_is_shown_by_its_extensions() -> None:
     class Half(TrainManager):
         def __init__(self) -> None:
-            assert repr(self) == "Half(extensions=[])"
+            assert repr(self) == "Half()"
 
     Half()
 

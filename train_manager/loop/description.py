@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
 
 from train_manager.core.extension import Extension
 from train_manager.core.showing import cut, short, told
-from train_manager.data.description import batches_text, sets_text
+from train_manager.data.description import batches_text
 
 Facts = dict[str, str]
 """What a training consists of, and how far it is, in words."""
@@ -29,12 +29,17 @@ def facts(parts: Mapping[str, Any], counts: Any, extensions: Mapping[str, Extens
         "loss": short(parts["loss"]) if parts.get("loss") is not None else None,
         "optimizer": optimizer_text(parts.get("optimizer")),
         "train_data": batches_text(parts["train_data"]) if parts.get("train_data") is not None else None,
-        "eval_data": sets_text(parts["eval_data"]) if parts.get("eval_data") else None,
+        "eval_data": _lines((name, batches_text(data)) for name, data in (parts.get("eval_data") or {}).items()),
         "train_dir": str(parts["train_dir"]) if parts.get("train_dir") is not None else None,
         "progress": f"epoch {counts.epoch_num} of {parts['epochs']}, step {counts.step_num}" if counts else None,
-        "extensions": f"[{', '.join(extensions)}]",
+        "extensions": _lines((name, told(one)) for name, one in extensions.items()),
     }
     return {name: text for name, text in found.items() if text is not None}
+
+
+def _lines(named: Iterable[tuple[str, str]]) -> str | None:
+    """Return a line for each; None if there is none."""
+    return "\n".join(f"{name}: {text}" for name, text in named) or None
 
 
 def model_text(model: Any) -> str:
@@ -65,9 +70,14 @@ def optimizer_text(optimizer: Any) -> str | None:
 def as_text(kind: str, given: Facts) -> str:
     """Return at most three lines: what is trained, on what, and how far it is."""
     lines = [("model", "loss", "optimizer"), ("train_data", "eval_data", "train_dir"), ("progress", "extensions")]
-    texts = [", ".join(_items(given, names)) for names in lines]
+    shown = {**given, **{name: _names(given[name]) for name in ("eval_data", "extensions") if name in given}}
+    texts = [", ".join(_items(shown, names)) for names in lines]
     between = ",\n" + " " * (len(kind) + 1)
     return f"{kind}({between.join(filter(None, texts))})"
+
+
+def _names(lines: str) -> str:
+    return f"[{', '.join(line.partition(':')[0] for line in lines.splitlines())}]"
 
 
 def _items(given: Facts, names: tuple[str, ...]) -> Iterator[str]:
@@ -76,13 +86,12 @@ def _items(given: Facts, names: tuple[str, ...]) -> Iterator[str]:
             yield given[name] if name == "progress" else f"{name}={cut(given[name])}"
 
 
-def as_html(kind: str, given: Facts, extensions: Mapping[str, Extension]) -> str:
+def as_html(kind: str, given: Facts) -> str:
     """Return a small table, without colours of its own: it is read on light and on dark pages."""
-    shown = {**given, "extensions": "\n".join(f"{name}: {told(one)}" for name, one in extensions.items()) or "none"}
     rows = "".join(
         f'<tr><th style="text-align: left; vertical-align: top">{html.escape(name)}</th>'
         f'<td style="text-align: left; white-space: pre-line">{html.escape(text)}</td></tr>'
-        for name, text in shown.items()
+        for name, text in given.items()
     )
     caption = f'<caption style="text-align: left; font-weight: bold">{html.escape(kind)}</caption>'
-    return f"<table>{caption}<tbody>{rows}</tbody></table>"
+    return f'<table style="color: inherit">{caption}<tbody>{rows}</tbody></table>'

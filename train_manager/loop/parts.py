@@ -133,7 +133,7 @@ class Parts(OverridableMethods, Generic[Model]):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return as_html(type(self).__name__, self._facts(), self._registry.extensions)
+        return as_html(type(self).__name__, self._facts())
 
     def _facts(self) -> Facts:
         try:

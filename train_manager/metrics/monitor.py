@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from typing import final
 
 from train_manager.core.errors import InputError, did_you_mean, near
-from train_manager.core.showing import constructor_text
 from train_manager.validation import require_one_of
 
 LESS_IS_BETTER = frozenset({"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer"})
@@ -138,9 +137,6 @@ class Patience:
         self.min_delta = min_delta
         self.best: float | None = None
         self.waited = 0
-
-    def __repr__(self) -> str:
-        return constructor_text(self)
 
     def is_over(self, value: float) -> bool:
         """Count one more number, and return whether the patience is over."""
