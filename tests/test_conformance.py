@@ -102,6 +102,15 @@ def test_every_shipped_extension_has_a_case() -> None:
     )
 
 
+@every
+def test_its_repr_is_short_and_says_what_it_is(case: Case) -> None:
+    shown = repr(case.make())
+
+    assert shown.startswith(f"{type(case.make()).__name__}(")
+    assert "object at 0x" not in shown
+    assert len(shown) <= 100
+
+
 # ---- what is trained -------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     loop        what TrainManager is made of
     stages      the map of the loop
     manager     TrainManager, the loop itself
+    types       names for fixtures, to annotate hooks with
     testing     a toy problem for tests of your own
     extensions  everything that is not the algorithm
     demo        what `make demo` runs
@@ -79,6 +80,9 @@ else:
         if name not in _LAZY:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(_LAZY[name]), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
 
 
 __all__ = [

@@ -55,6 +55,7 @@ from train_manager.loop.outputs import (
     require_training_loss,
     returned_a_value,
 )
+from train_manager.loop.parts import Model
 from train_manager.loop.phases import KEPT, replaced_parts
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
@@ -65,7 +66,7 @@ from train_manager.stages import TOO_LATE
 from train_manager.validation import require_count
 
 
-class TrainManager(Entering):
+class TrainManager(Entering[Model]):
     """Train and evaluate a model; use it as it is, or subclass it and override what differs.
 
     >>> import torch

@@ -10,6 +10,7 @@ from torch import nn
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
+from train_manager.core.showing import cut
 from train_manager.loop.arguments import modules_of_loss
 from train_manager.metrics.monitor import Patience, is_at_start, metric_name, metric_value, mode_of, require_set
 from train_manager.validation import require_count, require_number
@@ -125,6 +126,10 @@ class EarlyStopping(Extension):
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Forget the best weights, which are those of a smaller model."""
         self._best = None
+
+    def __repr__(self) -> str:
+        limit, mode = self.patience.limit, self.patience.mode
+        return cut(f"EarlyStopping({self.monitor!r}, patience={limit}, mode={mode!r})")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, the number of evaluations since, and with ``restore_best`` the best weights."""

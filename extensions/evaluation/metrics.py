@@ -11,6 +11,7 @@ from torch import Tensor
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
+from train_manager.core.showing import cut
 from train_manager.core.signature import with_parameters
 from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean
 from train_manager.metrics.metric import metric_of
@@ -159,6 +160,9 @@ class Metrics(Extension):
         """Return a table with a row for each metric, and a column for the training and for each evaluation set."""
         columns = {"training": self.epoch} if self.epoch else {}
         return text_table({**columns, **self.eval_sets}, corner="metric")
+
+    def __repr__(self) -> str:
+        return cut(f"Metrics({', '.join({**self._train, **self._eval})})")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moving averages, and the last numbers of each evaluation set."""

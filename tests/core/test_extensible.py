@@ -465,7 +465,7 @@ def test_a_copy_has_stages_and_hooks_of_its_own(cls: type[Working], again: Calla
     copied = again(cls([Counting()]))
     copied.work()
     assert copied.size == 3
-    assert copied["counting"].count == 1  # type: ignore[attr-defined]
+    assert copied["counting"].count == 1
     assert copied.fixtures["extensible"] is copied
 
 
@@ -489,7 +489,7 @@ def test_a_base_that_gives_out_its_state_is_copied_with_its_hooks(
 ) -> None:
     copied = again(WorkingKeeping([Counting()]))
     copied.work()
-    assert copied["counting"].count == 1  # type: ignore[attr-defined]
+    assert copied["counting"].count == 1
     assert vars(copied)["given_out"]
 
 

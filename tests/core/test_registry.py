@@ -106,7 +106,7 @@ def test_nothing_to_add_or_both_is_refused() -> None:
     with pytest.raises(HookError, match="takes an extension, or hooks by name"):
         Extensible().add_extension()
     with pytest.raises(HookError, match="takes an extension, or hooks by name"):
-        Extensible().add_extension(Lazy(), pre_step=lambda: None)
+        Extensible().add_extension(Lazy(), pre_step=lambda: None)  # type: ignore[call-overload]
 
 
 def test_a_set_of_extensions_is_added_whole_or_not_at_all() -> None:

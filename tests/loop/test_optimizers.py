@@ -320,7 +320,7 @@ def test_optimizers_that_are_given_later_train() -> None:
 
 def test_a_callable_that_is_given_later_is_refused_as_a_training_begins() -> None:
     tm = both()
-    tm.optimizer = AdamW
+    tm.optimizer = AdamW  # type: ignore[assignment]
 
     assert refusal(tm.train) == (
         "the optimizer must be a torch optimizer by now, but is the class AdamW\n"
@@ -435,7 +435,7 @@ def test_a_schedule_of_an_optimizer_that_is_wrapped_now_passes() -> None:
             return getattr(self.inside, name)
 
     tm = tiny_manager(lr_schedule=each)
-    tm.optimizer = Wrapped(tm.optimizer)
+    tm.optimizer = Wrapped(tm.optimizer)  # type: ignore[assignment]  # not derived from torch's
     tm.train()
 
     assert tm.optimizer.param_groups[0]["lr"] == 0.25

@@ -4,6 +4,7 @@ Its files in the order a value travels; each imports only those above it:
 
     errors            the errors, and how they are told
     synonyms          the words of other tools for fixtures and stages
+    showing           values in a repr
     source_locations  a line of the source as file:line
     tracebacks        the frames of a traceback that are the user's
     outcome           the exception that comes out of a stage when several meet

@@ -10,7 +10,7 @@ from functools import partial
 from sys import _getframe
 from threading import get_ident
 from types import CodeType, FrameType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from train_manager.core.errors import CheckError, HookError
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
@@ -26,6 +26,7 @@ from train_manager.core.state import Options
 from train_manager.core.store import Store
 
 R = TypeVar("R")
+E = TypeVar("E", bound=Extension)
 
 
 class Extensible:
@@ -262,6 +263,12 @@ class Extensible:
         finally:
             self._check_at_next_stage()
 
+    @overload
+    def add_extension(self, extension: E, name: str | None = None) -> E: ...
+    @overload
+    def add_extension(
+        self, extension: str | None = None, name: str | None = None, **hooks: Callable[..., Any]
+    ) -> Extension: ...
     def add_extension(
         self, extension: Extension | str | None = None, name: str | None = None, **hooks: Callable[..., Any]
     ) -> Extension:
@@ -292,6 +299,10 @@ class Extensible:
         self._registry.add({free_name(added, self.extensions) if name is None else name: added})
         return added
 
+    @overload
+    def remove_extension(self, extension: E) -> E: ...
+    @overload
+    def remove_extension(self, extension: str) -> Extension: ...
     def remove_extension(self, extension: str | Extension) -> Extension:
         """Remove an extension, by its name or as it was added, from the next stage that opens, and return it.
 
@@ -306,11 +317,38 @@ class Extensible:
             extension = next(names, type(extension).__name__)
         return self._registry.remove(extension)
 
-    def __getitem__(self, name: str) -> Extension:
+    def __getitem__(self, name: str) -> Any:  # a type checker cannot know the class; `extension(Class)` tells it
         return self._registry.named(name)
+
+    def extension(self, kind: type[E]) -> E:
+        """Return the extension of a class; an editor knows its methods and attributes then.
+
+        >>> from train_manager import Extensible, Extension
+        >>> class Largest(Extension):
+        ...     value = 25
+        ...     def post_work(self): ...
+        >>> worker = Extensible([Largest()])
+        >>> worker.extension(Largest).value, worker["largest"].value
+        (25, 25)
+
+        Args:
+            kind: its class, or one that this is derived from.
+
+        Raises:
+            ExtensionNotFound: there is none of this class, or there are several, which have names.
+            HookError: it is not a class.
+        """
+        return self._registry.sole(kind)
 
     def __contains__(self, name: object) -> bool:
         return name in self._registry.extensions
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(extensions=[{', '.join(self._registry.extensions)}])"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return what ``self["<TAB>`` offers."""
+        return [*self._registry.extensions]
 
     def _overrides(self, name: str, base: type) -> bool:
         """Return whether a method of the base is overridden in a class, or replaced on the object."""

@@ -13,6 +13,7 @@ from train_manager.core.errors import HookError
 from train_manager.core.hooks import KINDS, MADE_OF_FUNCTIONS
 from train_manager.core.lookalikes import counterparts
 from train_manager.core.schedule import load_states, states_of
+from train_manager.core.showing import constructor_text
 
 
 class Extension:
@@ -47,6 +48,9 @@ class Extension:
                 refuse_unfitting(cls.__name__, cls.__init__, args, kwargs)
             make = super().__new__
             return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return constructor_text(self)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must survive in a checkpoint: dicts, lists, tensors, numbers, strings.

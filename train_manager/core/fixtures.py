@@ -82,7 +82,11 @@ class Fixtures(Mapping[str, Any]):
         return self._store.path
 
     def __repr__(self) -> str:
-        return f"<fixtures {', '.join(self) or 'none'}>"
+        return f"<fixtures {', '.join(self._store.names()) or 'none'}>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return what ``fixtures["<TAB>`` offers."""
+        return [*self._store.names()]
 
     # ---- writing -----------------------------------------------------------------------------------------------
 

@@ -7,10 +7,9 @@ that installed packages offer.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, final
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, final
 
 from train_manager.core.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
 from train_manager.core.extension import Extension, Extensions, checked
@@ -18,7 +17,10 @@ from train_manager.core.hooks import Hook, read_hooks
 from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
 from train_manager.core.plan import Plans
 from train_manager.core.providers import Provider, read_providers
+from train_manager.core.showing import told
 from train_manager.core.store import Store
+
+E = TypeVar("E", bound=Extension)
 
 GROUP: Final = "train_manager.extensions"
 
@@ -124,6 +126,23 @@ class Registry:
         if name in self.extensions:
             return self.extensions[name]
         raise _not_found(f"{self._opener.__name__} has no extension {name!r}", name, self.extensions, "its extensions")
+
+    def sole(self, kind: type[E]) -> E:
+        """Return the only extension of a class or of its subclasses."""
+        if not isinstance(kind, type):
+            what = f"extension() takes a class, but was given {kind!r:.60}"
+            raise HookError(what, name=str(kind), cure=f"take it by its name, as in tm[{kind!r:.60}]")
+        found = {name: one for name, one in self.extensions.items() if isinstance(one, kind)}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        opener, wanted = self._opener.__name__, kind.__name__
+        if found:
+            cure = f"take one by its name, as in tm[{next(iter(found))!r}]"
+            what = f"{opener} has {len(found)} extensions of class {wanted}: {', '.join(found)}"
+            raise ExtensionNotFound(what, name=wanted, nearest=tuple(found), cure=cure)
+        there = ", ".join(f"{name} ({type(one).__name__})" for name, one in self.extensions.items()) or "none"
+        cure = f"add one with add_extension; its extensions: {there}"
+        raise ExtensionNotFound(f"{opener} has no extension of class {wanted}", name=wanted, cure=cure)
 
     # ---- changes -----------------------------------------------------------------------------------------------
 
@@ -252,6 +271,32 @@ def refuse_if_busy(extensions: Iterable[Extension], store: Store) -> None:
 
 
 @final
+class ExtensionsView(Mapping[str, Extension]):
+    """The extensions of an Extensible by name, as they are at the moment; changed by ``add_extension``."""
+
+    __slots__ = ("_extensions",)
+
+    def __init__(self, extensions: Mapping[str, Extension]) -> None:
+        self._extensions = extensions
+
+    def __getitem__(self, name: str) -> Extension:
+        return self._extensions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._extensions)
+
+    def __len__(self) -> int:
+        return len(self._extensions)
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{name!r}: {told(one)}' for name, one in self._extensions.items())}}}"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """Return what ``extensions["<TAB>`` offers."""
+        return [*self._extensions]
+
+
+@final
 class Declared:
     """``extensions``: on the class what it declares, on an object a view of the registry; assignments are refused."""
 
@@ -259,7 +304,7 @@ class Declared:
         self._extensions = extensions
 
     def __get__(self, holder: Any, owner: type) -> Any:
-        return self._extensions if holder is None else MappingProxyType(holder._registry.extensions)
+        return self._extensions if holder is None else ExtensionsView(holder._registry.extensions)
 
     def __set__(self, holder: Any, value: Any) -> NoReturn:
         raise HookError(

@@ -3,6 +3,7 @@
 Its files in reading order; each imports only those above it:
 
     batch         the parts of a batch, its device, and the check that its structure stays the same
+    description   data in a few words
     iteration     reading data: which batch is the last, and where an epoch begins
     one_pass      a pass that moves nothing, for evaluations
     row_batches   the base of InMemory and Rows: row numbers, in an order by seed and epoch

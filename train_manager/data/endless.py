@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, final
 
 from train_manager.core.errors import InputError
+from train_manager.data.description import batches_text
 from train_manager.data.iteration import begin_epoch, is_endless, is_read_once, reset, unending
 from train_manager.data.one_pass import left_as_found
 
@@ -42,6 +43,9 @@ class Endless:
                 cure="give a list, a DataLoader, or an object with __iter__",
             )
         self.data = data
+
+    def __repr__(self) -> str:
+        return f"Endless({batches_text(self.data)})"
 
     def __iter__(self) -> Iterator[Any]:
         return unending(self.data)

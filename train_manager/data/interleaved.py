@@ -9,7 +9,9 @@ from typing import Any, final
 import numpy as np
 
 from train_manager.core.errors import InputError
+from train_manager.core.showing import short
 from train_manager.data.batch import FromSource
+from train_manager.data.description import sets_text
 from train_manager.data.named_sets import END, NamedSets, Progress, shown
 from train_manager.validation import require_count
 
@@ -75,6 +77,10 @@ class Interleaved(NamedSets):
         self.seed = None if seed is None else require_count(seed, "Interleaved's seed", at_least=0)
         self.choose = choose
         self._round = spread(self.ratios)
+
+    def __repr__(self) -> str:
+        order = f"ratios={short(self.ratios)}" if self.choose is None else f"choose={short(self.choose)}"
+        return f"Interleaved({sets_text(self.data)}, {order})"
 
     @property
     def endless(self) -> bool:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from train_manager.core.errors import InputError
+from train_manager.data.description import count_text
 from train_manager.validation import require_count
 
 
@@ -65,6 +66,12 @@ class RowBatches(ABC):
     def __len__(self) -> int:
         full, rest = divmod(self.num_examples, self.batch_size)
         return full + bool(rest and not self.drop_last)
+
+    def __repr__(self) -> str:
+        given = [f"{self.num_examples:,} rows", count_text(len(self), self.batch_size)]
+        switches = {"shuffle": self.shuffle, "drop_last": self.drop_last}
+        given += [f"{name}=True" for name, is_on in switches.items() if is_on]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     def __iter__(self) -> Iterator[Any]:
         position, self._next = self._next, Position(self._next.epoch + 1, 0)

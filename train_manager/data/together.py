@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, final
 
+from train_manager.data.description import sets_text
 from train_manager.data.named_sets import END, NamedSets, Progress
 from train_manager.validation import require_one_of
 
@@ -42,6 +43,9 @@ class Together(NamedSets):
     def __init__(self, data: Mapping[str, Iterable[Any]], *, until: Literal["longest", "shortest"] = "longest") -> None:
         super().__init__(data)
         self.until = require_one_of(until, "Together's until", ("longest", "shortest"))
+
+    def __repr__(self) -> str:
+        return f"Together({sets_text(self.data)}, until={self.until!r})"
 
     @property
     def example_index(self) -> dict[str, Any]:

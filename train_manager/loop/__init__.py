@@ -22,6 +22,7 @@ Its files in reading order; each imports only those above it:
     feed          the batches that a run trains and evaluates on
     overridable   the methods that a subclass overrides
     eval_at       when training evaluates
+    description   a training in a few words
     parts         what a training consists of, and what a phase replaces of it
     control       what hooks read of the loop and request of it
     entering      what a call and a run require before they begin

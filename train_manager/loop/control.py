@@ -17,7 +17,7 @@ from train_manager.core.errors import StageError
 from train_manager.data.iteration import example_index_of
 from train_manager.loop.feed import epoch_length
 from train_manager.loop.outputs import require_training_loss
-from train_manager.loop.parts import Parts
+from train_manager.loop.parts import Model, Parts
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.results import EvalResult
 from train_manager.loop.windows import free_gradients, once_known
@@ -31,7 +31,7 @@ def _counted(name: str) -> Any:
     return property(attrgetter(f"_counts.{name}"), lambda manager, value: setattr(manager._counts, name, value))
 
 
-class LoopControl(Parts):
+class LoopControl(Parts[Model]):
     """The side of the loop that hooks see."""
 
     epoch_num: int = _counted("epoch_num")

@@ -25,6 +25,7 @@ from train_manager.loop.optimizers import (
     require_schedules_of,
     warn_of_untrained_loss,
 )
+from train_manager.loop.parts import Model
 from train_manager.loop.randomness import seed_all
 from train_manager.loop.run_state import RunState
 
@@ -34,7 +35,7 @@ ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager
 NO_PREDICTION: Final = 'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction (of Metrics, or take eval={...})'
 
 
-class Entering(LoopControl):
+class Entering(LoopControl[Model]):
     """The checks and preparations before the loop."""
 
     def _require_ready(self, entry: str, epochs: int | None) -> None:

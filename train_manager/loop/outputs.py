@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from train_manager.core.errors import InputError
 from train_manager.data.batch import tensors_in
@@ -70,7 +70,7 @@ def require_batch_size(value: Any) -> Any:
     )
 
 
-def require_prediction(value: Any, model: nn.Module) -> Any:
+def require_prediction(value: Any, model: object) -> Any:
     """Return a prediction: anything but None or a container without a tensor; a distribution, for example."""
     if isinstance(value, Tensor):
         return value

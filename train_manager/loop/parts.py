@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from train_manager.loop.arguments import (
     require_train_data,
     require_train_dir,
 )
+from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAt, EvalAtArgument, EvalAtPoints, eval_at_schedule, require_eval_at
 from train_manager.loop.feed import Feed
 from train_manager.loop.history import History, OpenEpoch
@@ -47,17 +48,34 @@ from train_manager.loop.windows import Windows, preserved_gradients
 from train_manager.model.replacement import replace_in_optimizers
 from train_manager.validation import require_count
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with a default, so that a plain `TrainManager` is complete
 
-class Parts(OverridableMethods):
+    Model = TypeVar("Model", bound=nn.Module | TrainsItself, default=Any)
+else:
+    from typing import TypeVar
+
+    Model = TypeVar("Model")
+
+
+class Parts(OverridableMethods, Generic[Model]):
     """The model, the loss, the optimizers, the data; how they are set, replaced and put back."""
 
+    model: Model
     _held: ExitStack | None = None
+
+    if TYPE_CHECKING:  # an attribute; assigned more than it is read as: several optimizers are read as `optimizers`
+
+        @property
+        def optimizer(self) -> Optimizer: ...
+        @optimizer.setter
+        def optimizer(self, value: Optimizer | Mapping[str, Optimizer] | None) -> None: ...
 
     @named_arguments(OTHER_WORDS)
     def __init__(
         self,
         *,
-        model: nn.Module | TrainsItself,
+        model: Model,
         loss: Callable[..., Tensor] | Objective | None = None,
         optimizer: OptimizerArgument | Mapping[str, OptimizerArgument] | None = None,
         train_data: Iterable[Any] | None = None,
@@ -79,7 +97,7 @@ class Parts(OverridableMethods):
         self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
         self._refuse_unusable_loss()
         self._optimizer_argument = optimizer  # for phases with a model of their own
-        self.optimizer: Any = require_optimizer(optimizer, self.model, self.loss)
+        self.optimizer = require_optimizer(optimizer, self.model, self.loss)
         self._loss_of_optimizers = self.loss
         self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
         self.train_data = require_train_data(train_data)
@@ -114,6 +132,19 @@ class Parts(OverridableMethods):
         if not isinstance(self._optimizer_argument, type):
             own["_optimizer_argument"] = None  # a lambda cannot be pickled
         return {**state, **parts, **own, "_chosen": None, "_held": None}
+
+    def __repr__(self) -> str:
+        return as_text(type(self).__name__, self._facts())
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return as_html(type(self).__name__, self._facts())
+
+    def _facts(self) -> Facts:
+        try:
+            return facts(self.__dict__, self.__dict__.get("_counts"), self._registry.extensions)
+        except Exception:  # of what was given: a repr that raises hides what it was printed for
+            return {}
 
     # ---- the model and the modules around it ---------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from train_manager.core.errors import InputError
+from train_manager.core.showing import constructor_text
 from train_manager.metrics.averages import WeightedMean
 
 
@@ -75,6 +76,9 @@ class FunctionMetric:
         self.parameters = positional_pair() if by_name is None else by_name
         self._mean = WeightedMean()
 
+    def __repr__(self) -> str:
+        return constructor_text(self)
+
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
         if self._by_name:
             # A parameter with a default is left out if its fixture is not alive.
@@ -104,6 +108,9 @@ class ObjectMetric:
         self.name = name
         self.original = original
         self.parameters = positional_pair()
+
+    def __repr__(self) -> str:
+        return constructor_text(self)
 
     def of_batch(self, values: Mapping[str, Any]) -> dict[str, Tensor]:
         self.original.reset()

@@ -1,0 +1,97 @@
+"""A TrainManager in a few words, as text and as HTML; reads no number from a device, and no batch."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from train_manager.core.extension import Extension
+from train_manager.core.showing import cut, short, told
+from train_manager.data.description import batches_text
+
+Facts = dict[str, str]
+"""What a training consists of, and how far it is, in words."""
+
+
+def facts(parts: Mapping[str, Any], counts: Any, extensions: Mapping[str, Extension]) -> Facts:
+    """Return what is known: all of it, unless a constructor has failed half-way.
+
+    Args:
+        parts: the attributes of a TrainManager.
+        counts: how far it is.
+        extensions: by name.
+    """
+    found = {
+        "model": model_text(parts["model"]) if "model" in parts else None,
+        "loss": short(parts["loss"]) if parts.get("loss") is not None else None,
+        "optimizer": optimizer_text(parts.get("optimizer")),
+        "train_data": batches_text(parts["train_data"]) if parts.get("train_data") is not None else None,
+        "eval_data": _lines((name, batches_text(data)) for name, data in (parts.get("eval_data") or {}).items()),
+        "train_dir": str(parts["train_dir"]) if parts.get("train_dir") is not None else None,
+        "progress": f"epoch {counts.epoch_num} of {parts['epochs']}, step {counts.step_num}" if counts else None,
+        "extensions": _lines((name, told(one)) for name, one in extensions.items()),
+    }
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _lines(named: Iterable[tuple[str, str]]) -> str | None:
+    """Return a line for each; None if there is none."""
+    return "\n".join(f"{name}: {text}" for name, text in named) or None
+
+
+def model_text(model: Any) -> str:
+    """Return ``Sequential(12,345 parameters on cpu)``."""
+    kind = type(model).__name__
+    if not isinstance(model, nn.Module):
+        return kind
+    try:
+        parameters = list(model.parameters())
+        count = sum(parameter.numel() for parameter in parameters)
+    except (ValueError, RuntimeError):  # of a lazy module, whose shapes come with its first batch
+        return f"{kind}(parameters not initialized)"
+    devices = dict.fromkeys(str(parameter.device) for parameter in parameters)
+    return f"{kind}({count:,} parameters{' on ' if devices else ''}{' and '.join(devices)})"
+
+
+def optimizer_text(optimizer: Any) -> str | None:
+    """Return ``AdamW(lr=0.001)``, several by name; a rate in a tensor is left out, for it may be on a GPU."""
+    if optimizer is None:
+        return None
+    if isinstance(optimizer, dict):
+        return cut(f"{{{', '.join(f'{name!r}: {optimizer_text(one)}' for name, one in optimizer.items())}}}")
+    rates = dict.fromkeys(group.get("lr") for group in getattr(optimizer, "param_groups", ()))
+    shown = [short(rate) for rate in rates if isinstance(rate, float | int)]
+    return f"{type(optimizer).__name__}({'lr=' if shown else ''}{', '.join(shown)})"
+
+
+def as_text(kind: str, given: Facts) -> str:
+    """Return at most three lines: what is trained, on what, and how far it is."""
+    lines = [("model", "loss", "optimizer"), ("train_data", "eval_data", "train_dir"), ("progress", "extensions")]
+    shown = {**given, **{name: _names(given[name]) for name in ("eval_data", "extensions") if name in given}}
+    texts = [", ".join(_items(shown, names)) for names in lines]
+    between = ",\n" + " " * (len(kind) + 1)
+    return f"{kind}({between.join(filter(None, texts))})"
+
+
+def _names(lines: str) -> str:
+    return f"[{', '.join(line.partition(':')[0] for line in lines.splitlines())}]"
+
+
+def _items(given: Facts, names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        if name in given:
+            yield given[name] if name == "progress" else f"{name}={cut(given[name])}"
+
+
+def as_html(kind: str, given: Facts) -> str:
+    """Return a small table, without colours of its own: it is read on light and on dark pages."""
+    rows = "".join(
+        f'<tr><th style="text-align: left; vertical-align: top">{html.escape(name)}</th>'
+        f'<td style="text-align: left; white-space: pre-line">{html.escape(text)}</td></tr>'
+        for name, text in given.items()
+    )
+    caption = f'<caption style="text-align: left; font-weight: bold">{html.escape(kind)}</caption>'
+    return f'<table style="color: inherit">{caption}<tbody>{rows}</tbody></table>'
