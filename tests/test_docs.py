@@ -30,10 +30,6 @@ from train_manager.core import errors
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GENERATED = (
-    ROOT / "docs" / "reference" / "mistakes.md"
-)  # its blocks are mistakes; the script that makes it has run them
-
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```\n(?:\s*^\1```text\n(.*?)^\1```\n)?", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
 
@@ -79,9 +75,7 @@ def in_order(shown: list[str], printed: str) -> bool:
     return all(any(is_as_shown(f"{wanted}\n", f"{line}\n") for line in lines) for wanted in shown)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != GENERATED], ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "example"}
