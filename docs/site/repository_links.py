@@ -10,10 +10,12 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files, InclusionLevel
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "source"  # of the site
@@ -23,6 +25,8 @@ NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for each file outside of docs/ that can be reached by links."""
+    from mkdocs.structure.files import File, InclusionLevel  # here, so that tests need no mkdocs
+
     waiting = [path for file in files.documentation_pages() for path in outside(f"docs/{file.src_uri}")]
     while waiting:
         path = waiting.pop()
