@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check bench bench-peers clean
+.PHONY: demo test check docs bench bench-peers clean
 
 demo: $(OK)
 	@$(PY) -m train_manager.demo
@@ -24,6 +24,13 @@ check: $(OK)
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
+# Builds the site of docs/ into site/; a link that leads nowhere is an error.
+docs: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[docs]' || \
+	    $(PY) -m pip install -q -c $(PINS) -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo 'The first page is site/index.html; to read and search them all: $(PY) -m http.server -d site'
+
 # Writes docs/explanation/benchmarks.md;  make bench ARGS="dispatch loop"  or  ARGS=--quick  only shows figures.
 bench: $(OK)
 	@$(PY) -m benchmarks $(ARGS)
@@ -35,7 +42,7 @@ bench-peers: $(OK)
 	@$(PY) -m benchmarks $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # torch comes first and by pip, which reads the machine's pip settings (uv does not); then nothing

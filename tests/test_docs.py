@@ -17,8 +17,6 @@ import importlib
 import inspect
 import io
 import re
-import subprocess
-import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
@@ -32,10 +30,6 @@ from train_manager.core import errors
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GENERATED = (
-    ROOT / "docs" / "reference" / "mistakes.md"
-)  # its blocks are mistakes; the script that makes it has run them
-
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```\n(?:\s*^\1```text\n(.*?)^\1```\n)?", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
 
@@ -81,9 +75,7 @@ def in_order(shown: list[str], printed: str) -> bool:
     return all(any(is_as_shown(f"{wanted}\n", f"{line}\n") for line in lines) for wanted in shown)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != GENERATED], ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "example"}
@@ -118,13 +110,6 @@ def test_no_page_has_a_link_that_leads_nowhere() -> None:
     for page in PAGES[2:]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
-
-
-def test_the_page_of_mistakes_is_what_the_library_says_today() -> None:
-    script = ROOT / "docs" / "reference" / "make_mistakes.py"
-    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, cwd=ROOT)
-
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_seeded_mistake_is_found_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:

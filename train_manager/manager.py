@@ -285,13 +285,12 @@ class TrainManager(Entering[Model]):
         >>> tm.step_num, tm.epoch_num
         (12, 3)
 
+        The parts are those of the constructor. With a new optimizer and no ``lr_schedule`` the outer one rests.
         ``epoch_num`` begins at 0 and is put back; ``step_num`` goes on. ``stop`` ends the training of the phase only,
         unless it says ``whole_run=True``. A model without an optimizer has one made by the constructor's callable.
 
         Args:
             name: the fixture ``phase_name``, which is None outside of phases.
-            model, loss, optimizer, lr_schedule, train_data, eval_data, epochs, steps_per_epoch: as in the constructor.
-                With a new optimizer and no ``lr_schedule`` the outer one rests.
             extensions: more extensions, for the time of the phase.
             without: names of extensions that pause.
 

@@ -1,5 +1,4 @@
-"""Make docs/reference/mistakes.md: run twelve mistakes in hooks, and show when each is found; then twelve with
-batches, losses and outputs, and show what the message says to do.
+"""Make docs/reference/mistakes.md: run mistakes of many kinds, and show what the message says and when it is found.
 
 python docs/reference/make_mistakes.py            writes the page
 python docs/reference/make_mistakes.py --check    exits with 1 if the page is out of date
@@ -7,10 +6,13 @@ python docs/reference/make_mistakes.py --check    exits with 1 if the page is ou
 
 from __future__ import annotations
 
+import html
+import importlib.util
 import linecache
 import re
 import sys
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +25,18 @@ PAGE: Final = Path(__file__).with_name("mistakes.md")
 
 WHEN_ADDED: Final = "when the extension is added"
 AT_CHECK: Final = "at `check()`"
+AS_MADE: Final = "as the TrainManager is made"
+AT_FIRST_BATCH: Final = "at the first batch"
 AT_RUN: Final = "in the run"
 NEVER: Final = "never"
+CODE: Final = re.compile(r"`([^`\n]*)`")
+
+LISTS: Final = Path(__file__).parents[2] / "tests" / "advice"  # each has a function `rows`
+MORE: Final = {
+    "Names of other tools": LISTS / "callback_names.py",
+    "Names of fixtures": LISTS / "fixture_names.py",
+    "Arguments": LISTS / "arguments.py",
+}
 
 LOOP: Final = """\
 from train_manager import Extensible, Extension, fixture, modifies, provides
@@ -189,6 +201,7 @@ from torch.nn import functional as F
 from train_manager import TrainManager
 
 x, y = torch.ones(4, 2), torch.zeros(4, dtype=torch.long)
+made = []
 
 
 class Forgetful(nn.Linear):
@@ -203,7 +216,8 @@ class Returning(TrainManager):
 
 def train(model=None, loss=F.cross_entropy, batch=(x, y), manager=TrainManager):
     model = nn.Linear(2, 2) if model is None else model
-    manager(model=model, loss=loss, optimizer=torch.optim.SGD, train_data=[batch]).train()
+    made.append(manager(model=model, loss=loss, optimizer=torch.optim.SGD, train_data=[batch]))
+    made[-1].train()
 """
 
 MISTAKES_IN_TRAINING: Final = {
@@ -222,16 +236,17 @@ MISTAKES_IN_TRAINING: Final = {
 }
 
 
-def cure(code: str) -> str:
-    """Train with a mistake, and return the last line of what is said beside where it was."""
+def cure(code: str) -> tuple[str, str]:
+    """Train with a mistake; return the last line of what is said beside where it was, and when it was said."""
     namespace: dict[str, Any] = {}
     exec(compile(TRAINING, "training.py", "exec", dont_inherit=True), namespace)
     try:
         exec(code, namespace)
     except Exception as error:
         notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith("at stage ")]
-        return [line for text in (str(error), *notes) for line in text.splitlines()][-1].strip()
-    return "nothing"
+        last = [line for text in (str(error), *notes) for line in text.splitlines()][-1].strip()
+        return last, AT_FIRST_BATCH if namespace["made"] else AS_MADE
+    return "nothing", NEVER
 
 
 def found(mistake: Mistake) -> Found:
@@ -265,66 +280,71 @@ def _loaded(mistake: Mistake) -> tuple[Any, list[Extension]]:
 
 def page() -> str:
     """Return the text of the whole page."""
-    results = [(mistake, found(mistake)) for mistake in MISTAKES]
-    early = sum(result.when in (WHEN_ADDED, AT_CHECK) for _, result in results)
-    rows = [
-        f"| {number} | [{mistake.title}](#{_anchor(number, mistake)}) | {result.when} | {_first_line(result)} |"
-        for number, (mistake, result) in enumerate(results, start=1)
-    ]
-    sections = [_section(number, *result) for number, result in enumerate(results, start=1)]
     return "\n".join(
         [
-            "# Mistakes, and when they are found",
+            "# Mistakes, and what the library says",
             "",
-            "[`make_mistakes.py`](make_mistakes.py) makes this page by running each mistake. Do not edit it by hand.",
             "[Errors and cures](errors-and-cures.md) explains the errors one by one.",
             "",
-            f"{early} of {len(results)} mistakes are found before the first step. The code and the whole message of",
-            "each are below.",
+            "## In hooks",
             "",
-            "|   | mistake | found | first line |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-            "Each mistake is made in an extension of this loop:",
+            "The extensions are those of this loop:",
             "",
             f"```python\n{LOOP}```",
-            *sections,
             "",
-            "## Batches, losses and outputs",
+            *_table(_hook_row(mistake) for mistake in MISTAKES),
             "",
-            "These are found as a TrainManager is made, or at its first batch. An error of torch comes out as it is,",
-            "with a note of the types, shapes and devices that met. The last line says what to do:",
+            "## In batches, losses and outputs",
             "",
-            "| mistake | the message ends with |",
-            "|---|---|",
-            *(f"| {title} | {cure(code)} |" for title, code in MISTAKES_IN_TRAINING.items()),
+            "An error of torch comes out as it is, with a note of types, shapes and devices. The table has the last",
+            "line of each message.",
+            "",
+            *_table((title, *cure(code)) for title, code in MISTAKES_IN_TRAINING.items()),
+            *(line for title, file in MORE.items() if file.exists() for line in _more(title, file)),
             "",
         ]
     )
 
 
-def _section(number: int, mistake: Mistake, result: Found) -> str:
-    return (
-        f"\n## {number}. {mistake.title}\n\n```python\n{_plain(mistake.code)}```\n\n"
-        f"Found {result.when}:\n\n```text\n{result.message}\n```"
-    )
+def _hook_row(mistake: Mistake) -> tuple[str, str, str]:
+    result = found(mistake)
+    hook = [line.strip() for line in mistake.code.splitlines() if line.strip().startswith("def ")][-1]
+    return f"{mistake.title}\n`{hook}`", _shortened(result), result.when
+
+
+def _shortened(result: Found) -> str:
+    """Return the first line of a message, and the last, which is the cure; of a CheckError, those of its mistake."""
+    lines = [line.strip() for line in result.message.splitlines()]
+    first = lines[1].removeprefix("1. ") if result.when == AT_CHECK else lines[0].partition(": ")[2]
+    return f"{first}\n{lines[-1]}"
+
+
+def _more(title: str, file: Path) -> list[str]:
+    """Return a section of the mistakes that a file of the tests lists."""
+    spec = importlib.util.spec_from_file_location(f"mistakes_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return ["", f"## {title}", "", *_table(module.rows())]
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    lines = [f"| {' | '.join(_cell(text) for text in row)} |" for row in rows]
+    return ["| written | the message | found |", "|---|---|---|", *lines]
+
+
+def _cell(text: str) -> str:
+    """Return a text as a cell: a pipe would end it, also in code."""
+    parts = CODE.split(text.strip())
+    words = [html.escape(part, quote=False).replace("*", r"\*").replace("__", r"\_\_") for part in parts[::2]]
+    codes = [f"<code>{html.escape(part)}</code>" if "|" in part else f"`{part}`" for part in parts[1::2]]
+    return "".join(a + b for a, b in zip(words, [*codes, ""], strict=True)).replace("|", "&#124;").replace("\n", "<br>")
 
 
 def _plain(code: str) -> str:
     return textwrap.dedent(code).strip() + "\n"
-
-
-def _anchor(number: int, mistake: Mistake) -> str:
-    words = f"{number}. {mistake.title}".lower()
-    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
-
-
-def _first_line(result: Found) -> str:
-    """Return the first line of the message; for a CheckError, of its first mistake."""
-    lines = result.message.splitlines() or [""]
-    first = lines[1].removeprefix("1. ") if result.when == AT_CHECK else lines[0].partition(": ")[2]
-    return first.replace("|", "\\|").replace("*", "\\*")
 
 
 def main() -> int:

@@ -81,6 +81,9 @@ def priority(value: int) -> Callable[[Function], Function]:
     ...     @priority(10)
     ...     def post_train_step_batch(self):
     ...         print("after the hooks of other extensions")
+
+    Args:
+        value: a whole number, also a negative one.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise HookError("@priority takes a whole number: @priority(-1)", name="priority")
@@ -116,6 +119,9 @@ def modifies(*names: str) -> Callable[[Function], Function]:
     ...     @modifies("backward_loss")
     ...     def pre_train_backward(self, backward_loss):
     ...         return backward_loss / 2
+
+    Args:
+        names: the fixtures.
     """
     return _writing(names, defines=False, stage=None)
 

@@ -102,6 +102,9 @@ def at_most(n: int) -> Schedule:
     ...     def post_train_step_batch(self, loss):
     ...         print(loss)
 
+    Args:
+        n: at least 1.
+
     Raises:
         HookError: ``n`` is not a whole number of at least 1; or, when its stage opens, there is no TrainManager.
     """
@@ -172,6 +175,9 @@ def when(function: Callable[..., Any]) -> Schedule:
 
     The function is called at every opening, and a condition on a tensor makes Python wait for the device. With a
     schedule above, it is called only if that one lets the hook run: ``@every(100)`` above ``@when(...)``.
+
+    Args:
+        function: its parameters name fixtures.
 
     Raises:
         HookError: it is not a function.

@@ -1,0 +1,242 @@
+"""Make the pages of the reference that come from signatures, docstrings and runs of the loop.
+
+python docs/reference/make_reference.py            writes the pages
+python docs/reference/make_reference.py --check    exits with 1 if a page is out of date
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import torch
+from docstrings import Argument, arguments_of, as_list, labelled, summary_of, typed
+
+import train_manager
+from train_manager import Extension, Fixtures, InMemory, TrainManager, extensions
+from train_manager.core.scope import Scope
+from train_manager.testing import tiny_manager
+from train_manager.types import FIXTURES
+
+HERE: Final = Path(__file__).parent
+LABELS: Final = ("Runs at", "Asks for", "Leaves behind")
+DECORATORS: Final = ("provides", "modifies", "fixture", "always", "priority")
+SCHEDULES: Final = ("every", "at_most", "exponentially", "periodically", "once", "when", "scheduled")
+ALWAYS_THERE: Final = ("fixtures", "stage", "train_manager", "extensible")
+AFTER_A_FAILURE: Final = ("exc_type", "exc_value", "traceback")
+
+
+# ---- arguments.md --------------------------------------------------------------------------------------------------
+
+
+def arguments_page() -> Iterator[str]:
+    """Every argument of TrainManager."""
+    yield "# The arguments of TrainManager"
+    yield "All are passed by name. Only `model` is always required."
+    for argument in arguments_of(TrainManager):
+        yield f"## `{argument.name}`"
+        yield sentence(typed(argument))
+        yield sentence(argument.meaning)
+
+
+# ---- stages.md -----------------------------------------------------------------------------------------------------
+
+
+class FirstAt(Extension):
+    """Find the hook at which each fixture of each stage is alive for the first time.
+
+    Runs at: every stage. Asks for: stage, fixtures. Leaves behind: its attributes.
+    """
+
+    def __init__(self) -> None:
+        self.paths: dict[str, list[str]] = {}
+        self.first: dict[str, dict[str, str]] = {}
+        self._log: list[tuple[str, set[str]]] = []
+        self._opened: list[int] = []
+
+    def pre_stage(self, stage: Scope, fixtures: Fixtures) -> None:
+        paths = self.paths.setdefault(stage.name, [])
+        if (path := " > ".join(stage.path[:-1])) not in paths:
+            paths.append(path)
+        self._opened.append(len(self._log))
+        self._log.append((f"pre_{stage.name}", set(fixtures)))
+
+    def post_stage(self, stage: Scope, fixtures: Fixtures) -> None:
+        self._log.append((f"post_{stage.name}", set(fixtures)))
+        inside = self._log[self._opened.pop() :]
+        known = self.first.setdefault(stage.name, {})
+        for name in stage.owned:
+            if name not in known:
+                known[name] = next(f"`{hook}`" for hook, alive in inside if name in alive)
+
+
+def observed() -> FirstAt:
+    """Train, evaluate and predict on a tiny problem, and return what was seen."""
+    found = FirstAt()
+    with tempfile.TemporaryDirectory() as folder:
+        tm = tiny_manager(found, train_dir=folder, seed=0, eval_at="epoch")
+        batches = tm.train_data
+        tm.train_data = InMemory(*(torch.cat(parts) for parts in zip(*batches, strict=True)), batch_size=16)
+        tm.train()
+        tm.eval()
+        tm.predict(batches)
+        with tm.run():
+            tm.train_on_batch(batches[0])
+            with tm.phase("head", epochs=1):
+                tm.train()
+    return found
+
+
+def stages_page() -> Iterator[str]:
+    """Every stage with its fixtures and their types."""
+    found, lazy = observed(), lazy_fixtures()
+    yield "# Stages and their fixtures"
+    yield (
+        "Each stage has three hooks: `pre_<stage>`, `post_<stage>` and `around_<stage>`. A hook may name the fixtures "
+        "of its stage and of all stages around it. *First at* is the earliest hook that can name a fixture; the "
+        "fixture dies as its stage ends; a *lazy* one is computed when it is first asked for. The annotations are "
+        "names of `train_manager.types`."
+    )
+    yield "[`stages.py`](../../train_manager/stages.py) shows the whole loop in the order in which it runs."
+    for stage, paths in found.paths.items():
+        yield f"## `{stage}`"
+        yield opened_in(paths)
+        first = found.first.get(stage, {}) | dict.fromkeys(lazy.get(stage, ()), f"`pre_{stage}`, lazy")
+        yield table_of_fixtures({name: first[name] for name in FIXTURES if name in first})
+    yield "## Always there"
+    yield table_of_fixtures(dict.fromkeys(ALWAYS_THERE, "everywhere"))
+    yield "## In post hooks marked with `@always`"
+    yield table_of_fixtures(dict.fromkeys(AFTER_A_FAILURE, "every post hook"))
+
+
+def lazy_fixtures() -> dict[str, list[str]]:
+    """Return the fixtures of each stage that are computed when a hook asks for them."""
+    stages = json.loads(tiny_manager().explain(format="json"))
+    methods = {name for name in FIXTURES if hasattr(TrainManager, name)}
+    return {
+        entry["stage"]: [name for name, where in entry["defines"].items() if where == f"TrainManager.{name}"]
+        for entry in stages
+        if methods & set(entry["defines"])
+    }
+
+
+def opened_in(paths: list[str]) -> str:
+    """Say where a stage opens."""
+    shown = [f"`{path}`" for path in paths if path and "phase" not in path]
+    return f"Opens in {' and in '.join(shown)}." if shown else "The outermost stage: one call of `train`, `eval`, ..."
+
+
+def table_of_fixtures(first: dict[str, str]) -> str:
+    """Return a table of fixtures, in the order in which they come."""
+    if not first:
+        return "It has no fixtures of its own."
+    rows = [
+        f"| `{name}` | {annotation(FIXTURES[name].annotation)} | {hook} | {FIXTURES[name].meaning} |"
+        for name, hook in first.items()
+    ]
+    return "\n".join(["| fixture | annotation | first at | meaning |", "|---|---|---|---|", *rows])
+
+
+def annotation(text: str) -> str:
+    """Return an annotation as code; a pipe would end the cell of a table."""
+    return " or ".join(f"`{part}`" for part in text.split(" | "))
+
+
+# ---- extensions.md and decorators.md -------------------------------------------------------------------------------
+
+
+def extensions_page() -> Iterator[str]:
+    """Every extension that ships, in groups by purpose."""
+    yield "# Extensions"
+    yield "All are imported from `train_manager.extensions`."
+    for purpose, classes in by_purpose().items():
+        yield f"## {purpose.capitalize()}"
+        for cls in classes:
+            yield f"### {cls.__name__}"
+            yield f"{summary_of(cls)} [More](api/extensions.md#train_manager.extensions.{cls.__name__})"
+            yield "\n".join(f"- *{label}:* {labelled(cls, label)}" for label in LABELS)
+            yield from section(arguments_of(cls))
+    yield "## The usual ones"
+    yield f"`default_extensions()`: {sentence(summary_of(extensions.default_extensions), first=str.lower)}"
+    yield from section(arguments_of(extensions.default_extensions))
+
+
+def by_purpose() -> dict[str, list[type[Extension]]]:
+    """Return the extensions by the folder that they are in."""
+    found: dict[str, list[type[Extension]]] = {}
+    for name in extensions.__all__:
+        value = getattr(extensions, name)
+        if inspect.isclass(value):
+            found.setdefault(value.__module__.split(".")[-2], []).append(value)
+    return found
+
+
+def decorators_page() -> Iterator[str]:
+    """Every decorator of hooks, and every schedule."""
+    yield "# Decorators and schedules"
+    yield "All are imported from `train_manager`, and stand above a hook; several may stand above one."
+    for title, names, page in (("Decorators", DECORATORS, "decorators"), ("Schedules", SCHEDULES, "schedules")):
+        yield f"## {title}"
+        yield f"With examples in the [API](api/{page}.md)."
+        for name in names:
+            yield f"### `@{name}`" if name != "scheduled" else f"### `{name}`"
+            yield from about(name)
+
+
+def about(name: str) -> Iterator[str]:
+    """Say what a decorator is for, and list its arguments."""
+    value = getattr(train_manager, name)
+    if not inspect.isfunction(value):  # `once` is an object, whose docstring is below it in the file
+        yield "Run at the first opening, and never again, also in a second run or after a checkpoint."
+        return
+    yield summary_of(value)
+    if name != "always":
+        yield from section(arguments_of(value))
+
+
+def section(arguments: list[Argument]) -> Iterator[str]:
+    """A list of arguments with its heading; nothing if there are none."""
+    if arguments:
+        yield "Arguments:"
+        yield as_list(arguments)
+
+
+def sentence(text: str, first: Callable[[str], str] = str.upper) -> str:
+    """Begin a text with a capital letter, if it begins with a word."""
+    return first(text[:1]) + text[1:]
+
+
+# ---- all of them ---------------------------------------------------------------------------------------------------
+
+PAGES: Final = {
+    "arguments.md": arguments_page,
+    "stages.md": stages_page,
+    "extensions.md": extensions_page,
+    "decorators-and-schedules.md": decorators_page,
+}
+
+
+def main() -> int:
+    outdated = []
+    for name, make in PAGES.items():
+        text = "\n\n".join(make()) + "\n"
+        page = HERE / name
+        if not page.exists() or page.read_text() != text:
+            outdated.append(name)
+        if "--check" not in sys.argv[1:]:
+            page.write_text(text)
+    if outdated and "--check" in sys.argv[1:]:
+        print(f"{', '.join(outdated)}: out of date; run python docs/reference/{Path(__file__).name}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

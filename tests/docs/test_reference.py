@@ -1,0 +1,63 @@
+"""The reference: its generated pages are up to date, and it leaves out no public name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import train_manager
+from train_manager import TrainManager, extensions
+from train_manager.types import FIXTURES
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def documented() -> set[str]:
+    """The names that the pages of the API show."""
+    pages = [page.read_text() for page in (REFERENCE / "api").glob("*.md")]
+    return {name for page in pages for name in re.findall(r"^::: (\S+)$", page, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("script", ["make_mistakes.py", "make_reference.py"])
+def test_a_generated_page_is_what_its_script_makes_today(script: str) -> None:
+    done = subprocess.run([sys.executable, REFERENCE / script, "--check"], capture_output=True, text=True, cwd=ROOT)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_api_has_every_public_name() -> None:
+    public = {f"train_manager.{name}" for name in train_manager.__all__ if name != "__version__"}
+
+    assert public <= documented()
+
+
+def test_the_api_has_every_extension() -> None:
+    assert {f"train_manager.extensions.{name}" for name in extensions.__all__} <= documented()
+
+
+def test_every_argument_of_the_manager_has_a_meaning() -> None:
+    page = (REFERENCE / "arguments.md").read_text()
+
+    for name in inspect.signature(TrainManager).parameters:
+        assert re.search(rf"^## `{name}`\n\n\S.*\n\n\S.*\.$", page, re.MULTILINE), name
+
+
+def test_the_page_of_stages_has_every_fixture() -> None:
+    page = (REFERENCE / "stages.md").read_text()
+
+    assert [name for name in FIXTURES if f"\n| `{name}` | " not in page] == []
+
+
+def test_every_argument_of_an_extension_decorator_or_schedule_has_a_meaning() -> None:
+    for name in ("extensions.md", "decorators-and-schedules.md"):
+        assert re.findall(r"^- `[*\w]+` \(.*\)$", (REFERENCE / name).read_text(), re.MULTILINE) == []
+
+
+def test_every_extension_says_where_it_runs_what_it_asks_for_and_what_it_leaves_behind() -> None:
+    assert re.findall(r"^- \*[\w ]+:\* *$", (REFERENCE / "extensions.md").read_text(), re.MULTILINE) == []

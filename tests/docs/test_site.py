@@ -1,0 +1,106 @@
+"""What docs/site adds to the build: pages of files that are linked to, and a look at what pages fetch."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "docs" / "site"
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(SITE)
+    return importlib.import_module("repository_links")
+
+
+@pytest.fixture
+def outside_hosts(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(SITE)
+    return importlib.import_module("outside_hosts")
+
+
+def turned(links: ModuleType, uri: str, markdown: str) -> str:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+    return str(links.on_page_markdown(markdown, page, None, None))
+
+
+def test_a_link_within_the_docs_stays_as_it_is(links: ModuleType) -> None:
+    markdown = "[schedules](schedules.md#once) and [data](../how-to/data.md)"
+
+    assert turned(links, "how-to/practices.md", markdown).count("schedules.md#once") == 1
+    assert "(data.md)" in turned(links, "how-to/practices.md", markdown)
+
+
+def test_a_link_to_a_file_outside_leads_to_its_page(links: ModuleType) -> None:
+    markdown = "[GAN](../../examples/gan.py)"
+
+    assert turned(links, "how-to/published-trainings.md", markdown) == "[GAN](../source/examples/gan.py.md)"
+
+
+def test_a_link_of_a_page_outside_leads_back_into_the_docs(links: ModuleType) -> None:
+    assert turned(links, "source/README.md", "[data](docs/how-to/data.md)") == "[data](../how-to/data.md)"
+
+
+def test_the_picture_of_a_page_outside_is_found(links: ModuleType) -> None:
+    html = '<img src="docs/explanation/benchmarks/loop.png">'
+
+    assert turned(links, "source/README.md", html) == '<img src="../explanation/benchmarks/loop.png">'
+
+
+def test_a_link_that_leads_nowhere_stays_so_that_the_build_refuses_it(links: ModuleType) -> None:
+    assert turned(links, "how-to/data.md", "[x](../../examples/none.py)") == "[x](../../examples/none.py)"
+
+
+@pytest.mark.parametrize(
+    "path", ["examples/gan.py", "examples", "README.md", "LICENSE", "notebooks/01_first_training.ipynb"]
+)
+def test_a_page_of_a_file_knows_its_file(links: ModuleType, path: str) -> None:
+    assert links.in_repository(links.site_uri(path)) == path
+
+
+def test_the_page_of_a_folder_lists_its_files(links: ModuleType) -> None:
+    assert "- [examples/gan.py](examples/gan.py)" in links.text_of("examples")
+
+
+def test_the_page_of_a_notebook_has_its_text_and_its_code(links: ModuleType) -> None:
+    text = links.text_of("notebooks/01_first_training.ipynb")
+
+    assert text.startswith("# A first training")
+    assert "```python\nimport torch" in text
+
+
+def test_a_page_that_fetches_from_another_host_is_seen(outside_hosts: ModuleType) -> None:
+    for fetching in (
+        '<script src="https://a.b/c.js">',
+        '<link rel="stylesheet" href="//a.b/c.css">',
+        "<img src=http://a.b/c>",
+    ):
+        assert len(outside_hosts.fetched(fetching)) == 1
+
+
+def test_a_link_to_another_host_fetches_nothing(outside_hosts: ModuleType) -> None:
+    assert (
+        outside_hosts.fetched('<a href="https://a.b/c">c</a> <img src="../c.png"> <link rel="next" href="https://a.b">')
+        == []
+    )
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = (ROOT / "mkdocs.yml").read_text()
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+
+    assert [page for page in pages if f" {page}\n" not in listed] == []
+
+
+def test_an_example_of_a_docstring_is_shown_as_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("griffe", reason="make docs installs it")
+    monkeypatch.syspath_prepend(SITE)
+
+    text = importlib.import_module("doctests").fenced("Add.\n\n>>> 1 + 1\n2\n\nArgs:\n    x: one.")
+
+    assert text == "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nArgs:\n    x: one."
