@@ -36,7 +36,7 @@ bench-peers: $(OK)
 
 # A page on which the core runs in the browser, in build/playground/; Python for it comes from npm.
 playground:
-	@$(PYTHON) docs/playground/build.py build/playground
+	@$(PYTHON) docs/playground/make_playground.py build/playground
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -3,14 +3,15 @@
 const here = new URL(".", import.meta.url);
 const parts = new URL("parts/", here);
 const find = (part) => document.getElementById(`playground-${part}`);
-const [editor, output, status, examples, stop] = ["editor", "output", "status", "examples", "stop"].map(find);
+const [editor, numbers, output, status, examples, stop] = ["editor", "numbers", "output", "status", "examples", "stop"].map(find);
 const actions = [...document.querySelectorAll(".playground [data-action]")];
 
 let index; // the sizes of what is loaded, and the examples
 let worker;
 let ready = false;
 let waiting; // what was asked for while Python was loading
-let started; // when the program began to run; undefined if none runs
+let running = false; // a program
+let started; // when it began
 
 // Python
 
@@ -63,7 +64,7 @@ function isDone(well) {
   setRunning(false);
   if (!output.hasChildNodes()) show([["note", "Nothing was printed."]]);
   tell(well ? `Done in ${seconds} s.` : `Done in ${seconds} s, with an error.`);
-  output.scrollIntoView({ block: "nearest" });
+  if (output.getBoundingClientRect().top > innerHeight * 0.8) status.scrollIntoView(); // on a phone it is below
 }
 
 function stopProgram() {
@@ -83,19 +84,47 @@ function show(lines) {
   for (const [kind, line] of lines) {
     const element = document.createElement("span");
     element.className = `playground-${kind}`;
-    element.textContent = `${line}\n`;
+    element.append(...line.split(PLACE).map((text) => (PLACE.test(text) ? linkTo(text) : text)), "\n");
     output.append(element);
   }
 }
 
-function setRunning(running) {
-  const focused = document.activeElement;
-  for (const button of actions) button.disabled = running;
-  stop.disabled = !running;
-  if (focused?.disabled) (running ? stop : actions.find((button) => button === last) ?? editor).focus();
+const PLACE = /(example\.py:\d+|"example\.py", line \d+)/;
+
+/** A line of the program that an error names; it is marked in the editor if it is pressed. */
+function linkTo(place) {
+  const link = document.createElement("button");
+  link.type = "button";
+  link.textContent = place;
+  link.onclick = () => {
+    const before = editor.value.split("\n").slice(0, Number(place.match(/\d+$/)) - 1);
+    const from = before.reduce((sum, line) => sum + line.length + 1, 0);
+    const end = editor.value.indexOf("\n", from);
+    editor.focus();
+    editor.setSelectionRange(from, end < 0 ? editor.value.length : end);
+    editor.scrollTop = before.length * parseFloat(getComputedStyle(editor).lineHeight) - editor.clientHeight / 3;
+  };
+  return link;
 }
 
-let last; // the button that was pressed
+/** The numbers beside the editor, as errors name lines. */
+function numberLines() {
+  const count = editor.value.split("\n").length;
+  numbers.textContent = Array.from({ length: count }, (_, line) => line + 1).join("\n");
+  numbers.scrollTop = editor.scrollTop;
+}
+
+function write(program) {
+  editor.value = program;
+  numberLines();
+}
+
+function setRunning(runs) {
+  const focused = document.activeElement === stop;
+  running = runs;
+  stop.disabled = !runs;
+  if (focused && !runs) actions[0].focus(); // a disabled button keeps no focus
+}
 
 // The editor
 
@@ -140,9 +169,7 @@ function onKey(event) {
 }
 
 function press(action) {
-  if (started !== undefined && !stop.disabled) return;
-  last = actions.find((button) => button.dataset.action === action);
-  ask(action);
+  if (!running) ask(action);
 }
 
 // A program in the address: ...#program=<base64 of UTF-8>; it is never sent, and never run before a button is pressed
@@ -184,9 +211,9 @@ async function begin() {
   const titles = index.examples.map(({ title }) => title);
   examples.replaceChildren(...titles.map((title, number) => new Option(title, number)));
   if (shared) examples.prepend(new Option("The program of the link", -1, true, true));
-  editor.value = shared ?? index.examples[0].program;
+  write(shared ?? index.examples[0].program);
   examples.onchange = () => {
-    editor.value = examples.value < 0 ? shared : index.examples[examples.value].program;
+    write(examples.value < 0 ? shared : index.examples[examples.value].program);
     output.replaceChildren();
     history.replaceState(null, "", location.pathname + location.search);
   };
@@ -194,6 +221,8 @@ async function begin() {
   stop.onclick = stopProgram;
   find("share").onclick = share;
   editor.onkeydown = onKey;
+  editor.oninput = numberLines;
+  editor.onscroll = () => (numbers.scrollTop = editor.scrollTop);
   if (navigator.connection?.saveData) tell("Python (13 MB) is loaded at the first button.");
   else startWorker();
 }

@@ -17,14 +17,12 @@ import train_manager
 from train_manager import Extensible, TrainManagerError
 
 FILE: Final = "example.py"
-LIBRARY: Final = (str(Path(train_manager.__file__).parent), __file__)  # files whose lines are not shown in an error
+LIBRARY: Final = (str(Path(train_manager.__file__).parent), __file__, "<hooks of ")  # files left out of tracebacks
 NOT_HERE: Final = (
     "The playground has the core and the checker of Train Manager. TrainManager itself and its extensions need "
     "PyTorch, which does not run in a browser."
 )
-NOTHING: Final = (
-    "The program makes no Extensible outside of its functions. Add a line such as: training = Training()\n"
-)
+NOTHING: Final = "The program makes no Extensible outside of its functions. Add a line such as: training = Training()\n"
 
 
 def answer(action: str, program: str) -> bool:
@@ -39,6 +37,8 @@ def answer(action: str, program: str) -> bool:
     except BaseException as error:  # SystemExit and KeyboardInterrupt too: the page must be told of any end
         _tell(error)
         return False
+    finally:
+        sys.stdout.flush()  # the page gets whole lines otherwise
 
 
 def run(program: str) -> bool:
@@ -49,7 +49,7 @@ def run(program: str) -> bool:
 
 def check(program: str) -> bool:
     """Import the program and check each Extensible that it has made."""
-    return all([_checked(name, extensible) for name, extensible in _extensibles(program)])
+    return False not in [_checked(name, extensible) for name, extensible in _extensibles(program)]
 
 
 def explain(program: str) -> bool:

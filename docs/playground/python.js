@@ -10,6 +10,7 @@
 export async function startPython(loadPyodide, parts, library, print) {
   const python = await loadPyodide({
     indexURL: parts,
+    stdin: () => null, // input() ends in an EOFError
     stdout: (line) => print("out", line),
     stderr: (line) => print("error", line),
   });

@@ -1,4 +1,5 @@
-"""A training in pure Python, and two extensions. Press Run, then Explain."""
+# A training in pure Python, and two extensions.
+# Press Run, then Explain. Then misspell something, and press Check.
 
 from train_manager import Extensible, Extension, modifies
 
@@ -8,26 +9,30 @@ class Training(Extensible):
 
     def train(self, batches):
         for x, y in batches:
-            with self.staged("train_step", {"x": x, "y": y}):  # a stage, with two fixtures
+            # a stage, and two fixtures that live as long as it
+            with self.staged("train_step", {"x": x, "y": y}):
                 error = self.weight * x - y
-                self.fixtures["loss"] = error**2  # a third one; it lives until its stage ends
-                with self.staged("update", {"gradient": 2 * error * x}):
+                self.fixtures["loss"] = error**2  # a third fixture
+                gradient = 2 * error * x
+                with self.staged("update", {"gradient": gradient}):
                     self.weight -= 0.1 * self.fixtures["gradient"]
 
 
 class PrintLoss(Extension):
-    def post_train_step(self, loss):  # a hook: runs after each train_step, and gets the loss
+    # a hook: it runs after each train_step, and gets the loss
+    def post_train_step(self, loss):
         print(f"loss {loss:.3f}")
 
 
 class Clip(Extension):
+    # a hook that changes the training, without a line in it
     @modifies("gradient")
-    def pre_update(self, gradient):  # changes the training, and the training knows nothing of it
-        return max(-4.0, min(4.0, gradient))
+    def pre_update(self, gradient):
+        return max(-10.0, min(10.0, gradient))
 
 
 training = Training(extensions=[PrintLoss(), Clip()])
 
-if __name__ == "__main__":  # Check and Explain stop here: they run nothing
-    training.train([(1, 3), (2, 6), (1, 3), (2, 6), (1, 3)])
+if __name__ == "__main__":  # Check and Explain go no further
+    training.train([(1, 3), (2, 6)] * 3)
     print(f"y = {training.weight:.2f} * x")

@@ -1,4 +1,5 @@
-"""Three slips of the pen. Press Check: all are found, and nothing has run."""
+# Three slips of the pen.
+# Press Check: all three are found, and nothing has run.
 
 from train_manager import Extensible, Extension
 
@@ -11,7 +12,8 @@ class Training(Extensible):
             with self.staged("train_step", {"x": x, "y": y}):
                 error = self.weight * x - y
                 self.fixtures["loss"] = error**2
-                with self.staged("update", {"gradient": 2 * error * x}):
+                gradient = 2 * error * x
+                with self.staged("update", {"gradient": gradient}):
                     self.weight -= 0.1 * self.fixtures["gradient"]
 
 

@@ -1,4 +1,5 @@
-"""The hook asks for a gradient after it is gone. Press Check, and follow its advice."""
+# A hook asks for a gradient that is gone.
+# Press Check, and follow its advice.
 
 from train_manager import Extensible, Extension
 
@@ -11,7 +12,8 @@ class Training(Extensible):
             with self.staged("train_step", {"x": x, "y": y}):
                 error = self.weight * x - y
                 self.fixtures["loss"] = error**2
-                with self.staged("update", {"gradient": 2 * error * x}):  # the gradient's home
+                gradient = 2 * error * x
+                with self.staged("update", {"gradient": gradient}):
                     self.weight -= 0.1 * self.fixtures["gradient"]
 
 

@@ -1,4 +1,6 @@
-"""The printer is added first, and runs last: order follows from what hooks ask for. Press Run, then Explain."""
+# PrintMean is added first, and runs last: the order of hooks follows
+# from what they provide and read.
+# Press Run, then Explain.
 
 from train_manager import Extensible, Extension, provides
 
@@ -22,7 +24,8 @@ class PrintMean(Extension):
 class MeanLoss(Extension):
     total = count = 0
 
-    @provides("mean_loss")  # what is returned is a fixture, for any hook that names it
+    # what is returned becomes a fixture, for any hook that names it
+    @provides("mean_loss")
     def post_train_step(self, loss):
         self.total, self.count = self.total + loss, self.count + 1
         return self.total / self.count

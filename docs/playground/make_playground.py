@@ -1,6 +1,6 @@
 """Build the playground: a page on which the core and the checker run in the browser. `make playground` calls this.
 
-python docs/playground/build.py FOLDER    writes the page; into the folder of a page that is there, only what it loads
+python docs/playground/make_playground.py FOLDER    an index.html that is in the folder, as of the site, stays as it is
 
 Nothing that the page loads lies on another host: Python for the browser (Pyodide) comes from npm, is kept in build/npm,
 and is copied. If npm is missing the page says so, and has no editor.
@@ -75,8 +75,9 @@ def build(folder: Path, left_out: str = "") -> None:
     parts.mkdir(parents=True)
     for name in PAGE:
         shutil.copy(HERE / name, folder)
-    if not (folder / "index.html").exists() or (folder / "index.html").read_text().find("playground-alone") > 0:
-        (folder / "index.html").write_text(alone((HERE / "index.md").read_text()))
+    html = folder / "index.html"
+    if not html.exists() or "playground-alone" in html.read_text():
+        html.write_text(alone((HERE / "index.md").read_text()))
     index = {"left_out": "This copy of the page was built without Python."} if left_out else _write(parts)
     (parts / "index.json").write_text(json.dumps(index, indent=1))
 
@@ -125,7 +126,9 @@ def main(arguments: list[str]) -> int:
         print(f"The playground has no editor: {left_out}", file=sys.stderr)
     else:
         size = sum(path.stat().st_size for path in (folder / "parts").iterdir())
-        print(f"The playground is in {folder}/; it loads {size / 1e6:.1f} MB. Serve it: python -m http.server -d {folder}")
+        print(
+            f"The playground is in {folder}/; it loads {size / 1e6:.1f} MB. Serve it: python -m http.server -d {folder}"
+        )
     return 0
 
 
