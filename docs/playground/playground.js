@@ -19,7 +19,7 @@ function startWorker() {
   let loaded = 0;
   const size = Object.values(index.sizes).reduce((sum, each) => sum + each, 0);
   const tellLoaded = () => {
-    const percent = Math.min(99, Math.floor((100 * loaded) / size));
+    const percent = Math.min(90, 10 * Math.floor((10 * loaded) / size)); // in tens: a screen reader reads each
     tell(`Loading Python (${(size / 1e6).toFixed(0)} MB) ... ${percent} %`);
   };
   ready = false;
@@ -84,11 +84,13 @@ function show(lines) {
   for (const [kind, line] of lines) {
     const element = document.createElement("span");
     element.className = `playground-${kind}`;
-    element.append(...line.split(PLACE).map((text) => (PLACE.test(text) ? linkTo(text) : text)), "\n");
+    element.append(...line.split(PLACE).map((text) => (PLACE.test(text) ? linkTo(text) : text)));
+    element.style.setProperty("--indent", line.match(/^[ │├└─]*/)[0].length); // what is wrapped stands right of it
     output.append(element);
   }
 }
 
+// Two forms, as the checker and as tracebacks write them.
 const PLACE = /(example\.py:\d+|"example\.py", line \d+)/;
 
 /** A line of the program that an error names; it is marked in the editor if it is pressed. */

@@ -19,8 +19,8 @@ from train_manager import Extensible, TrainManagerError
 FILE: Final = "example.py"
 LIBRARY: Final = (str(Path(train_manager.__file__).parent), __file__, "<hooks of ")  # files left out of tracebacks
 NOT_HERE: Final = (
-    "The playground has the core and the checker of Train Manager. TrainManager itself and its extensions need "
-    "PyTorch, which does not run in a browser."
+    "The playground has the standard library, and the core and the checker of Train Manager. TrainManager itself and "
+    "its extensions need PyTorch, which does not run in a browser."
 )
 NOTHING: Final = "The program makes no Extensible outside of its functions. Add a line such as: training = Training()\n"
 
@@ -38,7 +38,7 @@ def answer(action: str, program: str) -> bool:
         _tell(error)
         return False
     finally:
-        sys.stdout.flush()  # the page gets whole lines otherwise
+        sys.stdout.flush()
 
 
 def run(program: str) -> bool:
