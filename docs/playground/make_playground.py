@@ -1,6 +1,8 @@
 """Build the playground: a page on which the core and the checker run in the browser. `make playground` calls this.
 
-python docs/playground/make_playground.py FOLDER    an index.html that is in the folder, as of the site, stays as it is
+python docs/playground/make_playground.py FOLDER    writes the page into the folder
+
+As a hook of MkDocs it adds what the page loads to the site; the page itself stays as MkDocs has made it.
 
 Nothing that the page loads lies on another host: Python for the browser (Pyodide) comes from npm, is kept in build/npm,
 and is copied. If npm is missing the page says so, and has no editor.
@@ -116,19 +118,28 @@ def _example(path: Path) -> dict[str, str]:
     return {"title": title, "program": path.read_text()}
 
 
+def on_post_build(config: Any) -> None:
+    """Add what the page loads to the site that MkDocs has built; MkDocs calls this if the file is one of its hooks."""
+    _made(Path(config.site_dir) / "playground")
+
+
+def _made(folder: Path) -> bool:
+    """Build the page and return whether it has an editor; if not, say why."""
+    left_out = install()
+    build(folder, left_out)
+    if left_out:
+        print(f"The playground has no editor: {left_out}", file=sys.stderr)
+    return not left_out
+
+
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print(__doc__)
         return 2
-    folder, left_out = Path(arguments[0]), install()
-    build(folder, left_out)
-    if left_out:
-        print(f"The playground has no editor: {left_out}", file=sys.stderr)
-    else:
+    folder = Path(arguments[0])
+    if _made(folder):
         size = sum(path.stat().st_size for path in (folder / "parts").iterdir())
-        print(
-            f"The playground is in {folder}/; it loads {size / 1e6:.1f} MB. Serve it: python -m http.server -d {folder}"
-        )
+        print(f"The playground loads {size / 1e6:.1f} MB. To see it: python -m http.server -d {folder}")
     return 0
 
 

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -214,13 +215,16 @@ def test_without_npm_the_page_says_that_it_was_built_without_python(
     assert index == {"left_out": "This copy of the page was built without Python."}
 
 
-def test_a_page_that_the_site_has_made_stays_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "index.html").write_text("made by the site")
+@with_pyodide
+def test_a_page_that_the_site_has_made_stays_and_gets_what_it_loads(tmp_path: Path) -> None:
+    html = tmp_path / "playground" / "index.html"
+    html.parent.mkdir()
+    html.write_text("made by the site")
 
-    make_playground().build(tmp_path, "npm is missing")
+    make_playground().on_post_build(SimpleNamespace(site_dir=str(tmp_path)))
 
-    assert (tmp_path / "index.html").read_text() == "made by the site"
-    assert (tmp_path / "playground.js").exists()
+    assert html.read_text() == "made by the site"
+    assert (html.parent / "parts" / "pyodide.mjs").exists()
 
 
 def test_the_lock_file_holds_a_hash_of_each_package_and_names_no_host() -> None:
@@ -329,7 +333,7 @@ def test_a_link_holds_the_program(visit: Visit) -> None:
 
     visit.tab.reload()
 
-    visit.tab.get_by_text("Python is ready.").wait_for(timeout=100_000)
+    visit.tab.get_by_label("Example").get_by_text("The program of the link").wait_for(state="attached")
     assert visit.editor.input_value() == "print('größer als π')"
 
 
