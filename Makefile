@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check docs bench bench-peers clean
+.PHONY: demo test check docs bench bench-peers playground clean
 
 demo: $(OK)
 	@$(PY) -m train_manager.demo
@@ -40,6 +40,10 @@ bench-peers: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[bench]' || \
 	    $(PY) -m pip install -q -c $(PINS) -e '.[bench]'
 	@$(PY) -m benchmarks $(ARGS)
+
+# A page on which the core runs in the browser, in build/playground/; Python for it comes from npm.
+playground:
+	@$(PYTHON) docs/playground/make_playground.py build/playground
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
