@@ -28,7 +28,7 @@ Calls of Python functions + calls of C functions in one hook point, with the 2H 
 
 def section(with_peers: bool = True) -> Section:
     """Count, in the toolkits that are installed too if so told."""
-    usable, skipped = peers.found() if with_peers else ({}, [])
+    usable, skipped = peers.with_hook_points() if with_peers else ({}, [])
     stages = {**KINDS, **{name: module.stage for name, module in usable.items()}}
     counted = {name: [calls_of(stage(count).run) for count in COUNTS] for name, stage in stages.items()}
     rows = [[name, *(f"{python}+{c}" for python, c in calls)] for name, calls in counted.items()]

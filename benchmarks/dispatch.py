@@ -43,7 +43,7 @@ def section(rounds: int = 41, calls: int = 2000, with_peers: bool = True) -> Sec
         calls: how often in a turn a stage with few subscribers is run through; one with many less often.
         with_peers: whether to compare with the toolkits that are installed.
     """
-    usable, skipped = peers.found() if with_peers else ({}, [])
+    usable, skipped = peers.with_hook_points() if with_peers else ({}, [])
     stages = {**KINDS, **{name: module.stage for name, module in usable.items()}}
     costs: dict[str, dict[int, Spread]] = {name: {} for name in stages}
     nanoseconds = []

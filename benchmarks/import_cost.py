@@ -25,6 +25,7 @@ OF_PEERS: Final = {
     "Ignite": "import ignite.engine",
     "Lightning": "import lightning.pytorch",
     "transformers": "from transformers import Trainer",
+    "accelerate": "from accelerate import Accelerator",
 }
 QUICK: dict[str, Any] = {"rounds": 1, "with_peers": False}
 

@@ -1,7 +1,8 @@
 """Other toolkits, one file each; a file is used where what it imports is installed.
 
 A file has ``stage(count)``, one hook point with so many subscribers, and ``train(model, batches, count)``, one pass of
-the training that ``benchmarks/mlp.py`` describes, with so many subscribers that watch. pluggy trains nothing.
+the training that ``benchmarks/mlp.py`` describes, with so many subscribers that watch. pluggy trains nothing, and
+accelerate has no hook points.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ PEERS: Final = {  # as it is called -> as it is installed
     "Ignite": "pytorch-ignite",
     "Lightning": "lightning",
     "transformers": "transformers",
+    "accelerate": "accelerate",
 }
 
 
@@ -31,13 +33,20 @@ def found() -> tuple[dict[str, ModuleType], list[str]]:
         try:
             importlib.metadata.version(package)
             module = importlib.import_module(f"benchmarks.peers.with_{name.lower()}")
-            module.stage(1).run(1)
+            if hasattr(module, "stage"):
+                module.stage(1).run(1)
             usable[name] = module
         except importlib.metadata.PackageNotFoundError:
             skipped.append(f"skipped: {name} is not installed")
         except Exception as error:
             skipped.append(not_running(name, error))
     return usable, skipped
+
+
+def with_hook_points() -> tuple[dict[str, ModuleType], list[str]]:
+    """Those of ``found`` that have a ``stage``."""
+    usable, skipped = found()
+    return {name: module for name, module in usable.items() if hasattr(module, "stage")}, skipped
 
 
 def not_running(name: str, error: Exception) -> str:
