@@ -30,7 +30,10 @@ from train_manager.loop.run_state import RunState
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
 
 
-NO_PREDICTION: Final = 'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction (of Metrics, or take eval={...})'
+NO_PREDICTION: Final = (
+    'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction '
+    "(of Metrics, or take eval={...})"
+)
 
 
 class Entering(LoopControl):
