@@ -150,7 +150,7 @@ def test_a_loss_that_calls_the_targets_by_the_name_of_another_fixture() -> None:
         pytest.param(
             Y[:3],
             "int64 of shape (3,) on cpu",
-            "dimension 0 of the prediction must be the examples: prediction.flatten(1)",
+            "a batch has 4 inputs but 3 targets: they must be of the same examples",
             id="number",
         ),
     ],

@@ -172,7 +172,7 @@ CASES: list[Case] = [
     ),
     Case(
         'EarlyStopping("valid/loss", 3)',
-        lambda: EarlyStopping("valid/loss", 3),  # type: ignore[misc]
+        lambda: EarlyStopping("valid/loss", 3),  # type: ignore[call-arg]
         "EarlyStopping(monitor, patience=...",
         lambda: EarlyStopping("valid/loss", patience=3),
     ),

@@ -549,7 +549,7 @@ def test_g30_the_parts_of_a_batch_must_not_change_in_a_run() -> None:
         "train_data gave a batch of another structure in step 2\n"
         "  first  {'inputs': tensor, 'targets': tensor}\n"
         "  now    {'inputs': [tensor, ...]}\n"
-        "  the parts and keys of batches must stay the same in a run; shapes may differ"
+        "  this batch is not a pair: give each as (inputs, targets)"
     )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from train_manager import Extensible, Extension, FixtureNotFound, always, every, fixture, modifies, provides
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.state import Alive, Options
+from train_manager.core.tracebacks import FULL_TRACEBACK
 
 
 class Watcher(Extension):
@@ -101,7 +102,8 @@ class Failing(Extension):
         raise KeyError("x")
 
 
-def test_an_error_of_a_hook_shows_the_line_that_called_it() -> None:
+def test_a_full_traceback_shows_the_line_that_called_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FULL_TRACEBACK, "1")
     with pytest.raises(KeyError) as error:
         Stepper([Failing()]).step()
     lines = [entry.line for entry in traceback.extract_tb(error.value.__traceback__)]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from tests.training import At
 from train_manager import Endless, HookError, InMemory, InputError, TrainManager
@@ -460,7 +460,7 @@ def test_a_device_that_is_there_is_returned() -> None:
         ((torch.ones(4, 2), torch.ones(4)), "a tuple of 2 tensors, which would be a batch each"),
         ([torch.ones(4, 2), torch.ones(4).long()], "a list of 2 tensors, which would be a batch each"),
         ((np.ones((4, 2)), np.ones(4)), "a tuple of 2 arrays, which would be a batch each"),
-        ([DataLoader([1])] * 2, "a list with a DataLoader, which would be a batch"),
+        ([DataLoader(TensorDataset(torch.ones(2)))] * 2, "a list with a DataLoader, which would be a batch"),
         ([InMemory(torch.ones(4), batch_size=2)], "a list with a InMemory, which would be a batch"),
         ("digits", "a path or a text, 'digits'"),
         (Path("digits"), "a path or a text, "),

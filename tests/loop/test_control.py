@@ -161,7 +161,7 @@ def test_a_closure_needs_a_backward() -> None:
 
 def test_the_learning_rates_are_those_of_each_optimizer() -> None:
     first, second = nn.Linear(1, 1), nn.Linear(1, 1)
-    groups = [{"params": [first.weight], "lr": 0.25}, {"params": [first.bias]}]
+    groups: list[dict[str, Any]] = [{"params": [first.weight], "lr": 0.25}, {"params": [first.bias]}]
     tm = tiny_manager(
         model=nn.ModuleDict({"first": first, "second": second}),
         optimizer={"first": torch.optim.SGD(groups, lr=0.5), "second": torch.optim.SGD},

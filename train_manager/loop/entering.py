@@ -32,7 +32,10 @@ from train_manager.loop.run_state import RunState
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
 
 
-NO_PREDICTION: Final = 'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction (of Metrics, or take eval={...})'
+NO_PREDICTION: Final = (
+    'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction '
+    "(of Metrics, or take eval={...})"
+)
 
 
 class Entering(LoopControl[Model]):
@@ -50,17 +53,6 @@ class Entering(LoopControl[Model]):
             self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
         )
 
-    def _check(self, entry: str | None, found_when: str, *, outside: bool = False) -> list[str]:
-        try:
-            return super()._check(entry, found_when, outside=outside)
-        except CheckError as error:
-            for mistake in error.mistakes:
-                # The default train_batch makes one too, so an own one lacks it; the hook that asks is right.
-                in_eval_only = mistake.what.endswith("it lives in stage 'eval_step_batch'")
-                if mistake.name == "prediction" and in_eval_only and "train_step" in mistake.what:
-                    mistake.cure = NO_PREDICTION
-            raise
-
     def _require_optimizers(self) -> None:
         """Look again at what was looked at when it was given, as attributes may have been replaced since."""
         cure = "was tm.model replaced? make a new optimizer of it: tm.optimizer = AdamW(tm.model.parameters())"
@@ -72,7 +64,11 @@ class Entering(LoopControl[Model]):
 
     def _prepare_run(self, entry: str | None) -> None:
         if entry not in self._checked:
-            self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
+            try:
+                self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
+            except CheckError as error:
+                say_that_train_batch_lacks_a_prediction(error)
+                raise
         if not isinstance(self.model, nn.Module):
             warn_of_idle_hooks(self._registry.hooks, self.model)
         require_train_dir_for_hooks(self._registry.hooks, self.train_dir is not None)
@@ -117,3 +113,14 @@ class Entering(LoopControl[Model]):
         if self._store.running is not None:
             what = f"{method}() cannot be called in a hook ({self._store.running.label})"
             raise StageError(what, name=method, stages=self.fixtures.path, cure=cure)
+
+
+def say_that_train_batch_lacks_a_prediction(error: CheckError) -> None:
+    """Change the cure where a prediction is alive in evaluations only: the default train_batch makes one in both.
+
+    So an own train_batch lacks it, and the hook that asks is right.
+    """
+    for mistake in error.mistakes:
+        in_eval_only = mistake.what.endswith("it lives in stage 'eval_step_batch'")
+        if mistake.name == "prediction" and in_eval_only and "train_step" in mistake.what:
+            mistake.cure = NO_PREDICTION

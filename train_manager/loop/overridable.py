@@ -155,7 +155,7 @@ class OverridableMethods(Extensible):
 
     def _refuse_single_examples(self, train_data: Any, eval_data: Mapping[str, Any]) -> None:
         """Refuse examples in place of batches, if all methods that read a batch are those of this library."""
-        modules = (str(getattr(getattr(self, name), "__module__", "")) for name in _READ_A_BATCH)
+        modules = (str(getattr(getattr(type(self), name), "__module__", "")) for name in _READ_A_BATCH)
         if all(module.startswith("train_manager.") for module in modules):
             refuse_examples(train_data, "train_data")
             for name, data in eval_data.items():
