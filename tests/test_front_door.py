@@ -45,6 +45,7 @@ PUBLIC = [
     "every",
     "exponentially",
     "fixture",
+    "lr_finder",
     "modifies",
     "once",
     "periodically",

@@ -1,0 +1,7 @@
+"""What is asked of a TrainManager around a training.
+
+Its files in reading order; each imports only those above it:
+
+    preserve      leave a training as it was found
+    lr_finder     the learning rate range test
+"""
