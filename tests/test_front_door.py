@@ -54,6 +54,7 @@ PUBLIC = [
     "report_loss",
     "scheduled",
     "staged",
+    "summary",
     "when",
 ]
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
     from train_manager.tools.lr_finder import lr_finder
+    from train_manager.tools.summary import summary
 else:
     _LAZY = {
         "Endless": "train_manager.data.endless",
@@ -75,6 +76,7 @@ else:
         "report_loss": "train_manager.loop.losses",
         "TrainResult": "train_manager.loop.results",
         "lr_finder": "train_manager.tools.lr_finder",
+        "summary": "train_manager.tools.summary",
     }
 
     def __getattr__(name: str) -> Any:
@@ -126,5 +128,6 @@ __all__ = [
     "report_loss",
     "scheduled",
     "staged",
+    "summary",
     "when",
 ]
