@@ -136,8 +136,8 @@ def test_of_a_forward_that_fails_the_error_is_told() -> None:
 
 def test_own_methods_of_a_manager_are_called() -> None:
     class Own(TrainManager):
-        def unpack_batch(self, batch: Any) -> dict[str, Any]:
-            return {"inputs": batch[0] * 2, "scale": 2}
+        def unpack_batch(self, batch: Any) -> Any:
+            return batch[0] * 2, batch[1]
 
         def model_forward(self, model: Any, inputs: Tensor) -> Any:
             return model(inputs[:5])
