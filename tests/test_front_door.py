@@ -46,6 +46,7 @@ PUBLIC = [
     "every",
     "exponentially",
     "fixture",
+    "lr_finder",
     "modifies",
     "not_a_hook",
     "once",
@@ -55,6 +56,7 @@ PUBLIC = [
     "report_loss",
     "scheduled",
     "staged",
+    "summary",
     "when",
 ]
 

@@ -16,6 +16,7 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     stages      the map of the loop
     manager     TrainManager, the loop itself
     types       names for fixtures, to annotate hooks with
+    tools       what is asked of a TrainManager around a training
     testing     a toy problem for tests of your own
     extensions  everything that is not the algorithm
     demo        what `make demo` runs
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from train_manager.loop.results import TrainResult
     from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
+    from train_manager.tools.lr_finder import lr_finder
+    from train_manager.tools.summary import summary
 else:
     _LAZY = {
         "ArgumentError": "train_manager.core.errors",
@@ -74,6 +77,8 @@ else:
         "add_loss": "train_manager.loop.losses",
         "report_loss": "train_manager.loop.losses",
         "TrainResult": "train_manager.loop.results",
+        "lr_finder": "train_manager.tools.lr_finder",
+        "summary": "train_manager.tools.summary",
     }
 
     def __getattr__(name: str) -> Any:
@@ -120,6 +125,7 @@ __all__ = [
     "every",
     "exponentially",
     "fixture",
+    "lr_finder",
     "modifies",
     "not_a_hook",
     "once",
@@ -129,5 +135,6 @@ __all__ = [
     "report_loss",
     "scheduled",
     "staged",
+    "summary",
     "when",
 ]
