@@ -194,14 +194,15 @@ class _NotebookBar(_Bar):
 
     def __init__(self, *, output: NotebookOutput, **options: Any) -> None:
         self._output = output
-        super().__init__(**options, file=io.StringIO(), dynamic_ncols=False)
+        super().__init__(**options, file=io.StringIO(), dynamic_ncols=False, ascii=False)
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         self._output.lines[id(self)] = str(self) if msg is None else msg
         self._output.show("\n".join(filter(None, self._output.lines.values())))
 
     def close(self) -> None:
-        if not self.leave and not self.disable:
-            self.display("")
+        self.leave = len(self._output.lines) == 1  # an output cannot be taken away, so the last bar stays in it
+        if self.leave:
+            self.move_to(max(self.begun, int(self.n)))
         super().close()
         self._output.lines.pop(id(self), None)

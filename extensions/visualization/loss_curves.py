@@ -206,8 +206,9 @@ class LossCurves(Extension):
         if self._is_drawn:
             return
         began = time.monotonic()
+        figure = self.figure()
         for kind in ("png", "svg"):
-            replace_file(train_dir / "plots" / f"{NAME}.{kind}", rendered(self.figure(), kind))
+            replace_file(train_dir / "plots" / f"{NAME}.{kind}", rendered(figure, kind))
         self._is_drawn, self._drawn_at = True, time.monotonic()
         self._drawing_seconds = self._drawn_at - began
 
