@@ -56,11 +56,11 @@ class EarlyStopping(Extension):
         min_delta: float = 0.0,
         count_start: bool = False,
     ) -> None:
-        self.monitor = metric_name(monitor, "EarlyStopping")
+        self.monitor: str = metric_name(monitor, "EarlyStopping")
         limit = require_count(patience, "patience", at_least=1)
         better = mode_of(monitor, mode, "EarlyStopping")
         self.count_start = count_start
-        self.patience = Patience(limit, better, require_number(min_delta, "min_delta", at_least=0))
+        self.patience: Patience = Patience(limit, better, require_number(min_delta, "min_delta", at_least=0))
 
     def pre_train(self, train_manager: TrainManager) -> None:
         require_set(self.monitor, train_manager.eval_data, "EarlyStopping")
