@@ -127,7 +127,8 @@ class Extras:
         self.hidden: Hidden | None = None
         self.suspended: list[tuple[Any, Any]] = []
         self.kept: dict[str, Any] = {}
-        self.is_joinable = self.is_ending = False
+        self.is_joinable: bool = False
+        self.is_ending: bool = False
         self.waiting: list[Callable[[], None]] = []
         self.left: list[Any] = []
 

@@ -115,7 +115,7 @@ class State:
 
     def __init__(self, always: Mapping[str, Any], options: Options | None = None) -> None:
         self.cells: dict[str, Cell] = {}
-        self.most_cells = MOST_DEAD
+        self.most_cells: int = MOST_DEAD
         self.always_there: frozenset[str] = frozenset({*always, *ALWAYS_THERE})
         for name in self.always_there:
             self.cell(name).owner = ALWAYS
@@ -170,7 +170,7 @@ class State:
         for name in dead:
             if name not in hidden:
                 del self.cells[name]
-        self.most_cells = MOST_DEAD + 2 * len(self.cells)
+        self.most_cells: int = MOST_DEAD + 2 * len(self.cells)
 
     def has(self, name: object) -> bool:
         """Return whether a name is alive, also if it is still to be computed."""
