@@ -40,7 +40,7 @@ class StopOnNonFinite(Extension):
     """
 
     def __init__(self, check_every: int = 100) -> None:
-        self.check_every = require_count(check_every, "check_every", at_least=1)
+        self.check_every: int = require_count(check_every, "check_every", at_least=1)
         self._losses: FiniteLosses | None = None  # the losses since the last check
         self._count = 0
 

@@ -75,12 +75,12 @@ class EarlyStopping(Extension):
         count_start: bool = False,
         restore_best: bool = False,
     ) -> None:
-        self.monitor = metric_name(monitor, "EarlyStopping")
+        self.monitor: str = metric_name(monitor, "EarlyStopping")
         limit = require_count(patience, "patience", at_least=1)
         better = mode_of(monitor, mode, "EarlyStopping")
         self.count_start = count_start
-        self.patience = Patience(limit, better, require_number(min_delta, "min_delta", at_least=0))
-        self.restore_best = restore_best
+        self.patience: Patience = Patience(limit, better, require_number(min_delta, "min_delta", at_least=0))
+        self.restore_best: bool = restore_best
         self._best: BestWeights | None = None
         self._is_trained = False  # since the best weights were put back
 

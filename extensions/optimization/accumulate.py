@@ -87,7 +87,7 @@ class Accumulate(Extension):
     priority = -20  # before MixedPrecision unscales (-10) and ClipGradients clips (10)
 
     def __init__(self, batches: int) -> None:
-        self.batches = require_count(batches, "batches", at_least=1)
+        self.batches: int = require_count(batches, "batches", at_least=1)
         self._first_step = 0  # `step_num` as the window began
         self._weights: dict[str, Weight] = {}  # by optimizer
 

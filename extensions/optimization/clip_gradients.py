@@ -68,9 +68,9 @@ class ClipGradients(Extension):
         if max_norm is None and value is None:
             what = "ClipGradients needs max_norm or value, but was given neither"
             raise InputError(what, name="max_norm", cure="give one of them: ClipGradients(max_norm=1.0)")
-        self.max_norm = None if max_norm is None else require_number(max_norm, "max_norm", above=0)
-        self.value = None if value is None else require_number(value, "value", above=0)
-        self.norm_type = norm_type if norm_type == math.inf else require_number(norm_type, "norm_type", above=0)
+        self.max_norm: float | None = None if max_norm is None else require_number(max_norm, "max_norm", above=0)
+        self.value: float | None = None if value is None else require_number(value, "value", above=0)
+        self.norm_type: float = norm_type if norm_type == math.inf else require_number(norm_type, "norm_type", above=0)
 
         self.optimizer = optimizer
         self.pre_train_optimizer_step = self._norm_hook()

@@ -73,7 +73,7 @@ class EMA(Extension):
         use_buffers: bool = False,
         optimizer: str | None = None,
     ) -> None:
-        self.decay = require_number(decay, "decay", at_least=0, below=1)
+        self.decay: float = require_number(decay, "decay", at_least=0, below=1)
         self.warm_up = warm_up
         self.use_buffers = use_buffers
         self.optimizer = optimizer

@@ -47,7 +47,7 @@ class FreezeModules(Extension):
 
     def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None) -> None:
         self.modules = choices(modules, "FreezeModules")
-        self.until = None if until is None else require_count(until, "until", at_least=1)
+        self.until: int | None = None if until is None else require_count(until, "until", at_least=1)
         self._frozen: list[tuple[nn.Parameter, bool]] = []  # each with its requires_grad from before
         self._with_buffers: list[nn.Module] = []
         self._is_in_run = False  # False if the extension was added to an open run: then each training freezes

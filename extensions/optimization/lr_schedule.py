@@ -97,8 +97,10 @@ class LRSchedule(Extension):
             raise _invalid(what, "per", "leave out one of them")
         require_scheduler_factory(make, "LRSchedule", "LRSchedule({})")
         self.make = make
-        self.monitor = None if monitor is None else metric_name(monitor, "LRSchedule")
-        self.per = "evaluation" if monitor is not None else require_one_of(per or "epoch", "per", ("epoch", "step"))
+        self.monitor: str | None = None if monitor is None else metric_name(monitor, "LRSchedule")
+        self.per: str = (
+            "evaluation" if monitor is not None else require_one_of(per or "epoch", "per", ("epoch", "step"))
+        )
         self.optimizer = optimizer
         self.count_start = count_start
         self.scheduler: Any = None

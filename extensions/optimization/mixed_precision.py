@@ -79,7 +79,7 @@ class MixedPrecision(Extension):
             what = f"dtype must be torch.bfloat16 or torch.float16, but is {dtype!r:.60}"
             raise InputError(what, name="dtype", cure="give one of them: MixedPrecision(torch.bfloat16)")
         self.dtype = dtype
-        self.device_type = _checked_device_type(device_type)
+        self.device_type: str | None = _checked_device_type(device_type)
         self.optimizer = optimizer
         self.scalers: dict[str, GradScaler] = {}
         self._device_type = self.device_type or "cpu"  # of the present batch

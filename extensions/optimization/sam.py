@@ -86,7 +86,7 @@ class SAM(Extension):
     priority = -5  # after Accumulate (-20) and MixedPrecision (-10), before ClipGradients (10)
 
     def __init__(self, rho: float = 0.05, *, optimizer: str | None = None) -> None:
-        self.rho = require_number(rho, "rho", above=0)
+        self.rho: float = require_number(rho, "rho", above=0)
         self.optimizer = optimizer
 
     def pre_run(self, train_manager: TrainManager) -> None:

@@ -64,9 +64,9 @@ class WarmUp(Extension):
         if (steps is None) == (epochs is None):
             what = f"WarmUp needs steps or epochs, but was given {'neither' if steps is None else 'both'}"
             raise InputError(what, name="steps", cure="give one of them: WarmUp(steps=500)")
-        self.steps = None if steps is None else require_count(steps, "steps", at_least=1)
-        self.epochs = None if epochs is None else require_count(epochs, "epochs", at_least=1)
-        self.start = require_number(start, "start", at_least=0, at_most=1)
+        self.steps: int | None = None if steps is None else require_count(steps, "steps", at_least=1)
+        self.epochs: int | None = None if epochs is None else require_count(epochs, "epochs", at_least=1)
+        self.start: float = require_number(start, "start", at_least=0, at_most=1)
         self.optimizer = optimizer
         self._own_steps = 0  # of the optimizer that is named
         self._update_num = 0  # as the present step of an optimizer began

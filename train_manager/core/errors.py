@@ -63,10 +63,10 @@ class TrainManagerError(Exception):
         self.asked_by = asked_by
         self.asked_at = asked_at
         self.defined_at = defined_at
-        self.requests = tuple(requests)
-        self.stages = None if stages is None else tuple(stages)
-        self.alive = None if alive is None else tuple(sorted(alive))
-        self.nearest = tuple(nearest)
+        self.requests: tuple[str, ...] = tuple(requests)
+        self.stages: tuple[str, ...] | None = None if stages is None else tuple(stages)
+        self.alive: tuple[str, ...] | None = None if alive is None else tuple(sorted(alive))
+        self.nearest: tuple[str, ...] = tuple(nearest)
         self.cure = cure
 
     def __str__(self) -> str:  # KeyError's own would be the repr of the message
@@ -114,7 +114,7 @@ class CheckError(TrainManagerError, ValueError):
 
     def __init__(self, what: str, mistakes: Sequence[TrainManagerError] = ()) -> None:
         super().__init__(what)
-        self.mistakes = tuple(mistakes)
+        self.mistakes: tuple[TrainManagerError, ...] = tuple(mistakes)
 
     def __str__(self) -> str:
         numbered = (f"{number}. {mistake}" for number, mistake in enumerate(self.mistakes, start=1))

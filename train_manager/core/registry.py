@@ -61,7 +61,7 @@ class Registry:
 
     def __init__(self, holder: object, store: Store, approve: Callable[[], None], joining: Joining) -> None:
         self.extensions: dict[str, Extension] = {}
-        self.plans = Plans(store)
+        self.plans: Plans = Plans(store)
         store.plan_of, store.extensions = self.plans.__getitem__, self.extensions
         self._opener = type(holder)
         self._store = store

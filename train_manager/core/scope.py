@@ -69,13 +69,13 @@ class Cell:
     value: Any
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         self.owner: Any = None
         self.definer: Any = None
         self.stage: str | None = None
         self.compute: Any = None
         self.next: Cell | None = None
-        self.is_pinned = False
+        self.is_pinned: bool = False
 
     def empty(self) -> None:
         """Let the fixture die."""
@@ -127,7 +127,8 @@ class Extras:
         self.hidden: Hidden | None = None
         self.suspended: list[tuple[Any, Any]] = []
         self.kept: dict[str, Any] = {}
-        self.is_joinable = self.is_ending = False
+        self.is_joinable: bool = False
+        self.is_ending: bool = False
         self.waiting: list[Callable[[], None]] = []
         self.left: list[Any] = []
 
@@ -173,8 +174,8 @@ class Scope:
     instruction: int
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.phase = NEW
+        self.name: str = name
+        self.phase: int = NEW
         self.parent: Scope | None = None
         self.first: Cell | None = None  # the newest of its fixtures, which are linked by `next`
         self.extras: Extras | None = None

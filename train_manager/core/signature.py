@@ -56,19 +56,23 @@ class NamedCall:
     __slots__ = ("by_position", "defined_at", "expected", "function", "label", "optional", "required", "takes_rest")
 
     def __init__(self, function: Callable[..., Any], label: str = "", reads: Callable[..., Any] | None = None) -> None:
-        self.function = function
-        self.label = label or getattr(function, "__qualname__", repr(function))
-        self.defined_at = line_of_function(reads or function)
+        self.function: Callable[..., Any] = function
+        self.label: str = label or getattr(function, "__qualname__", repr(function))
+        self.defined_at: str = line_of_function(reads or function)
         parameters = self._parameters_of(reads or function)
         for parameter in parameters:
             self._refuse_nameless(parameter)
         named = [p for p in parameters if p.kind is not Parameter.VAR_KEYWORD]
-        self.required = tuple(p.name for p in named if p.default is Parameter.empty)
-        self.optional = tuple(p.name for p in named if p.default is not Parameter.empty)
-        self.expected = tuple(p.name for p in named if p.default is Parameter.empty or p.default is _SELDOM)
-        self.takes_rest = len(named) < len(parameters)
+        self.required: tuple[str, ...] = tuple(p.name for p in named if p.default is Parameter.empty)
+        self.optional: tuple[str, ...] = tuple(p.name for p in named if p.default is not Parameter.empty)
+        self.expected: tuple[str, ...] = tuple(
+            p.name for p in named if p.default is Parameter.empty or p.default is _SELDOM
+        )
+        self.takes_rest: bool = len(named) < len(parameters)
         positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
-        self.by_position = positional and not self.optional and reads is None  # a call by position takes half the time
+        self.by_position: bool = (
+            positional and not self.optional and reads is None
+        )  # a call by position takes half the time
 
     def __call__(self, store: Store) -> Any:
         """Call the function with the fixtures that its parameters name.

@@ -122,8 +122,8 @@ class State:
 
     def __init__(self, always: Mapping[str, Any], options: Options | None = None) -> None:
         self.cells: dict[str, Cell] = {}
-        self.most_cells = MOST_DEAD
-        self.always_there = frozenset({*always, *ALWAYS_THERE})
+        self.most_cells: int = MOST_DEAD
+        self.always_there: frozenset[str] = frozenset({*always, *ALWAYS_THERE})
         for name in self.always_there:
             self.cell(name).owner = ALWAYS
         for name in FAILURE:
@@ -140,11 +140,11 @@ class State:
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []
-        self.options = options or Options()
-        self.strict = False
-        self.shares = False
-        self.hook_seconds = 0.0
-        self.thread = NO_THREAD
+        self.options: Options = options or Options()
+        self.strict: bool = False
+        self.shares: bool = False
+        self.hook_seconds: float = 0.0
+        self.thread: int = NO_THREAD
         self.task: Callable[[], object] | None = None
 
     # ---- names -------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class State:
         for name in dead:
             if name not in hidden:
                 del self.cells[name]
-        self.most_cells = MOST_DEAD + 2 * len(self.cells)
+        self.most_cells: int = MOST_DEAD + 2 * len(self.cells)
 
     def has(self, name: object) -> bool:
         """Return whether a name is alive, also if it is still to be computed."""

@@ -73,8 +73,8 @@ class Interleaved(NamedSets):
                 name="choose",
                 cure="leave out choose, or the other two",
             )
-        self.ratios = require_ratios(self.data, ratios)
-        self.seed = None if seed is None else require_count(seed, "Interleaved's seed", at_least=0)
+        self.ratios: dict[str, int] = require_ratios(self.data, ratios)
+        self.seed: int | None = None if seed is None else require_count(seed, "Interleaved's seed", at_least=0)
         self.choose = choose
         self._round = spread(self.ratios)
 

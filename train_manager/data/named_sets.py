@@ -116,7 +116,7 @@ class NamedSets(ABC):
             raise InputError(
                 f"{kind} was given no set of data", name="data", cure=f'give sets by name: {kind}({{"a": data}})'
             )
-        self.data = dict(data)
+        self.data: dict[str, Iterable[Any]] = dict(data)
         self._next = Progress(epoch=0)
         self._last: Progress | None = None  # of the training, not of an evaluation of the same data begun during it
         self._present: str | None = None

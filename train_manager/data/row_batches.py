@@ -51,8 +51,8 @@ class RowBatches(ABC):
 
     def __init__(self, examples: int, batch_size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
         name = type(self).__name__
-        self.batch_size = require_count(batch_size, f"{name}'s batch_size", at_least=1)
-        self.seed = require_count(seed, f"{name}'s seed", at_least=0)
+        self.batch_size: int = require_count(batch_size, f"{name}'s batch_size", at_least=1)
+        self.seed: int = require_count(seed, f"{name}'s seed", at_least=0)
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.num_examples = examples

@@ -42,7 +42,7 @@ class Together(NamedSets):
 
     def __init__(self, data: Mapping[str, Iterable[Any]], *, until: Literal["longest", "shortest"] = "longest") -> None:
         super().__init__(data)
-        self.until = require_one_of(until, "Together's until", ("longest", "shortest"))
+        self.until: str = require_one_of(until, "Together's until", ("longest", "shortest"))
 
     def __repr__(self) -> str:
         return f"Together({sets_text(self.data)}, until={self.until!r})"

@@ -70,7 +70,7 @@ def optimizer_text(optimizer: Any) -> str | None:
 def as_text(kind: str, given: Facts) -> str:
     """Return at most three lines: what is trained, on what, and how far it is."""
     lines = [("model", "loss", "optimizer"), ("train_data", "eval_data", "train_dir"), ("progress", "extensions")]
-    shown = {**given, **{name: _names(given[name]) for name in ("eval_data", "extensions") if name in given}}
+    shown = {name: _names(text) if name in ("eval_data", "extensions") else text for name, text in given.items()}
     texts = [", ".join(_items(shown, names)) for names in lines]
     between = ",\n" + " " * (len(kind) + 1)
     return f"{kind}({between.join(filter(None, texts))})"

@@ -90,31 +90,31 @@ class Parts(OverridableMethods, Generic[Model]):
         extensions: Extensions | None = None,
     ) -> None:
         super().__init__()
-        self.device = require_device(device)
+        self.device: torch.device | None = require_device(device)
         self.model = require_model(model, self.device)
         self._called_model: Any = None
-        self.objective = loss if isinstance(loss, Objective) else None
-        self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
+        self.objective: Objective | None = loss if isinstance(loss, Objective) else None
+        self.loss: Any = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
         self._refuse_unusable_loss()
         self._optimizer_argument = optimizer  # for phases with a model of their own
         self.optimizer = require_optimizer(optimizer, self.model, self.loss)
         self._loss_of_optimizers = self.loss
-        self.lr_schedule = require_lr_schedule(lr_schedule, self.optimizer)
-        self.train_data = require_train_data(train_data)
-        self.eval_data = require_eval_data(eval_data)
+        self.lr_schedule: Any = require_lr_schedule(lr_schedule, self.optimizer)
+        self.train_data: Iterable[Any] | None = require_train_data(train_data)
+        self.eval_data: dict[str, Iterable[Any]] = require_eval_data(eval_data)
         self._refuse_single_examples(self.train_data, self.eval_data)
-        self.epochs = require_count(epochs, "epochs", at_least=0)
-        self.steps_per_epoch = (
+        self.epochs: int = require_count(epochs, "epochs", at_least=0)
+        self.steps_per_epoch: int | None = (
             None if steps_per_epoch is None else require_count(steps_per_epoch, "steps_per_epoch", at_least=1)
         )
-        self.seed = None if seed is None else require_count(seed, "seed", at_least=0)
-        self.train_dir = require_train_dir(train_dir)
+        self.seed: int | None = None if seed is None else require_count(seed, "seed", at_least=0)
+        self.train_dir: Path | None = require_train_dir(train_dir)
         self._has_run = False
         self._run = RunState(None, step_num=0, epoch_num=0, call=0)
         self._counts = Counts()
         self._feed = Feed()
         self._epoch = OpenEpoch()
-        self.history = History()
+        self.history: History = History()
         self._windows = Windows()
         self._collector = Collector()
         self._step_seconds: deque[float] = deque(maxlen=1001)

@@ -141,7 +141,7 @@ class Patience:
         self.mode = mode
         self.min_delta = min_delta
         self.best: float | None = None
-        self.waited = 0
+        self.waited: int = 0
 
     def is_over(self, value: float) -> bool:
         """Count one more number, and return whether the patience is over."""
