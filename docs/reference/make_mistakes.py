@@ -34,7 +34,7 @@ CODE: Final = re.compile(r"`([^`\n]*)`")
 LISTS: Final = Path(__file__).parents[2] / "tests" / "advice"  # each has a function `rows`
 MORE: Final = {
     "Names of other tools": LISTS / "callback_names.py",
-    "Names of fixtures": LISTS / "fixture_names.py",
+    "Names of fixtures and stages": LISTS / "fixture_names.py",
     "Arguments": LISTS / "arguments.py",
 }
 

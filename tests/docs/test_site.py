@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -104,3 +105,14 @@ def test_an_example_of_a_docstring_is_shown_as_code(monkeypatch: pytest.MonkeyPa
     text = importlib.import_module("doctests").fenced("Add.\n\n>>> 1 + 1\n2\n\nArgs:\n    x: one.")
 
     assert text == "Add.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nArgs:\n    x: one."
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md", "docs"])
+def test_a_block_is_one_for_the_site_too(page: str) -> None:
+    path = ROOT / page
+    lines = [
+        line for file in (path.rglob("*.md") if path.is_dir() else [path]) for line in file.read_text().splitlines()
+    ]
+    fences = [line for line in lines if line.lstrip().startswith("```")]
+
+    assert [fence for fence in fences if not re.fullmatch(r"(?: {4})*```\w*", fence)] == []
