@@ -46,7 +46,9 @@ function isReady() {
 }
 
 function failed(why) {
-  tell(`Python could not be loaded: ${why}. Reload the page to try again.`);
+  worker?.terminate();
+  worker = waiting = undefined;
+  tell(`Python could not be loaded: ${why}. A button tries again.`);
 }
 
 function ask(action) {
@@ -68,7 +70,7 @@ function isDone(well) {
 }
 
 function stopProgram() {
-  worker.terminate();
+  worker?.terminate();
   setRunning(false);
   show([["note", "Stopped."]]);
   startWorker(); // Python is in an unknown condition, so it starts anew

@@ -25,8 +25,12 @@ function send() {
 // Pyodide fetches what it needs; each block that arrives is told to the page.
 const plainFetch = globalThis.fetch;
 globalThis.fetch = async (...request) => {
-  const response = await plainFetch(...request);
-  if (!response.ok || !response.body) return response;
+  const response = await plainFetch(...request).catch(() => undefined);
+  if (!response?.ok) {
+    const failed = `${String(request[0]).split("/").pop()} cannot be had`;
+    postMessage({ failed }); // at once: Pyodide waits for ever if its own file is missing
+    throw new Error(failed);
+  }
   const count = new TransformStream({
     transform(block, controller) {
       postMessage({ loaded: block.byteLength });
@@ -46,7 +50,9 @@ async function start(parts) {
     send();
     postMessage({ done: true, well });
   };
+  globalThis.fetch = plainFetch; // what programs fetch is not counted
   postMessage({ ready: true });
 }
 
-onmessage = ({ data: { parts } }) => start(parts).catch((error) => postMessage({ failed: String(error) }));
+onmessage = ({ data: { parts } }) =>
+  start(parts).catch((error) => postMessage({ failed: error.message ?? "it did not start" }));
