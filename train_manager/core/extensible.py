@@ -50,7 +50,7 @@ class Extensible:
     after: 2 4
 
     Its own methods named ``pre_<stage>``, ``post_<stage>`` and ``around_<stage>`` are hooks too, and run before the
-    hooks of the extensions.
+    hooks of the extensions. As the first stage opens, mistakes in hooks are looked for as ``check`` does.
 
     Attributes:
         extensions: on the class, a list or dict to start with; on an object, a view of them by name.
@@ -61,7 +61,8 @@ class Extensible:
         extensions: added to those of the class; an extension of the same name replaces that of the class.
 
     Raises:
-        HookError: a hook could never be called as it is written, or something is not an extension.
+        HookError: a hook could never be called as it is written, a method looks like a hook and is none, or something
+            is not an extension.
     """
 
     # Slots for all that a stage reads: they stay fast whatever becomes of the object's __dict__.
