@@ -237,7 +237,7 @@ class Extensible:
             is_read = stage in shown and is_as_imported(type(self))
             if is_read and not any(is_opened_elsewhere(mistake.name) for mistake in error.mistakes):
                 self._check_at_next_stage()
-                raise
+                raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
             self._is_opened_outside = True
 
     def _check_at_next_stage(self) -> None:
