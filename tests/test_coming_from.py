@@ -38,7 +38,7 @@ def names_of(tool: str) -> dict[str, str]:
 def test_the_page_and_the_refusals_have_the_same_names_of_hooks(tool: str) -> None:
     decorated = {known: f" with `{known.decorator.strip()}`" if known.decorator else "" for known in FOREIGN_NAMES}
     assert names_of(tool) == {
-        known.name: f"`{known.here}`{decorated[known]}" if known.here else "–"
+        known.name: f"`{known.here}`{decorated[known]}" if known.here else "\N{EN DASH}"
         for known in FOREIGN_NAMES
         if known.tool == tool
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,6 +172,29 @@ def test_a_stage_that_the_source_does_not_show_makes_all_unknown(monkeypatch: py
     Standard([Misspelt()]).work()
 
 
+EDITED = """
+from train_manager import Extensible
+
+class Edited(Extensible):
+    def work(self):
+        with self.staged("work"):
+            self.inner()
+
+    def inner(self):
+        with self.staged("inner"):
+            pass
+"""
+
+
+def test_a_file_that_was_edited_after_the_import_makes_all_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "edited.py"
+    file.write_text(EDITED)
+    namespace: dict[str, Any] = {"__name__": "edited"}
+    exec(compile(EDITED, str(file), "exec"), namespace)
+    file.write_text(EDITED.replace("    def inner", "    def added(self):\n        return 1\n\n    def inner"))
+    namespace["Edited"]([Extension.of(post_inner=lambda: None)]).work()
+
+
 def test_opening_a_stage_again_takes_no_call_more(checks: list[type]) -> None:
     def calls(do: Callable[[], None]) -> int:
         count = 0
@@ -187,5 +211,6 @@ def test_opening_a_stage_again_takes_no_call_more(checks: list[type]) -> None:
         return count
 
     checked, unchecked = Worker([Extension.of(pre_rest=lambda: None)]), Worker()
-    checked.work(), unchecked.work()
+    for worker in (checked, unchecked):
+        worker.work()
     assert calls(checked.work) == calls(unchecked.work)

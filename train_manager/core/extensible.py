@@ -17,7 +17,7 @@ from train_manager.core.extension import Extension, Extensions, checked, free_na
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
-from train_manager.core.outside import is_opened_by_callers, is_written_in
+from train_manager.core.outside import is_as_imported, is_opened_elsewhere, is_written_in
 from train_manager.core.registry import Declared, Registry, Switch, load
 from train_manager.core.signature import NamedCall
 from train_manager.core.source_locations import line_of, site_of
@@ -51,7 +51,7 @@ class Extensible:
     after: 2 4
 
     Its own methods named ``pre_<stage>``, ``post_<stage>`` and ``around_<stage>`` are hooks too, and run before the
-    hooks of the extensions.
+    hooks of the extensions. As the first stage opens, mistakes in hooks are looked for as ``check`` does.
 
     Attributes:
         extensions: on the class, a list or dict to start with; on an object, a view of them by name.
@@ -62,7 +62,8 @@ class Extensible:
         extensions: added to those of the class; an extension of the same name replaces that of the class.
 
     Raises:
-        HookError: a hook could never be called as it is written, or something is not an extension.
+        HookError: a hook could never be called as it is written, a method looks like a hook and is none, or something
+            is not an extension.
     """
 
     # Slots for all that a stage reads: they stay fast whatever becomes of the object's __dict__.
@@ -223,7 +224,7 @@ class Extensible:
         """Check as the first stage opens, and again after a change of the extensions.
 
         Not if code outside of the class opens stages: what these define, and which others there are, is unknown. Nor
-        if the source of the class does not show the stage that opens.
+        if the source of the class does not show the stage that opens, or was edited since.
         """
         if self._checked or self._is_opened_outside or not (self._registry.hooks or self._registry.providers):
             return
@@ -234,9 +235,10 @@ class Extensible:
             self._checked[None] = self._check(None, "before the first stage")
         except CheckError as error:
             shown = {node["stage"] for node in json.loads(self.explain(format="json"))}
-            if stage in shown and not any(is_opened_by_callers(mistake.name) for mistake in error.mistakes):
+            is_read = stage in shown and is_as_imported(type(self))
+            if is_read and not any(is_opened_elsewhere(mistake.name) for mistake in error.mistakes):
                 self._check_at_next_stage()
-                raise
+                raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
             self._is_opened_outside = True
 
     def _check_at_next_stage(self) -> None:

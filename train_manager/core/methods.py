@@ -7,7 +7,7 @@ import gc
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from functools import cache, partial, partialmethod
+from functools import cache, cached_property, partial, partialmethod
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
@@ -97,8 +97,9 @@ def code_in(found: object) -> Iterator[CodeType]:
     ahead: list[Any] = []
     for part in parts:
         inner = _without_wrapper(part)
-        inner = getattr(inner, "func", inner)  # of a cached property, or a partial method
-        ahead += [getattr(inspect.unwrap(inner), "__code__", None)] if callable(inner) else []
+        while isinstance(inner, partial | partialmethod | cached_property):
+            inner = inner.func
+        ahead += [getattr(inspect.unwrap(inner), "__code__", None)] if inspect.isroutine(inner) else []
     while ahead:
         code = ahead.pop()
         if isinstance(code, CodeType):

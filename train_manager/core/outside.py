@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import sys
-from types import CodeType, FrameType
+from collections.abc import Iterator
+from types import CodeType
+from typing import Final
 
 from train_manager.core.methods import code_in
+
+INSTALLED: Final = (os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(__file__)))
+"""The folders of the standard library and of this one; their files are many, and name no stages of users."""
+
+STARTS: Final = ("@", "def", "async", "class")
+DEFINITION: Final = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 
 
 def is_written_in(cls: type, code: CodeType) -> bool:
@@ -15,16 +24,30 @@ def is_written_in(cls: type, code: CodeType) -> bool:
     return any(code is inner for base in cls.__mro__ for found in vars(base).values() for inner in code_in(found))
 
 
-def is_opened_by_callers(stage: str) -> bool:
-    """Return whether a file that the calls come from opens a stage of this name on an object that is not ``self``."""
+def is_as_imported(cls: type) -> bool:
+    """Return whether the methods of a class still stand where they stood: a file may have been edited meanwhile."""
+    codes = [code for base in cls.__mro__ for found in vars(base).values() for code in code_in(found)]
+    return all(map(_is_in_place, codes))
+
+
+def _is_in_place(code: CodeType) -> bool:
+    lines = linecache.getlines(code.co_filename)
+    if not (lines and code.co_name.isidentifier()):  # made at run time, or a lambda
+        return True
+    text = "".join(lines[code.co_firstlineno - 1 :])
+    definition = DEFINITION.search(text)
+    return text.lstrip().startswith(STARTS) and definition is not None and definition[1] == code.co_name
+
+
+def is_opened_elsewhere(stage: str) -> bool:
+    """Return whether a file of the program opens a stage of this name on an object that is not ``self``."""
     opens = re.compile(rf"(?<!\bself)\.staged\(\s*['\"]{re.escape(stage)}['\"]")
-    return any(opens.search("".join(linecache.getlines(file))) for file in _files_of_callers())
+    return any(opens.search("".join(linecache.getlines(file))) for file in _files_of_users())
 
 
-def _files_of_callers() -> set[str]:
-    files: set[str] = set()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        files.add(frame.f_code.co_filename)
-        frame = frame.f_back
-    return files
+def _files_of_users() -> Iterator[str]:
+    """Yield the files of the modules that are imported, and the cells of a notebook."""
+    modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    for file in {*modules, *linecache.cache}:
+        if isinstance(file, str) and not file.startswith(INSTALLED) and "site-packages" not in file:
+            yield file
