@@ -82,8 +82,9 @@ class Mistakes:
             yield from self.never_alive(hook)
         elif not self.whole.any_stage:
             yield self.no_such_stage(hook, f"{hook.kind}_{hook.stage}", hook.stage, f"{hook.kind}_")
-            for stage in stages_meant(hook.stage, self.whole.stages)[:1]:
-                yield from self.of_hook(replace(hook, stage=stage))
+            if self.left_out(hook.stage) is None:  # it is misspelt: its fixtures are looked at where it belongs
+                for stage in stages_meant(hook.stage, self.whole.stages)[:1]:
+                    yield from self.of_hook(replace(hook, stage=stage))
 
     def never_counted(self, hook: Hook, outside: bool) -> Found:
         """Find schedules that count the ends of a stage that does not exist."""
