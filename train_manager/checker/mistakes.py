@@ -217,8 +217,11 @@ class Mistakes:
         left_out = self.left_out(stage)
         if left_out is not None:
             return _error(HookError, asker, f"{never}: {left_out}", stage, self.cure_of(asker, left_out))
-        nearest = [f"{kind}{meant}" for meant in stages_meant(stage, self.whole.stages)]
-        cure = did_you_mean(nearest) or f"the stages are {', '.join(self.whole.stages) or 'none'}"
+        nearest = stages_meant(stage, self.whole.stages)
+        cure = (
+            did_you_mean([f"{kind}{meant}" for meant in nearest])
+            or f"the stages are {', '.join(self.whole.stages) or 'none'}"
+        )
         return _error(HookError, asker, f"{never}: {what} names no stage", stage, cure, nearest=nearest)
 
     def cure_of(self, asker: Hook | Provider, left_out: LeftOut) -> str:
