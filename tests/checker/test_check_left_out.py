@@ -135,3 +135,15 @@ def test_a_stage_whose_method_may_be_called_from_outside_is_no_mistake() -> None
         def with_batch(self) -> None: ...
 
     assert Own([ask("measure")]).check() == []
+
+
+def test_the_fixtures_of_a_hook_whose_stage_is_left_out_are_not_looked_at_elsewhere() -> None:
+    class Similar(Steps):
+        def with_batch(self) -> None:  # leaves out self.forward()
+            with self.staged("forwards"):
+                pass
+
+    class Watcher(Extension):
+        def post_forward(self, unknown: int) -> None: ...
+
+    assert "does not call self.forward()" in str(mistake(Watcher(), Similar))

@@ -82,8 +82,9 @@ class Mistakes:
             yield from self.never_alive(hook)
         elif not self.whole.any_stage:
             yield self.no_such_stage(hook, f"{hook.kind}_{hook.stage}", hook.stage, f"{hook.kind}_")
-            for stage in stages_meant(hook.stage, self.whole.stages)[:1]:
-                yield from self.of_hook(replace(hook, stage=stage))
+            if self.left_out(hook.stage) is None:  # it is misspelt: its fixtures are looked at where it belongs
+                for stage in stages_meant(hook.stage, self.whole.stages)[:1]:
+                    yield from self.of_hook(replace(hook, stage=stage))
 
     def never_counted(self, hook: Hook, outside: bool) -> Found:
         """Find schedules that count the ends of a stage that does not exist."""
@@ -216,8 +217,11 @@ class Mistakes:
         left_out = self.left_out(stage)
         if left_out is not None:
             return _error(HookError, asker, f"{never}: {left_out}", stage, self.cure_of(asker, left_out))
-        nearest = [f"{kind}{meant}" for meant in stages_meant(stage, self.whole.stages)]
-        cure = did_you_mean(nearest) or f"the stages are {', '.join(self.whole.stages) or 'none'}"
+        nearest = stages_meant(stage, self.whole.stages)
+        cure = (
+            did_you_mean([f"{kind}{meant}" for meant in nearest])
+            or f"the stages are {', '.join(self.whole.stages) or 'none'}"
+        )
         return _error(HookError, asker, f"{never}: {what} names no stage", stage, cure, nearest=nearest)
 
     def cure_of(self, asker: Hook | Provider, left_out: LeftOut) -> str:

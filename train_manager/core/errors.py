@@ -39,7 +39,7 @@ class TrainManagerError(Exception):
         requests: the fixtures that were being computed, outermost first, if fixtures asked for fixtures.
         stages: names of the open stages, outermost first; None if stages play no part.
         alive: names of the live fixtures; None if they play no part.
-        nearest: names that are written nearly like ``name``, best first.
+        nearest: what may be meant by ``name``, best first.
         cure: what to do about it.
     """
 
