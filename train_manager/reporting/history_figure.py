@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from train_manager.reporting.loss_figure import (
-    COLOURS,
     FEW_POINTS,
-    MARKERS,
     STYLE,
-    TRAINING_COLOUR,
+    TRAINING_LOOK,
     legend_columns,
+    looks,
     rendered,
     require_matplotlib,
     scale_for,
-    short_name,
 )
+from train_manager.reporting.values import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,16 +63,12 @@ def _draw_panel(axes: Axes, name: str, lines: Mapping[str, Points], sets: Sequen
     axes.set_ylabel(short_name(name, 30), parse_math=False)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    for set_name, (colour, marker) in zip(sets, _looks(sets), strict=False):
+    others = looks()
+    for set_name in sets:
+        look = TRAINING_LOOK if set_name == "training" else next(others)
         points = lines.get(set_name, [])
-        marker = marker if len(points) <= FEW_POINTS else ""
-        axes.plot(*zip(*points, strict=True), color=colour, marker=marker, markersize=5, label=short_name(set_name))
-
-
-def _looks(sets: Sequence[str]) -> list[tuple[str, str]]:
-    """Return a colour and a marker for each set."""
-    others = cycle(zip(COLOURS, MARKERS, strict=True))
-    return [(TRAINING_COLOUR, "x") if name == "training" else next(others) for name in sets]
+        marker = {"marker": ""} if len(points) > FEW_POINTS else {}
+        axes.plot(*zip(*points, strict=True), markersize=5, label=short_name(set_name), **{**look, **marker})
 
 
 def _draw_legend(figure: Figure, sets: Sequence[str]) -> None:

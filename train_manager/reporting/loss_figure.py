@@ -116,7 +116,7 @@ def _draw_panel(axes: Axes, by: str, scale: str, training: Curves, eval_sets: Ma
         axes.yaxis.set_major_formatter("{x:g}")
     noisy = {"linewidth": 0.8, "alpha": 0.8} if by != "epoch" else {}
     _draw_curve(axes, training[by], **TRAINING_LOOK, **noisy)
-    for curves, look in zip(eval_sets.values(), _looks(), strict=False):
+    for curves, look in zip(eval_sets.values(), looks(), strict=False):
         _draw_curve(axes, curves[by], **look)
     if not any(x > 0 for curves in (training, *eval_sets.values()) for x in curves[by].x):
         axes.set_xlim(-0.05, 1.05)  # before the first batch, matplotlib would zoom into the point at 0
@@ -128,7 +128,7 @@ def _draw_metric(axes: Axes, name: str, curves: Mapping[str, Curve], eval_sets: 
     axes.set_xlabel(AXES["epoch"])
     axes.set_ylabel(short_name(name, 30), parse_math=False)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    looks = {"training": TRAINING_LOOK, **dict(zip(eval_sets, _looks(), strict=False))}
+    looks = {"training": TRAINING_LOOK, **dict(zip(eval_sets, looks(), strict=False))}
     for of, curve in curves.items():
         _draw_curve(axes, curve, **looks[of])
 
@@ -145,7 +145,7 @@ def _draw_curve(axes: Axes, curve: Curve, **look: Any) -> None:
     axes.plot(x, y, markersize=5, **look)
 
 
-def _looks() -> Iterator[dict[str, Any]]:
+def looks() -> Iterator[dict[str, Any]]:
     """Yield colours, markers and lines that differ from each other; the line changes after the last colour."""
     for linestyle in cycle(LINE_STYLES):
         for colour, marker in zip(COLOURS, MARKERS, strict=True):

@@ -21,7 +21,7 @@ from train_manager.data.one_pass import one_pass
 from train_manager.manager import TrainManager
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.model.optimizers import learning_rates, set_learning_rates
-from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_COLOUR, rendered, require_matplotlib
+from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, rendered, require_matplotlib
 from train_manager.tools.preserve import preserved_training
 from train_manager.validation import require_count, require_number
 
@@ -128,7 +128,9 @@ class FoundRates:
         with matplotlib.style.context(STYLE, after_reset=True):
             figure = Figure(figsize=(6, 4), layout="constrained")
             axes = figure.subplots()
-            axes.plot(self.rates, self.losses, color=TRAINING_COLOUR, linewidth=0.8, alpha=0.6, label="of each batch")
+            axes.plot(
+                self.rates, self.losses, color=TRAINING_LOOK["color"], linewidth=0.8, alpha=0.6, label="of each batch"
+            )
             axes.plot(self.rates, self.smoothed, color=COLOURS[0], label="smoothed")
             if self.suggestion is not None:
                 axes.axvline(self.suggestion, color=COLOURS[1], linestyle="--", label=f"suggestion {self.suggestion:g}")
