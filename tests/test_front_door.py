@@ -87,6 +87,14 @@ def test_each_public_name_can_be_had() -> None:
     assert [name for name in PUBLIC if getattr(train_manager, name, None) is None] == []
 
 
+def test_an_editor_is_shown_each_public_name_before_it_is_read() -> None:
+    code = (
+        "import train_manager as tm, train_manager.extensions as e; print({*tm.__all__} <= {*dir(tm)}, 'EMA' in dir(e))"
+    )
+
+    assert python(code) == "True True\n"
+
+
 def test_the_train_manager_comes_through_the_front_door() -> None:
     from train_manager import TrainManager
     from train_manager.manager import TrainManager as TheSame

@@ -19,14 +19,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KNOWN_TYPES = Path(__file__).parent / "known_types.py"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.slow
 
 
-def readme() -> str:
-    """Return the blocks of the README as one program, as a reader pastes them."""
-    blocks = PYTHON_BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+def program(page: Path) -> str:
+    """Return the blocks of a page as one program, as a reader pastes them."""
+    blocks = PYTHON_BLOCK.findall(page.read_text(encoding="utf-8"))
     assert blocks
     return "\n".join(blocks)
 
@@ -64,9 +65,20 @@ def errors(checker: Callable[[Path], list[str]], folder: Path, code: str) -> lis
     return checker(path)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 @checkers
-def test_the_examples_of_the_readme_have_no_type_error(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
-    assert errors(checker, tmp_path, readme()) == []
+def test_the_examples_of_a_page_have_no_type_error(
+    checker: Callable[[Path], list[str]], page: Path, tmp_path: Path
+) -> None:
+    assert errors(checker, tmp_path, program(page)) == []
+
+
+@checkers
+def test_a_first_training_has_no_type_error(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    code = (ROOT / "examples" / "digits.py").read_text(encoding="utf-8")
+    untyped = "from sklearn.datasets import load_digits"
+
+    assert errors(checker, tmp_path, code.replace(untyped, f"{untyped}  # type: ignore")) == []
 
 
 @checkers
