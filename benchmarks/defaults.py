@@ -46,7 +46,9 @@ def section(rounds: int = 3) -> Section:
         [WITHOUT, spread(seconds[WITHOUT]).shown(2), ""],
     ]
     text = TEXT.format(table=table(["demo", "CPU s", "ratio"], rows))
-    return Section("Default extensions", text, [Claim("the demo with the default extensions", ratio.median, 1.10, 1.05)])
+    return Section(
+        "Default extensions", text, [Claim("the demo with the default extensions", ratio.median, 1.10, 1.05)]
+    )
 
 
 def training(with_defaults: bool) -> Callable[[], float]:

@@ -118,6 +118,15 @@ def test_no_text_covers_another_or_is_cut_off(case: Callable[[], tuple[Curves, d
     assert overlaps(figure) == []
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_metrics_have_panels_below_the_losses(count: int) -> None:
+    training, sets = one_epoch()
+    curve = training["epoch"]
+    figure = draw(training, sets, {f"$metric {i}": {"training": curve, "valid": curve} for i in range(count)})
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss"] * 3 + [f"$metric {i}" for i in range(count)]
+    assert overlaps(figure) == []
+
+
 def test_two_sets_never_look_alike() -> None:
     figure = draw(curves_of([1, 2]), {str(i): curves_of([1, 2]) for i in range(12)})
     looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in figure.axes[0].lines}
