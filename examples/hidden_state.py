@@ -96,7 +96,7 @@ def manager() -> TrainManager:
         epochs=EPOCHS,
         extensions=[
             ClipGradients(LARGEST_NORM),
-            LRSchedule(plateau, metric="valid/loss"),
+            LRSchedule(plateau, monitor="valid/loss"),
             Log(every=LOG_EVERY, show={"loss": "loss", "rate": "learning_rates"}, counts=("epoch", "batch"), rate=None),
         ],
     )

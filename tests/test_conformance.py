@@ -65,7 +65,7 @@ CASES = {
     "Log printed seldom": Case(lambda: shipped.Log(every=1000, file=io.StringIO()), watches=True),
     "LRSchedule": Case(lambda: shipped.LRSchedule(lambda optimizer: StepLR(optimizer, 1, gamma=0.5), per="step")),
     "LRSchedule by metric": Case(
-        lambda: shipped.LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), metric="valid/loss")
+        lambda: shipped.LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), monitor="valid/loss")
     ),
     "Metrics": Case(lambda: shipped.Metrics(accuracy=accuracy, file=io.StringIO()), watches=True),
     "MixedPrecision": Case(lambda: shipped.MixedPrecision()),

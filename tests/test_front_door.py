@@ -45,6 +45,7 @@ PUBLIC = [
     "every",
     "exponentially",
     "fixture",
+    "lr_finder",
     "modifies",
     "once",
     "periodically",
@@ -53,6 +54,7 @@ PUBLIC = [
     "report_loss",
     "scheduled",
     "staged",
+    "summary",
     "when",
 ]
 

@@ -232,7 +232,7 @@ def test_a_loss_class_is_refused() -> None:
 def test_a_schedule_that_wants_a_metric_is_refused() -> None:
     assert rejected(lr_schedule=ReduceLROnPlateau) == (
         "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
-        "  step it with a metric: extensions=[LRSchedule(make, metric=...)]"
+        "  step it with a metric: extensions=[LRSchedule(make, monitor=...)]"
     )
 
 

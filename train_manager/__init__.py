@@ -15,6 +15,7 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     loop        what TrainManager is made of
     stages      the map of the loop
     manager     TrainManager, the loop itself
+    tools       what is asked of a TrainManager around a training
     testing     a toy problem for tests of your own
     extensions  everything that is not the algorithm
     demo        what `make demo` runs
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from train_manager.loop.results import TrainResult
     from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
+    from train_manager.tools.lr_finder import lr_finder
+    from train_manager.tools.summary import summary
 else:
     _LAZY = {
         "Endless": "train_manager.data.endless",
@@ -72,6 +75,8 @@ else:
         "add_loss": "train_manager.loop.losses",
         "report_loss": "train_manager.loop.losses",
         "TrainResult": "train_manager.loop.results",
+        "lr_finder": "train_manager.tools.lr_finder",
+        "summary": "train_manager.tools.summary",
     }
 
     def __getattr__(name: str) -> Any:
@@ -114,6 +119,7 @@ __all__ = [
     "every",
     "exponentially",
     "fixture",
+    "lr_finder",
     "modifies",
     "once",
     "periodically",
@@ -122,5 +128,6 @@ __all__ = [
     "report_loss",
     "scheduled",
     "staged",
+    "summary",
     "when",
 ]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
+from torch import nn
+
+from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
+from train_manager.loop.arguments import modules_of_loss
 from train_manager.metrics.monitor import Patience, is_at_start, metric_name, metric_value, mode_of, require_set
 from train_manager.validation import require_count, require_number
 
@@ -26,18 +31,31 @@ class EarlyStopping(Extension):
     evaluation that is a run of its own, and an evaluation from which a hook has left out the set. nan is never better.
     A stopped training can go on; it stops again at the next evaluation that is not better.
 
-    *Runs at:* the start of ``train`` and the end of ``eval``.
+    The model is left with its last weights, of ``patience`` evaluations after the best one; with ``restore_best``, with
+    those of the best evaluation, however the training ends, except by an error. They are put back as the run or the
+    phase ends, so an evaluation within the run, and ``result.metrics``, are of the last ones. Optimizers, schedules and
+    counters are not put back. Where ``EMA`` averages the weights, its average is put back too.
+
+    >>> tm = tiny_manager(EarlyStopping(patience=1, min_delta=0.1, restore_best=True), epochs=50)
+    >>> result = tm.train()
+    >>> tm.eval()["valid"]["loss"] == tm.history.by_epoch()[0]["valid loss"] > result.metrics["valid"]["loss"]
+    True
+
+    *Runs at:* the start of ``train``, the end of ``eval``, ``phase`` and ``run``.
 
     *Asks for:* ``eval_results``, ``standalone_eval``, ``epoch_num``, ``step_num`` and ``start_step``.
 
-    *Leaves behind:* the manager's ``stop_reason``, and its attribute ``patience``.
+    *Leaves behind:* the manager's ``stop_reason``, and its attribute ``patience``; with ``restore_best`` the best
+    weights, in the model, and a copy of them in the same memory for as long as the extension lives.
 
     Args:
-        metric: the set and the metric, as ``"valid/loss"``.
+        monitor: the set and the metric, as ``"valid/loss"``.
         patience: the number of evaluations in a row without improvement after which the training stops.
         mode: "min" if less is better, "max" if more is better; None derives it from the metric's name.
         min_delta: an improvement must be larger than this.
         count_start: whether the evaluation before the first epoch counts.
+        restore_best: whether to put the weights and buffers of the best evaluation back into the model at the end. It
+            takes a copy of the model at each evaluation that is better than all before.
 
     Attributes:
         patience: the counter, with the ``best`` value so far and the evaluations it has ``waited`` since.
@@ -48,21 +66,26 @@ class EarlyStopping(Extension):
 
     def __init__(
         self,
-        metric: str = "valid/loss",
+        monitor: str = "valid/loss",
         *,
         patience: int = 5,
         mode: str | None = None,
         min_delta: float = 0.0,
         count_start: bool = False,
+        restore_best: bool = False,
     ) -> None:
-        self.metric = metric_name(metric, "EarlyStopping")
+        self.monitor = metric_name(monitor, "EarlyStopping")
         limit = require_count(patience, "patience", at_least=1)
-        better = mode_of(metric, mode, "EarlyStopping")
+        better = mode_of(monitor, mode, "EarlyStopping")
         self.count_start = count_start
         self.patience = Patience(limit, better, require_number(min_delta, "min_delta", at_least=0))
+        self.restore_best = restore_best
+        self._best: BestWeights | None = None
+        self._is_trained = False  # since the best weights were put back
 
     def pre_train(self, train_manager: TrainManager) -> None:
-        require_set(self.metric, train_manager.eval_data, "EarlyStopping")
+        require_set(self.monitor, train_manager.eval_data, "EarlyStopping")
+        self._is_trained = True
 
     def post_eval(
         self,
@@ -75,19 +98,84 @@ class EarlyStopping(Extension):
     ) -> None:
         if standalone_eval:
             return
-        value = metric_value(self.metric, eval_results, train_manager.eval_data, "EarlyStopping")
+        value = metric_value(self.monitor, eval_results, train_manager.eval_data, "EarlyStopping")
         if value is None or (is_at_start(epoch_num, step_num, start_step) and not self.count_start):
             return
-        if self.patience.is_over(value):
+        is_over = self.patience.is_over(value)
+        if self.restore_best and self.patience.waited == 0 and self.patience.best == value:
+            self._best = BestWeights(train_manager)
+        if is_over:
             best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
             waited = f"in {self.patience.waited} evaluations"
-            train_manager.stop(f"EarlyStopping: {self.metric!r} was no better than {best} {waited}")
+            train_manager.stop(f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}")
+
+    @priority(-10)  # before hooks that save the model
+    def post_phase(self, train_manager: TrainManager) -> None:
+        self._put_back(train_manager)
+
+    @priority(-10)
+    def post_run(self, train_manager: TrainManager) -> None:
+        self._put_back(train_manager)
+
+    def _put_back(self, train_manager: TrainManager) -> None:
+        """Put the best weights back, if the model was trained since: in other runs its weights are the user's."""
+        if self._best is not None and self._is_trained and self._best.put_back(train_manager):
+            self._is_trained = False
+
+    def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Forget the best weights, which are those of a smaller model."""
+        self._best = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value, and the number of evaluations since."""
-        return {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited}
+        """Return the best value, the number of evaluations since, and with ``restore_best`` the best weights."""
+        best = {} if self._best is None else {"weights": self._best.modules, "averages": self._best.averages}
+        return {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited, **best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.patience.best, self.patience.waited = state["best"], state["waited"]
+        self._best = BestWeights.loaded(state) if "weights" in state else None
+
+
+@final
+class BestWeights:
+    """A copy of the weights and buffers of a model and its loss, and of what averages them.
+
+    Attributes:
+        model: the one that they are of; None if they were loaded, and are of the next one.
+        modules: the ``state_dict`` of the model and of each module of the loss.
+        averages: the state of each extension that puts other weights into the model for evaluations, as ``EMA``.
+    """
+
+    def __init__(self, train_manager: TrainManager) -> None:
+        self.model: nn.Module | None = train_manager.model
+        self.modules = [copy.deepcopy(module.state_dict()) for module in _modules(train_manager)]
+        self.averages = {name: copy.deepcopy(one.state_dict()) for name, one in _averaging(train_manager).items()}
+
+    @classmethod
+    def loaded(cls, state: Mapping[str, Any]) -> BestWeights:
+        best = cls.__new__(cls)
+        best.model, best.modules, best.averages = None, list(state["weights"]), dict(state["averages"])
+        return best
+
+    def put_back(self, train_manager: TrainManager) -> bool:
+        """Put all of it back; if the present model is another one, do nothing and return False."""
+        if self.model is not None and self.model is not train_manager.model:
+            return False
+        for module, state in zip(_modules(train_manager), self.modules, strict=True):
+            module.load_state_dict(state)
+        averaging = _averaging(train_manager)
+        for name in averaging.keys() & self.averages.keys():
+            averaging[name].load_state_dict(self.averages[name])
+        return True
+
+
+def _modules(train_manager: TrainManager) -> list[nn.Module]:
+    found = (train_manager.model, *modules_of_loss(train_manager.loss))
+    return [module for module in found if isinstance(module, nn.Module)]
+
+
+def _averaging(train_manager: TrainManager) -> dict[str, Extension]:
+    extensions = train_manager.extensions.items()
+    return {name: extension for name, extension in extensions if callable(getattr(extension, "applied", None))}

@@ -46,12 +46,13 @@ class Metrics(Extension):
     *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of
     ``train_step_epoch``, ``eval_step_batch``, ``eval`` and ``train``.
 
-    *Asks for:* ``loss``, ``true_batch_size``, ``batch_num``, ``train_result``, ``eval_result`` and ``eval_results``; for its metrics ``prediction`` and
-    ``targets``, or the fixtures that they name.
+    *Asks for:* ``loss``, ``true_batch_size``, ``batch_num``, ``train_result``, ``eval_result`` and ``eval_results``;
+    for its metrics ``prediction`` and ``targets``, or the fixtures that they name.
 
     *Leaves behind:* the lazy fixture ``metrics`` of ``train_step_batch``, a dict of scalar tensors (the loss of the
     batch, ``moving_loss``, then the metrics), which are not read on the host; the metrics in ``eval_result``, after the
-    loss; their means over the examples of the epoch in ``train_result``, and so in ``tm.history``; and a printed table at the end of the training.
+    loss; their means over the examples of the epoch in ``train_result``, and so in ``tm.history``; and a printed table
+    at the end of the training.
 
     Args:
         functions: metrics that are named after their functions.

@@ -69,7 +69,7 @@ class LRSchedule(Extension):
     Args:
         make: returns a scheduler for an optimizer.
         per: "epoch" (the default) or "step", which is a step of the optimizer.
-        metric: the set and the metric, as ``"valid/loss"``, in place of ``per``.
+        monitor: the set and the metric, as ``"valid/loss"``, in place of ``per``.
         optimizer: the name of one of several optimizers.
         count_start: whether it steps with the evaluation before the first epoch.
 
@@ -85,20 +85,20 @@ class LRSchedule(Extension):
         make: Callable[[Optimizer], Any],
         *,
         per: str | None = None,
-        metric: str | None = None,
+        monitor: str | None = None,
         optimizer: str | None = None,
         count_start: bool = False,
     ) -> None:
         if not callable(make):
             what = f"LRSchedule needs a function of the optimizer, but was given a {type(make).__name__}"
             raise _invalid(what, "make", EXAMPLE)
-        if metric is not None and per is not None:
-            what = f"LRSchedule takes per or metric, but was given per={per!r} and metric={metric!r}"
+        if monitor is not None and per is not None:
+            what = f"LRSchedule takes per or monitor, but was given per={per!r} and monitor={monitor!r}"
             raise _invalid(what, "per", "leave out one of them")
         require_scheduler_factory(make, "LRSchedule", "LRSchedule({})")
         self.make = make
-        self.metric = None if metric is None else metric_name(metric, "LRSchedule")
-        self.per = "metric" if metric is not None else require_one_of(per or "epoch", "per", ("epoch", "step"))
+        self.monitor = None if monitor is None else metric_name(monitor, "LRSchedule")
+        self.per = "evaluation" if monitor is not None else require_one_of(per or "epoch", "per", ("epoch", "step"))
         self.optimizer = optimizer
         self.count_start = count_start
         self.scheduler: Any = None
@@ -128,8 +128,8 @@ class LRSchedule(Extension):
         self._begin(train_manager)
 
     def pre_train(self, train_manager: TrainManager) -> None:
-        if self.metric is not None:
-            require_set(self.metric, train_manager.eval_data, "LRSchedule")
+        if self.monitor is not None:
+            require_set(self.monitor, train_manager.eval_data, "LRSchedule")
 
     def pre_train_step_epoch(self, epoch_num: int) -> None:
         if self.per == "epoch":
@@ -161,9 +161,9 @@ class LRSchedule(Extension):
         start_step: int,
         train_manager: TrainManager,
     ) -> None:
-        if self.metric is None or standalone_eval:
+        if self.monitor is None or standalone_eval:
             return
-        value = metric_value(self.metric, eval_results, train_manager.eval_data, "LRSchedule")
+        value = metric_value(self.monitor, eval_results, train_manager.eval_data, "LRSchedule")
         if value is not None and (self.count_start or not is_at_start(epoch_num, step_num, start_step)):
             self._step(value)
 
@@ -201,12 +201,12 @@ class LRSchedule(Extension):
             raise _invalid(what, "make", EXAMPLE)
         parameters = inspect.signature(scheduler.step).parameters.values()
         needs_metric = any(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        if needs_metric and self.metric is None:
+        if needs_metric and self.monitor is None:
             what = f"LRSchedule: {kind} needs a metric, but none is named"
-            raise _invalid(what, "metric", 'name it: metric="valid/loss"')
-        if self.metric is not None and not needs_metric:
-            what = f"LRSchedule: {kind} takes no metric, but {self.metric!r} is named"
-            raise _invalid(what, "metric", 'give per="epoch" or per="step" instead')
+            raise _invalid(what, "monitor", 'name it: monitor="valid/loss"')
+        if self.monitor is not None and not needs_metric:
+            what = f"LRSchedule: {kind} takes no metric, but {self.monitor!r} is named"
+            raise _invalid(what, "monitor", 'give per="epoch" or per="step" instead')
         return scheduler
 
     # ---- saved state -----------------------------------------------------------------------------------------------

@@ -341,7 +341,7 @@ def test_a_scheduler_that_needs_a_metric_is_refused() -> None:
 
     assert text == (
         "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau\n"
-        "  step it with a metric: extensions=[LRSchedule(make, metric=...)]"
+        "  step it with a metric: extensions=[LRSchedule(make, monitor=...)]"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from tests.host_reads import HostReads
 from tests.training import At, skip_batch
-from train_manager import Extension, TrainManager, modifies
+from train_manager import Extension, InputError, TrainManager, every, modifies
+from train_manager.extensions import Metrics
 from train_manager.testing import tiny_manager
 
 
@@ -263,6 +265,154 @@ def test_results_have_what_hooks_added() -> None:
     tm.train()
 
     assert figures(tm.history.evaluations, "accuracy") == [(0.75,), (0.75,)]
+
+
+# ---- epochs with their evaluations -----------------------------------------------------------------------------
+
+
+def test_by_epoch_the_results_of_an_evaluation_stand_beside_the_training_loss() -> None:
+    tm = tiny_manager(epochs=2)
+    result = tm.train()
+
+    assert [[*row] for row in tm.history.by_epoch()] == [["epoch", "step", "seconds", "loss", "valid loss"]] * 2
+    assert tm.history.by_epoch()[-1]["valid loss"] == result.metrics["valid"]["loss"]
+
+
+def test_of_several_evaluations_in_an_epoch_the_last_one_counts() -> None:
+    tm = tiny_manager(eval_at=(every(1), "epoch"), epochs=2)
+    tm.train()
+    losses = [row["loss"] for row in tm.history.evaluations]
+
+    assert [row["valid loss"] for row in tm.history.by_epoch()] == [losses[2], losses[5]]
+
+
+def test_the_evaluation_before_the_first_epoch_is_of_none() -> None:
+    tm = tiny_manager(eval_at="start")
+    tm.train()
+
+    assert "valid loss" not in tm.history.by_epoch()[0]
+
+
+def test_a_standalone_evaluation_is_of_no_epoch() -> None:
+    tm = tiny_manager()
+    tm.train()
+    tm.eval({"test": tm.eval_data["valid"]})
+
+    assert "test loss" not in tm.history.by_epoch()[0]
+
+
+def test_the_evaluation_at_the_start_of_a_phase_is_not_of_the_epoch_before() -> None:
+    tm = tiny_manager()
+    with tm.run():
+        tm.train()
+        before = tm.history.by_epoch()[0]
+        with tm.phase("again", eval_data={"valid": list(tm.train_data or ())}):
+            tm.train()
+
+    assert tm.history.by_epoch()[0] == before
+
+
+# ---- data frames ------------------------------------------------------------------------------------------------
+
+
+def test_a_data_frame_has_a_row_for_each_epoch() -> None:
+    pytest.importorskip("pandas")
+    tm = tiny_manager(epochs=2)
+    tm.train()
+    frame = tm.history.to_pandas()
+
+    assert list(frame.index) == [1, 2]
+    assert list(frame) == ["step", "seconds", "loss", "valid loss"]
+    assert frame["loss"].tolist() == [row["loss"] for row in tm.history.epochs]
+
+
+def test_a_data_frame_of_evaluations_has_a_row_for_each_set() -> None:
+    pytest.importorskip("pandas")
+    tm = tiny_manager(epochs=2)
+    tm.train()
+
+    assert tm.history.to_pandas("evaluations").to_dict("records") == tm.history.evaluations
+
+
+def test_a_data_frame_of_no_training_is_empty() -> None:
+    pytest.importorskip("pandas")
+
+    assert len(tiny_manager().history.to_pandas()) == len(tiny_manager().history.to_pandas("evaluations")) == 0
+
+
+def test_where_pandas_is_missing_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError) as error:
+        tiny_manager().history.to_pandas()
+
+    assert str(error.value).endswith('pip install "train-manager[pandas]"')
+
+
+def test_unknown_rows_are_refused() -> None:
+    with pytest.raises(InputError, match="rows must be 'epochs' or 'evaluations', but is 'steps'"):
+        tiny_manager().history.to_pandas("steps")
+
+
+def x_of(line: Any) -> list[float]:
+    return list(line.get_xdata())
+
+
+# ---- pictures and texts -----------------------------------------------------------------------------------------
+
+
+def test_the_figure_has_a_panel_for_each_metric_and_a_line_for_each_set() -> None:
+    tm = tiny_manager(Metrics(accuracy=lambda p, t: p.argmax(dim=1) == t, table=False), epochs=2)
+    tm.train()
+    panels = tm.history.plot().axes
+
+    assert [axes.get_ylabel() for axes in panels] == ["loss", "accuracy"]
+    assert [line.get_label() for line in panels[0].lines] == ["training", "valid"]
+    assert x_of(panels[0].lines[0]) == [1, 2]
+    assert x_of(panels[0].lines[1]) == [0, 1, 2]
+
+
+def test_an_evaluation_within_an_epoch_is_drawn_there() -> None:
+    tm = tiny_manager(eval_at=every(1), epochs=2)
+    tm.train()
+    line = tm.history.plot().axes[0].lines[1]
+
+    assert x_of(line) == pytest.approx([1 / 3, 2 / 3, 1, 4 / 3, 5 / 3, 2])
+
+
+def test_a_training_without_a_complete_epoch_is_drawn_over_batches() -> None:
+    tm = tiny_manager(eval_at=("start", "end"))
+    tm.train_steps(2)
+    axes = tm.history.plot().axes[0]
+
+    assert axes.get_xlabel() == "batches"
+    assert [x_of(line) for line in axes.lines] == [[2], [0, 2]]
+
+
+def test_the_figure_of_no_training_is_empty() -> None:
+    assert tiny_manager().history.plot().axes == []
+
+
+def test_a_notebook_shows_the_figure() -> None:
+    tm = tiny_manager()
+    tm.train()
+
+    assert tm.history.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+def test_its_text_is_short() -> None:
+    tm = tiny_manager(epochs=2)
+    tm.train()
+
+    assert repr(tm.history) == "History(2 epochs, 3 evaluations; last epoch: loss 0.6762, valid loss 0.654)"
+    assert repr(tiny_manager().history) == "History(0 epochs, 0 evaluations)"
+
+
+def test_a_notebook_shows_a_table() -> None:
+    tm = tiny_manager(epochs=2)
+    tm.train()
+    html = tm.history._repr_html_()
+
+    assert (html.count("<tr>"), html.count("<td"), ">0.654<" in html) == (3, 8, True)
 
 
 # ---- copies -----------------------------------------------------------------------------------------------------

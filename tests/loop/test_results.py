@@ -125,3 +125,23 @@ def test_a_run_that_is_skipped_has_done_nothing() -> None:
 def test_it_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         TrainResult().steps = 1  # type: ignore[misc]
+
+
+def test_its_text_says_what_was_done_and_of_which_step_the_metrics_are() -> None:
+    metrics = {"valid": {"loss": 0.65412345, "accuracy": 0.9}}
+    result = TrainResult(epochs=1, steps=1200, seconds=0.0314, metrics=metrics, evaluated_at=1200)
+
+    assert repr(result) == (
+        "TrainResult(1 epoch, 1,200 steps, 0.031 s; at step 1200: valid loss 0.6541, valid accuracy 0.9)"
+    )
+
+
+def test_its_text_says_why_training_was_stopped() -> None:
+    assert repr(TrainResult(stopped="enough", steps=2)) == "TrainResult(0 epochs, 2 steps, 0 s; stopped: enough)"
+
+
+def test_a_notebook_shows_its_metrics_as_a_table() -> None:
+    html = TrainResult(metrics={"valid": {"loss": 0.5}, "<b>": {"accuracy": 1.0}}, evaluated_at=6)._repr_html_()
+
+    assert html.count("<tr>") == 3
+    assert all(text in html for text in (">at step 6<", ">0.5<", ">&lt;b&gt;<", ">1<"))

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, cast, final
 
-from train_manager.loop.results import EvalResult
+from train_manager.loop.results import EvalResult, plural
 from train_manager.metrics.deferred import FiniteLosses
+from train_manager.reporting.history_figure import Points, history_figure
+from train_manager.reporting.tables import html_table
+from train_manager.reporting.values import text_of
+from train_manager.validation import require_one_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+PLACE = ("epoch", "step", "phase", "partial", "seconds", "standalone", "set")  # what is no figure in a row
+MOST_ROWS = 20  # that a notebook shows
 
 Row = dict[str, Any]
 """One epoch, or one evaluation of one set: numbers by name."""
@@ -41,10 +53,12 @@ class History:
     >>> from train_manager.testing import tiny_manager
     >>> tm = tiny_manager(epochs=2)
     >>> result = tm.train()
+    >>> tm.history
+    History(2 epochs, 3 evaluations; last epoch: loss 0.6762, valid loss 0.654)
     >>> [(row["epoch"], row["step"], round(row["loss"], 3)) for row in tm.history.epochs]
-    [(1, 3, 0.695), (2, 6, 0.65)]
+    [(1, 3, 0.7), (2, 6, 0.676)]
     >>> [(row["epoch"], row["set"], round(row["loss"], 3)) for row in tm.history.evaluations]
-    [(0, 'valid', 0.684), (1, 'valid', 0.669), (2, 'valid', 0.654)]
+    [(0, 'valid', 0.698), (1, 'valid', 0.687), (2, 'valid', 0.654)]
 
     Attributes:
         epochs: a row for each epoch: "epoch" (its number, from 1), "step" (``step_num`` at its end), "seconds", and
@@ -72,6 +86,101 @@ class History:
         for name, result in results.items():
             self.evaluations.append({**place, "set": name, **result})
 
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def by_epoch(self) -> list[Row]:
+        """Return a row for each epoch, with the last results of each set in this epoch: "valid loss", "valid accuracy".
+
+        Evaluations before the first epoch are left out, and so are standalone ones.
+        """
+        rows, before = [], 0
+        for epoch in self.epochs:
+            row = dict(epoch)
+            for found in self.evaluations:
+                is_of_epoch = before < found["step"] <= epoch["step"] and found.get("phase") == epoch.get("phase")
+                if is_of_epoch and "standalone" not in found:
+                    row.update({f"{found['set']} {name}": value for name, value in figures_of(found).items()})
+            rows.append(row)
+            before = epoch["step"]
+        return rows
+
+    def to_pandas(self, rows: str = "epochs") -> DataFrame:
+        """Return a data frame (``pip install "train-manager[pandas]"``).
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager(epochs=2)
+        >>> result = tm.train()
+        >>> frame = tm.history.to_pandas()
+        >>> print(frame[["loss", "valid loss"]].round(3).to_string(index_names=False))
+            loss  valid loss
+        1  0.700       0.687
+        2  0.676       0.654
+
+        Args:
+            rows: "epochs": a row for each epoch, whose index is its number, with "step", "seconds", "loss" and metrics
+                of the training, and those of each set as "valid loss"; or "evaluations": a row for each set of each
+                evaluation.
+
+        Raises:
+            InputError: ``rows`` is neither.
+            ImportError: pandas is not installed.
+        """
+        require_one_of(rows, "rows", ("epochs", "evaluations"))
+        pandas = _require_pandas()
+        if rows == "evaluations":
+            return cast("DataFrame", pandas.DataFrame(self.evaluations))
+        found = self.by_epoch()
+        keys = {"epoch": 0, "step": 0, **{key: 0 for row in found for key in row}}
+        columns = sorted(keys, key=lambda key: PLACE.index(key) if key in PLACE else len(PLACE))
+        frame: DataFrame = pandas.DataFrame(found, columns=columns).set_index("epoch")
+        return frame
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: a panel for the loss and for each metric, with a line for each set.
+
+        A notebook shows it; elsewhere, ``tm.history.plot().savefig("history.png")``.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        place, x_label = self._axis()
+        panels: dict[str, dict[str, Points]] = {}
+        standing = [row for row in self.evaluations if "standalone" not in row]
+        for row in [*self.epochs, *standing]:
+            for name, value in figures_of(row).items():
+                lines = panels.setdefault(name, {})
+                lines.setdefault(row.get("set", "training"), []).append((place(row["step"]), value))
+        return history_figure(panels, x_label)
+
+    def __repr__(self) -> str:
+        text = f"{plural(len(self.epochs), 'epoch')}, {plural(len(self.evaluations), 'evaluation')}"
+        last = figures_of(self.by_epoch()[-1]) if self.epochs else {}
+        figures = ", ".join(f"{name} {text_of(value)}" for name, value in last.items())
+        return f"History({text}; last epoch: {figures})" if figures else f"History({text})"
+
+    def _repr_html_(self) -> str:
+        rows = self.by_epoch()
+        names = list(dict.fromkeys(name for row in rows for name in figures_of(row)))
+        cells = [[str(row["epoch"]), str(row["step"]), *(text_of(row.get(name, "")) for name in names)] for row in rows]
+        caption = f"the last {MOST_ROWS} of {len(rows)} epochs" if len(rows) > MOST_ROWS else ""
+        return html_table(["epoch", "step", *names], cells[-MOST_ROWS:], caption)
+
+    def _axis(self) -> tuple[Callable[[int], float], str]:
+        """Return where a step is on the axis, and the name of the axis: epochs if one is complete."""
+        ends = [row["step"] for row in self.epochs if "partial" not in row]
+        if not ends:
+            return float, "batches"
+        steps = [0, *ends]
+
+        def place(step: int) -> float:
+            epoch = min(bisect_left(ends, step), len(ends) - 1)  # beyond the last one, its length is continued
+            length: int = steps[epoch + 1] - steps[epoch]
+            return float(epoch + (step - steps[epoch]) / max(1, length))
+
+        return place, "epochs"
+
+    # ---- saved state ---------------------------------------------------------------------------------------------
+
     def state_dict(self) -> dict[str, Any]:
         """Return all rows."""
         return {"epochs": copy.deepcopy(self.epochs), "evaluations": copy.deepcopy(self.evaluations)}
@@ -80,3 +189,16 @@ class History:
         """Restore what ``state_dict`` returned."""
         self.epochs = copy.deepcopy(list(state["epochs"]))
         self.evaluations = copy.deepcopy(list(state["evaluations"]))
+
+
+def figures_of(row: Row) -> dict[str, Any]:
+    """Return what was measured: a row without its place."""
+    return {name: value for name, value in row.items() if name not in PLACE}
+
+
+def _require_pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(f'to_pandas needs pandas ({error}): pip install "train-manager[pandas]"') from error
+    return pandas

@@ -179,7 +179,7 @@ def _scheduler(value: Any, optimizer: Optimizer) -> Any:
         raise InputError(what, name="lr_schedule", cure=cure)
     if isinstance(scheduler, ReduceLROnPlateau):
         what = "lr_schedule must make a scheduler that steps without a metric, but made a ReduceLROnPlateau"
-        cure = "step it with a metric: extensions=[LRSchedule(make, metric=...)]"
+        cure = "step it with a metric: extensions=[LRSchedule(make, monitor=...)]"
         raise InputError(what, name="lr_schedule", cure=cure)
     return scheduler
 

@@ -46,8 +46,8 @@ def metric_name(metric: str, asked_by: str) -> str:
     """
     if isinstance(metric, str) and all(metric.partition("/")):
         return metric
-    what = f'metric must name a set and a metric, such as "valid/loss", but is {metric!r:.60}'
-    raise InputError(what, name="metric", asked_by=asked_by)
+    what = f'monitor must name a set and a metric, such as "valid/loss", but is {metric!r:.60}'
+    raise InputError(what, name="monitor", asked_by=asked_by)
 
 
 def require_set(metric: str, sets: Collection[str], asked_by: str) -> str:
@@ -100,12 +100,17 @@ def is_at_start(epoch_num: int, step_num: int, start_step: int) -> bool:
 def _missing_metric(metric: str, data_name: str, result: Mapping[str, float], asked_by: str) -> InputError:
     names = [f"{data_name}/{name}" for name in result]
     nearest = near(metric, names)
+    known = f"the results are {', '.join(map(repr, names))}"
+    if not names:
+        known = "it has no results: set fixtures['loss'] in eval_batch, or measure something with Metrics(...)"
+    elif f"{data_name}/loss" not in names:
+        known += "; there is no loss, since eval_batch sets no fixtures['loss']"
     return InputError(
         f"{asked_by} monitors {metric!r}, which is not among the results of {data_name!r}",
         name=metric,
         asked_by=asked_by,
         nearest=nearest,
-        cure=did_you_mean(nearest) or f"the results are {', '.join(map(repr, names))}",
+        cure=did_you_mean(nearest) or known,
     )
 
 

@@ -7,5 +7,6 @@ Its files in reading order; each imports only those above it:
     per_object    what an extension keeps for each model or optimizer
     replacement   parameters that take the place of others in an optimizer
     buffers       buffers that a forward pass must not change
+    summary       the layers of a model, with their parameters and shapes
     constraints   functions that keep weights within bounds: max_norm, unit_norm, non_negative
 """

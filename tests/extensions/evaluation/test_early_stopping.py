@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from train_manager import Extension, InputError, SkipStage, TrainManager, modifies
-from train_manager.extensions import EarlyStopping
+from train_manager.extensions import EMA, EarlyStopping
 from train_manager.testing import tiny_manager
 
 
@@ -145,7 +146,7 @@ def test_a_misspelt_metric_is_refused_by_the_evaluation_before_the_first_step() 
     [
         ({"patience": 0}, "patience must be a whole number of at least 1, but is 0"),
         ({"min_delta": -1}, "min_delta must be a number of at least 0, but is -1"),
-        ({"metric": "loss"}, "metric must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
+        ({"monitor": "loss"}, "monitor must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
         ({"mode": "less"}, "mode must be 'min' or 'max', but is 'less'"),
     ],
 )
@@ -163,3 +164,158 @@ def test_the_weights_are_the_same_to_the_bit_with_and_without_it() -> None:
 
     for one, other in zip(trained(EarlyStopping()), trained(), strict=True):
         assert torch.equal(one, other)
+
+
+# ---- the best weights -------------------------------------------------------------------------------------------
+
+
+class Weights(Extension):
+    """Remembers the weights at each evaluation."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Tensor]] = []
+
+    def post_eval(self, train_manager: TrainManager) -> None:
+        self.seen.append(copy.deepcopy(train_manager.model.state_dict()))
+
+
+def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_model_is_left_with_its_last_weights() -> None:
+    tm = tiny_manager(EarlyStopping(patience=2), Results(9, 3, 4, 5), weights := Weights(), epochs=9)
+    tm.train()
+
+    assert equal(tm.model.state_dict(), weights.seen[3])
+
+
+def test_the_best_weights_are_put_back() -> None:
+    stopping = EarlyStopping(patience=2, restore_best=True)
+    tm = tiny_manager(stopping, Results(9, 3, 4, 5), weights := Weights(), epochs=9)
+    tm.train()
+
+    assert tm.epoch_num == 3
+    assert equal(tm.model.state_dict(), weights.seen[1])
+
+
+def test_they_are_put_back_also_if_the_training_was_not_stopped() -> None:
+    stopping = EarlyStopping(patience=9, restore_best=True)
+    tm = tiny_manager(stopping, Results(9, 3, 4), weights := Weights(), epochs=2)
+    tm.train()
+
+    assert equal(tm.model.state_dict(), weights.seen[1])
+
+
+def test_buffers_are_put_back_too() -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    stopping = EarlyStopping(restore_best=True)
+    tm = tiny_manager(stopping, Results(9, 3, 4), weights := Weights(), model=model, epochs=2)
+    tm.train()
+
+    assert equal(tm.model.state_dict(), weights.seen[1])
+    assert tm.model.state_dict()["1.num_batches_tracked"] == 3
+
+
+def test_in_a_loop_of_ones_own_they_are_put_back_as_the_run_ends() -> None:
+    tm = tiny_manager(EarlyStopping(restore_best=True), Results(3, 4), weights := Weights())
+    with tm.run():
+        for _ in range(2):
+            tm.train_epoch()
+            tm.eval()
+        assert equal(tm.model.state_dict(), weights.seen[1])
+
+    assert equal(tm.model.state_dict(), weights.seen[0])
+
+
+def test_weights_that_were_set_after_the_training_stay() -> None:
+    tm = tiny_manager(EarlyStopping(restore_best=True))
+    tm.train()
+    nn.init.zeros_(tm.model[0].weight)
+    tm.eval()
+
+    assert not tm.model[0].weight.any()
+
+
+def test_the_best_of_an_earlier_call_counts() -> None:
+    tm = tiny_manager(EarlyStopping(restore_best=True), Results(9, 3, 4), weights := Weights())
+    tm.train()
+    tm.train_epochs(1)
+
+    assert equal(tm.model.state_dict(), weights.seen[1])
+
+
+def test_the_best_weights_of_a_phase_are_put_back_as_it_ends() -> None:
+    tm = tiny_manager(EarlyStopping(restore_best=True), Results(9, 3, 4), weights := Weights())
+    with tm.run():
+        with tm.phase("head", epochs=2):
+            tm.train()
+        assert equal(tm.model.state_dict(), weights.seen[1])
+
+
+def test_weights_of_a_phases_own_model_are_not_put_into_another() -> None:
+    tm = tiny_manager(EarlyStopping(restore_best=True), Results(9, 3, 4), optimizer=torch.optim.SGD)
+    with tm.run():
+        with tm.phase("other", model=nn.Linear(2, 2)):
+            tm.train()
+        before = copy.deepcopy(tm.model.state_dict())
+        tm.train_epoch()
+
+    assert not equal(tm.model.state_dict(), before)
+
+
+def test_the_average_of_the_weights_is_put_back_too() -> None:
+    stopping, averaged = EarlyStopping(restore_best=True), EMA(0.5)
+    tm = tiny_manager(stopping, averaged, epochs=3, extensions=[stopping, averaged, Results(9, 3, 4)])
+    tm.train_epochs(1)
+    best = copy.deepcopy(averaged.average)
+    tm.train_epochs(2)
+
+    assert equal(averaged.average, best)
+
+
+def test_without_an_improvement_nothing_is_put_back() -> None:
+    tm = tiny_manager(EarlyStopping(restore_best=True), Results(float("nan")), weights := Weights(), epochs=2)
+    tm.train()
+
+    assert equal(tm.model.state_dict(), weights.seen[-1])
+
+
+def test_the_best_weights_are_in_its_saved_state() -> None:
+    first, second = EarlyStopping(restore_best=True), EarlyStopping(restore_best=True)
+    tiny_manager(first, Results(9, 3), weights := Weights()).train()
+    second.load_state_dict(first.state_dict())
+    tm = tiny_manager(second, Results(4))
+    tm.train()
+
+    assert equal(tm.model.state_dict(), weights.seen[1])
+
+
+# ---- a set without a loss ---------------------------------------------------------------------------------------
+
+
+class NoLoss(TrainManager):
+    def eval_batch(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("extensions", "cure"),
+    [
+        ([], "it has no results: set fixtures['loss'] in eval_batch, or measure something with Metrics(...)"),
+        (
+            [Results(1.0, name="f1")],
+            "the results are 'valid/f1'; there is no loss, since eval_batch sets no fixtures['loss']",
+        ),
+    ],
+)
+def test_a_set_without_a_loss_is_refused_with_the_cure(extensions: list[Extension], cure: str) -> None:
+    toy = tiny_manager()
+    parts: dict[str, Any] = {name: getattr(toy, name) for name in ("model", "loss", "train_data", "eval_data")}
+    tm = NoLoss(**parts, optimizer=torch.optim.SGD, extensions=[EarlyStopping(), *extensions])
+    with pytest.raises(InputError) as error:
+        tm.train()
+
+    assert str(error.value).splitlines()[:2] == [
+        "EarlyStopping monitors 'valid/loss', which is not among the results of 'valid'",
+        f"  {cure}",
+    ]

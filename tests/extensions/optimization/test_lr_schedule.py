@@ -135,7 +135,7 @@ def test_an_epoch_that_is_stopped_in_its_middle_does_not_step_the_scheduler() ->
 
 def test_it_steps_with_a_metric() -> None:
     rates = Rates()
-    tiny_manager(rates, LRSchedule(plateau, metric="valid/loss"), Losses(9, 3, 4, 2), epochs=3).train()
+    tiny_manager(rates, LRSchedule(plateau, monitor="valid/loss"), Losses(9, 3, 4, 2), epochs=3).train()
     assert rates.seen == pytest.approx([0.5] * 6 + [0.05] * 3)
 
 
@@ -143,7 +143,7 @@ def test_it_steps_with_a_metric() -> None:
 def test_it_steps_with_the_evaluation_before_the_first_epoch_only_if_that_is_asked_for(
     count_start: bool, rate: float
 ) -> None:
-    tm = tiny_manager(LRSchedule(plateau, metric="valid/loss", count_start=count_start), Losses(1, 2))
+    tm = tiny_manager(LRSchedule(plateau, monitor="valid/loss", count_start=count_start), Losses(1, 2))
     tm.train()
     assert rate_of(tm) == pytest.approx(rate)
 
@@ -155,12 +155,12 @@ def test_a_scheduler_that_is_not_from_torch_may_take_a_metric() -> None:
         def step(self, loss: float) -> None:
             seen.append(loss)
 
-    tiny_manager(LRSchedule(lambda optimizer: Own(), metric="valid/loss"), Losses(9, 3, 2), epochs=2).train()
+    tiny_manager(LRSchedule(lambda optimizer: Own(), monitor="valid/loss"), Losses(9, 3, 2), epochs=2).train()
     assert seen == [3, 2]
 
 
 def test_an_evaluation_that_is_a_run_of_its_own_does_not_step_the_scheduler() -> None:
-    tm = tiny_manager(LRSchedule(plateau, metric="valid/loss"), Losses(3, 2, 5, 6))
+    tm = tiny_manager(LRSchedule(plateau, monitor="valid/loss"), Losses(3, 2, 5, 6))
     tm.train()
     tm.eval()
     assert rate_of(tm) == 0.5
@@ -171,7 +171,7 @@ def test_an_evaluation_without_the_set_does_not_step_the_scheduler() -> None:
         def pre_eval_step_epoch(self) -> None:
             raise SkipStage
 
-    tm = tiny_manager(LRSchedule(plateau, metric="valid/loss"), Never())
+    tm = tiny_manager(LRSchedule(plateau, monitor="valid/loss"), Never())
     tm.train()
     assert rate_of(tm) == 0.5
 
@@ -190,7 +190,7 @@ def test_a_warm_up_and_a_schedule_are_multiplied(reverse: bool, per: str) -> Non
 
 def test_a_warm_up_and_a_plateau_are_multiplied() -> None:
     rates = Rates()
-    schedule = LRSchedule(plateau, metric="valid/loss", count_start=True)
+    schedule = LRSchedule(plateau, monitor="valid/loss", count_start=True)
     tiny_manager(rates, schedule, WarmUp(steps=4, start=0.2), Losses(1, 2, 3), epochs=2).train()
     assert rates.seen == pytest.approx([0.1, 0.2, 0.3, 0.04, 0.05, 0.05])
 
@@ -300,7 +300,7 @@ def test_the_state_from_before_the_first_run_is_empty_and_can_be_loaded() -> Non
 
 
 def test_a_plateau_continues_from_its_state() -> None:
-    first, second = (LRSchedule(plateau, metric="valid/loss", count_start=True) for _ in range(2))
+    first, second = (LRSchedule(plateau, monitor="valid/loss", count_start=True) for _ in range(2))
     tiny_manager(first, Losses(1, 2)).train()
     tm = tiny_manager(second, Losses(2, 0.5))
     second.load_state_dict(first.state_dict())
@@ -309,7 +309,7 @@ def test_a_plateau_continues_from_its_state() -> None:
 
 
 def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
-    tm = tiny_manager(LRSchedule(plateau, metric="vaild/loss"))
+    tm = tiny_manager(LRSchedule(plateau, monitor="vaild/loss"))
     with pytest.raises(InputError, match=r"LRSchedule monitors 'vaild/loss'.*\n  did you mean 'valid'\?"):
         tm.train()
 
@@ -319,10 +319,10 @@ def test_a_misspelt_set_is_refused_before_the_first_step() -> None:
     [
         (
             lambda: LRSchedule(plateau),
-            'LRSchedule: ReduceLROnPlateau needs a metric, but none is named\n  name it: metric="valid/loss"',
+            'LRSchedule: ReduceLROnPlateau needs a metric, but none is named\n  name it: monitor="valid/loss"',
         ),
         (
-            lambda: LRSchedule(halving, metric="valid/loss"),
+            lambda: LRSchedule(halving, monitor="valid/loss"),
             "LRSchedule: ExponentialLR takes no metric, but 'valid/loss' is named\n"
             '  give per="epoch" or per="step" instead',
         ),
@@ -348,10 +348,10 @@ def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
     [
         ({"per": "batch"}, "per must be 'epoch' or 'step', but is 'batch'"),
         (
-            {"per": "step", "metric": "valid/loss"},
-            "LRSchedule takes per or metric, but was given per='step' and metric='valid/loss'\n  leave out one of them",
+            {"per": "step", "monitor": "valid/loss"},
+            "LRSchedule takes per or monitor, but was given per='step' and monitor='valid/loss'\n  leave out one of them",
         ),
-        ({"metric": "loss"}, "metric must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
+        ({"monitor": "loss"}, "monitor must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
         (
             {"make": 0.1},
             "LRSchedule needs a function of the optimizer, but was given a float\n"

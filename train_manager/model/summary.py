@@ -1,0 +1,176 @@
+"""The layers of a model: their parameters, and the shapes that went in and out of them in one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+MOST_PARTS = 3  # of a tuple or dict that are shown
+
+
+@final
+@dataclass
+class Layer:
+    """A module of a model.
+
+    Attributes:
+        name: in the module around it; "0 … 11" for several in a row that are alike.
+        kind: the name of its class.
+        parameters: how many numbers its own parameters have; those of the modules inside it are theirs.
+        trainable: how many of them are trained.
+        input: the shapes that went into it; empty if that is unknown.
+        output: the shapes that came out of it.
+        note: what is unusual about it.
+        count: how many alike it stands for.
+        layers: the modules inside it.
+    """
+
+    name: str
+    kind: str
+    parameters: int = 0
+    trainable: int = 0
+    input: str = ""
+    output: str = ""
+    note: str = ""
+    count: int = 1
+    layers: list[Layer] = field(default_factory=list)
+
+    def is_like(self, other: Layer) -> bool:
+        """Return whether two layers differ in their names only."""
+        return (
+            (self.kind, self.parameters, self.trainable, self.input, self.output, self.note)
+            == (other.kind, other.parameters, other.trainable, other.input, other.output, other.note)
+            and len(self.layers) == len(other.layers)
+            and all(
+                one.name == another.name and one.count == another.count and one.is_like(another)
+                for one, another in zip(self.layers, other.layers, strict=True)
+            )
+        )
+
+
+@final
+class Shapes:
+    """Records, in a ``with`` block, what goes in and out of each module of a model.
+
+    Attributes:
+        seen: for each module that was called, its inputs and outputs in the first call, and the number of calls.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.seen: dict[nn.Module, tuple[str, str, int]] = {}
+        self._model = model
+        self._hooks = ExitStack()
+
+    def __enter__(self) -> Shapes:
+        for module in self._model.modules():
+            handle = module.register_forward_hook(self._note, with_kwargs=True, always_call=False)
+            self._hooks.callback(handle.remove)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.close()
+
+    def _note(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        given = [text for text in (*map(shape_of, args), *map(shape_of, kwargs.values())) if text]
+        first = self.seen.get(module, (", ".join(given[:MOST_PARTS]), shape_of(output), 0))
+        self.seen[module] = (*first[:2], first[2] + 1)
+
+
+def layer_of(model: nn.Module, seen: Mapping[nn.Module, tuple[str, str, int]]) -> Layer:
+    """Return a model as a layer with the layers inside it; those in a row that are alike are one."""
+    return _layer("", model, seen, {}, {})
+
+
+def total(layer: Layer) -> tuple[int, int]:
+    """Return how many parameters a layer has with those inside it, and how many of them are trained."""
+    parts = [total(inner) for inner in layer.layers]
+    parameters = layer.parameters + sum(part[0] for part in parts)
+    return layer.count * parameters, layer.count * (layer.trainable + sum(part[1] for part in parts))
+
+
+def _layer(
+    name: str,
+    module: nn.Module,
+    seen: Mapping[nn.Module, tuple[str, str, int]],
+    modules: dict[nn.Module, str],
+    parameters: dict[int, str],
+    path: str = "",
+) -> Layer:
+    if module in modules:
+        return Layer(name, type(module).__name__, note=f"the same as {modules[module]}")
+    modules[module] = path or "the model"
+    layer = Layer(name, type(module).__name__)
+    notes = _count_parameters(layer, module, parameters, path)
+    if module in seen:
+        layer.input, layer.output, calls = seen[module]
+        notes += [f"called {calls} times"] if calls > 1 else []
+    elif seen and (layer.parameters or not list(module.children())):
+        notes.append("not called")
+    layer.note = ", ".join(notes)
+    for inner_name, inner in module._modules.items():
+        if inner is not None:
+            inner_path = f"{path}.{inner_name}" if path else inner_name
+            _append(layer.layers, _layer(inner_name, inner, seen, modules, parameters, inner_path))
+    return layer
+
+
+def _count_parameters(layer: Layer, module: nn.Module, known: dict[int, str], path: str) -> list[str]:
+    """Count the parameters that no module before has had, and return what is unusual about them."""
+    notes = []
+    for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+        if is_lazy(parameter):
+            notes.append(f"{name} has no shape yet")
+        elif id(parameter) in known:
+            notes.append(f"{name} is {known[id(parameter)]}")
+        else:
+            known[id(parameter)] = f"{path}.{name}" if path else name
+            layer.parameters += parameter.numel()
+            layer.trainable += parameter.numel() * parameter.requires_grad
+    if layer.parameters and not layer.trainable:
+        notes.append("frozen")
+    elif layer.parameters != layer.trainable:
+        notes.append(f"{layer.parameters - layer.trainable:,} frozen")
+    return notes
+
+
+def _append(layers: list[Layer], layer: Layer) -> None:
+    """Add a layer, or count it as one more of the layer before if both are alike."""
+    if layers and layers[-1].layers and layers[-1].is_like(layer):
+        layers[-1].count += 1
+        layers[-1].name = f"{layers[-1].name.partition(' ')[0]} … {layer.name}"
+    else:
+        layers.append(layer)
+
+
+def shape_of(value: Any) -> str:
+    """Return the shapes of tensors as text.
+
+    >>> import torch
+    >>> shape_of(torch.ones(16, 2)), shape_of(torch.arange(3)), shape_of((torch.ones(2, 1), {"a": torch.ones(())}))
+    ('16x2', '3 int64', '(2x1, {a: scalar})')
+    """
+    if isinstance(value, Tensor):
+        kind = "" if value.is_floating_point() else f" {value.dtype}".replace("torch.", "")
+        return ("x".join(map(str, value.shape)) or "scalar") + kind
+    if isinstance(value, Mapping):
+        return f"{{{_some(f'{key}: {shape_of(one)}' for key, one in value.items() if shape_of(one))}}}"
+    if isinstance(value, (tuple, list)):
+        return f"({_some(text for one in value if (text := shape_of(one)))})"
+    return ""
+
+
+def _some(texts: Iterable[str]) -> str:
+    found = list(texts)
+    return ", ".join(found if len(found) <= MOST_PARTS else [*found[: MOST_PARTS - 1], f"… {len(found)} in all"])
+
+
+def run_forward(model: nn.Module, forward: Callable[[], Any]) -> dict[nn.Module, tuple[str, str, int]]:
+    """Return what went in and out of each module of a model while a function called it."""
+    with Shapes(model) as shapes:
+        forward()
+    return shapes.seen

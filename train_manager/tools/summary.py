@@ -1,0 +1,208 @@
+"""A table of a model's layers: parameters, and shapes for a batch of the training data."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from train_manager.core.errors import InputError
+from train_manager.data.batch import FromSource, parts_of, to_device
+from train_manager.data.iteration import is_read_once, no_batch
+from train_manager.data.one_pass import one_pass
+from train_manager.loop.arguments import kind_of
+from train_manager.loop.model_calls import ModelCall
+from train_manager.loop.modes import mode
+from train_manager.loop.outputs import require_parts
+from train_manager.loop.overridable import OverridableMethods
+from train_manager.loop.randomness import preserved_random_state
+from train_manager.manager import TrainManager
+from train_manager.model.buffers import preserved_buffers
+from train_manager.model.summary import Layer, layer_of, run_forward, total
+from train_manager.reporting.tables import html_table
+
+HEAD = ("layer", "input", "output", "parameters", "")
+
+
+def summary(of: TrainManager | nn.Module, inputs: Any = None) -> Summary:
+    """Return a table of the layers of a model: their shapes for one batch, and their parameters.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> summary(tiny_manager())
+    layer       input  output  parameters
+    Sequential  16x2   16x2
+      0 Linear  16x2   16x8            24
+      1 ReLU    16x8   16x8
+      2 Linear  16x8   16x2            18
+    42 parameters (168 B), all trained
+
+    The model is called once, in eval mode and without gradients; modes, buffers and random states are put back. Modules
+    in a row that are alike are shown once. A parameter that several modules share is counted where it is met first.
+
+    Args:
+        of: a TrainManager, or a module.
+        inputs: what the model is called with; by default the inputs of the first batch of ``train_data``, which are not
+            used up; of data that can be read only once they are unknown, and so are the shapes.
+
+    Raises:
+        InputError: ``of`` is neither.
+    """
+    model = of.model if isinstance(of, TrainManager) else of
+    if not isinstance(model, nn.Module):
+        what = f"summary takes a TrainManager or a torch.nn.Module, but was given {kind_of(model)}"
+        raise InputError(what, name="of", cure="summary(tm), or summary(model, inputs)")
+    seen, reason = {}, _why_not(of, model, inputs)
+    if not reason:
+        try:
+            with preserved_random_state(), preserved_buffers(model), mode(model, training=False):
+                seen = run_forward(model, _forward(of, model, inputs))
+        except Exception as error:  # whatever a forward raises: the parameters can be told all the same
+            reason = f"the forward pass failed: {type(error).__name__}: {error}".splitlines()[0]
+    sizes = sum(p.numel() * p.element_size() for p in model.parameters() if not nn.parameter.is_lazy(p))
+    return Summary(layer_of(model, seen), sizes, reason)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The layers of a model.
+
+    Attributes:
+        model: the outermost layer; its ``layers`` are inside it.
+        bytes: what the parameters take in memory.
+        unknown: why the shapes are unknown; empty if they are known.
+    """
+
+    model: Layer
+    bytes: int
+    unknown: str = ""
+
+    @property
+    def parameters(self) -> int:
+        return total(self.model)[0]
+
+    @property
+    def trainable(self) -> int:
+        return total(self.model)[1]
+
+    def __repr__(self) -> str:
+        lines = [list(HEAD), *self._cells()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        texts = ["  ".join(_padded(cells, widths)).rstrip() for cells in lines]
+        return "\n".join([*texts, *self._closing()])
+
+    def _repr_html_(self) -> str:
+        rows = [[name.replace(" ", "\u2007", len(name) - len(name.lstrip())), *rest] for name, *rest in self._cells()]
+        table = html_table(HEAD, rows)
+        return table + "".join(f"<p>{escape(line)}</p>" for line in self._closing())
+
+    def _cells(self) -> list[list[str]]:
+        return [
+            [
+                "  " * depth + f"{layer.name} {_times(layer)}".strip(),
+                layer.input,
+                layer.output,
+                _count(layer),
+                layer.note,
+            ]
+            for depth, layer in _with_depth(self.model, 0)
+        ]
+
+    def _closing(self) -> list[str]:
+        """Return the lines below the table."""
+        parameters, trainable = total(self.model)
+        trained = "all trained" if trainable == parameters else f"{trainable:,} of them trained"
+        lines = [f"{parameters:,} parameters ({_size(self.bytes)}), {trained}"]
+        return [*lines, f"shapes are unknown: {self.unknown}"] if self.unknown else lines
+
+
+def _padded(cells: list[str], widths: list[int]) -> Iterator[str]:
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        yield cell.rjust(width) if HEAD[number] == "parameters" else cell.ljust(width)
+
+
+def _with_depth(layer: Layer, depth: int) -> Iterator[tuple[int, Layer]]:
+    yield depth, layer
+    for inner in layer.layers:
+        yield from _with_depth(inner, depth + 1)
+
+
+def _times(layer: Layer) -> str:
+    return layer.kind if layer.count == 1 else f"{layer.kind}, {layer.count} times {total(layer)[0] // layer.count:,}"
+
+
+def _count(layer: Layer) -> str:
+    return f"{layer.parameters:,}" if layer.parameters else ""
+
+
+def _size(number: float) -> str:
+    """Return a number of bytes.
+
+    >>> _size(168), _size(102_228_128)
+    ('168 B', '102 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"
+
+
+# ---- the forward pass ------------------------------------------------------------------------------------------------
+
+
+def _why_not(of: TrainManager | nn.Module, model: nn.Module, inputs: Any) -> str:
+    """Return why the model cannot be called; empty if it can."""
+    if any(nn.parameter.is_lazy(parameter) for parameter in model.parameters()):
+        return "the model has lazy parameters, which its first batch will make"
+    if inputs is not None:
+        return ""
+    if not isinstance(of, TrainManager):
+        return "no inputs were given; call summary(model, inputs)"
+    data = _data_of(of)
+    return "" if data is not None else "there is no data that can be read again; call summary(tm, inputs)"
+
+
+def _data_of(train_manager: TrainManager) -> Iterable[Any] | None:
+    sets = (train_manager.train_data, *train_manager.eval_data.values())
+    return next((data for data in sets if data is not None and not is_read_once(data)), None)
+
+
+def _forward(of: TrainManager | nn.Module, model: nn.Module, inputs: Any) -> Callable[[], Any]:
+    """Return a function that calls the model, as the loop would; an own ``model_forward`` gets what it names."""
+    if not isinstance(of, TrainManager):
+        return lambda: ModelCall(model)(model, inputs)
+    given: dict[str, Any] = {"inputs": inputs} if inputs is not None else _parts_of_a_batch(of)
+    moved: Any = to_device(given, _device_of(model))
+    values = {"model": model, "train_manager": of, **moved}
+    own = [name for name in ("eval_model_forward", "model_forward") if of._overrides(name, OverridableMethods)]
+    method = getattr(of, own[0] if own else "model_forward")
+    return lambda: method(**_named_by(method, values))
+
+
+def _parts_of_a_batch(train_manager: TrainManager) -> dict[str, Any]:
+    data = _data_of(train_manager)
+    assert data is not None, "_why_not has looked for it"
+    with one_pass(data) as batches:
+        batch = next(iter(batches), None)
+    if batch is None:
+        raise no_batch(data, "train_data", "for summary")
+    batch = batch.batch if type(batch) is FromSource else batch
+    if not train_manager._overrides("unpack_batch", OverridableMethods):
+        return {"batch": batch, **parts_of(batch)}
+    unpack = train_manager.unpack_batch
+    return {"batch": batch, **require_parts(unpack(**_named_by(unpack, {"batch": batch})))}
+
+
+def _named_by(method: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    names = inspect.signature(method).parameters
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
