@@ -11,7 +11,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from train_manager.reporting.curves import Curves, new_curves
-from train_manager.reporting.loss_figure import draw, legend_columns, rendered, scale_for, short_name
+from train_manager.reporting.loss_figure import draw, legend_columns, rendered, scale_for
+from train_manager.reporting.values import short_name
 
 LONG = [f"validation set of the year 2024, {part}, web pages in German" for part in ("first half", "second half")]
 

@@ -17,8 +17,8 @@ from train_manager.reporting.loss_figure import (
     rendered,
     require_matplotlib,
     scale_for,
-    short_name,
 )
+from train_manager.reporting.values import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
