@@ -65,8 +65,8 @@ network = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(), nn.Linear(128, 10))
 # batches; a batch is a pair of inputs and targets. Each set in `eval_data` has a name. It is evaluated before the first
 # epoch and after every epoch.
 #
-# `default_extensions()` is the usual set of extensions: a progress bar, a line for each epoch in a table that grows while
-# the network is trained, and curves of the loss. Extensions write their files into `train_dir`.
+# `default_extensions()` is the usual set of extensions: a progress bar, a line for each epoch in a table that grows
+# while the network is trained, and curves of the loss. Extensions write their files into `train_dir`.
 
 # %%
 tm = TrainManager(

@@ -60,6 +60,7 @@ CASES = {
     "EvalTotals": Case(lambda: shipped.EvalTotals(), watches=True),
     "FreezeModules": Case(lambda: shipped.FreezeModules("1", "2")),
     "LossCurves": Case(lambda: undrawn(), watches=True),
+    "Log of epochs": Case(lambda: shipped.Log(file=io.StringIO()), watches=True),
     "Log": Case(lambda: shipped.Log(every=1, file=io.StringIO()), watches=True, reads=True),
     "Log printed seldom": Case(lambda: shipped.Log(every=1000, file=io.StringIO()), watches=True),
     "LRSchedule": Case(lambda: shipped.LRSchedule(lambda optimizer: StepLR(optimizer, 1, gamma=0.5), per="step")),

@@ -40,8 +40,8 @@ class Metrics(Extension):
     An object of torchmetrics, or any object with ``update``, ``compute`` and ``reset``, is moved to the device of the
     prediction, and is reset around each training batch and each evaluation.
 
-    In a training batch every value is a moving average over batches. At the end of an epoch, and in an evaluation, it is
-    a mean in which every example counts once: the values of a function are weighted by the true batch size. In an
+    In a training batch every value is a moving average over batches. At the end of an epoch, and in an evaluation, it
+    is a mean in which every example counts once: the values of a function are weighted by the true batch size. In an
     evaluation an object sees every batch.
 
     *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of

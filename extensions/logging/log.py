@@ -100,7 +100,9 @@ class Log(Extension):
         mode: str | None = None,
         file: TextIO | None = None,
     ) -> None:
-        self.by_epoch = isinstance(every, str) and require_one_of(every, "every", ("epoch",)) == "epoch"
+        self.by_epoch = isinstance(every, str)
+        if isinstance(every, str):
+            require_one_of(every, "every", ("epoch",))
         if self.by_epoch and not (show is None and counts is None):
             name = "counts" if show is None else "show"
             what = f"`{name}` is for the lines of batches, but every='epoch' prints lines of epochs"
@@ -113,7 +115,7 @@ class Log(Extension):
         self.file = file
         self._last: tuple[float, int, Any] | None = None  # time, batches and examples at the last line
         self._epochs = EpochLines(monitor, mode)
-        if not self.by_epoch:
+        if not isinstance(every, str):
             asked = ["step_num", "epoch_num", "batch_num", "samples_seen", "stage", "train_manager"]
             self.post_train_step_batch = with_parameters(asked, self._print_batch, seldom=self.show.values())
             schedule = every if isinstance(every, Schedule) else every_nth(require_count(every, "every", at_least=1))

@@ -123,7 +123,8 @@ class ProgressBar(Extension):
 
     def _open(self, stage: str, text: str, unit: str, total: int | None, done: int = 0) -> None:
         file = self.file or sys.stderr
-        options = {"desc": text, "unit": unit, "total": total, "initial": done, "interval": self.interval}
+        options: dict[str, Any] = {"desc": text, "unit": unit, "total": total, "initial": done}
+        options["interval"] = self.interval
         if is_notebook(self.file):
             self._bars[stage] = _NotebookBar(output=self._notebook, ncols=NOTEBOOK_COLUMNS, **options)
         elif self.force or file.isatty():

@@ -44,21 +44,21 @@ class LossCurves(Extension):
     [0.0, 1.0, 2.0]
 
     Below the three panels of the loss each metric has a panel, by epoch: what hooks add to ``eval_result`` and to
-    ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of ``WeightedLosses``, has a curve of its own. In a
-    notebook, ``curves`` as the last line of a cell shows the picture. Above some thousand points a curve shows the
-    means of neighbouring points.
+    ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of
+    ``WeightedLosses``, has a curve of its own. In a notebook, ``curves`` as the last line of a cell shows the picture.
+    Above some thousand points a curve shows the means of neighbouring points.
 
     An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
     run of its own is left out.
 
-    *Runs at:* the start and the end of ``train`` and ``train_step_epoch``, and the end of ``train_step_batch``, ``eval``
-    and ``run``; around ``train_step_batch`` if ``update`` is given.
+    *Runs at:* the start and the end of ``train`` and ``train_step_epoch``, and the end of ``train_step_batch``,
+    ``eval`` and ``run``; around ``train_step_batch`` if ``update`` is given.
 
     *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``train_result``,
     ``eval_results``, ``standalone_eval`` and ``train_dir``, without which it is refused.
 
-    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, drawn as the run of a training ends, also after an
-    error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing takes at most 1 % of the time,
+    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, drawn as the run of a training ends, also after
+    an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing takes at most 1 % of the time,
     or as ``update`` says.
 
     Args:

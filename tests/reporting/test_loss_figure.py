@@ -11,7 +11,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from train_manager.reporting.curves import Curves, new_curves
-from train_manager.reporting.loss_figure import draw, legend_columns, rendered, scale_for, short_name
+from train_manager.reporting.loss_figure import draw, legend_columns, rendered, scale_for
+from train_manager.reporting.values import short_name
 
 LONG = [f"validation set of the year 2024, {part}, web pages in German" for part in ("first half", "second half")]
 
@@ -115,6 +116,15 @@ def only_gaps() -> tuple[Curves, dict[str, Curves]]:
 )
 def test_no_text_covers_another_or_is_cut_off(case: Callable[[], tuple[Curves, dict[str, Curves]]]) -> None:
     figure = draw(*case())
+    assert overlaps(figure) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_metrics_have_panels_below_the_losses(count: int) -> None:
+    training, sets = one_epoch()
+    curve = training["epoch"]
+    figure = draw(training, sets, {f"$metric {i}": {"training": curve, "valid": curve} for i in range(count)})
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss"] * 3 + [f"$metric {i}" for i in range(count)]
     assert overlaps(figure) == []
 
 

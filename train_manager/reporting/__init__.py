@@ -1,12 +1,12 @@
-"""How the numbers of a training are shown: texts of values, curves and their figure, tables, lines.
+"""How the numbers of a training are shown: texts of values, curves and their figures, tables, lines.
 
 Its files in reading order; each imports only those above it:
 
-    values        the values of fixtures in a few characters
-    curves        curves of a training that stay short
-    loss_figure   the figure of loss curves
+    values          the values of fixtures in a few characters
+    curves          curves of a training that stay short
+    loss_figure     the figure of loss curves
     history_figure  the figure of a history
-    tables        tables of numbers as text
-    epoch_table   a table with a line for each epoch
-    lines         lines of text in a terminal, a file or a notebook
+    tables          tables of numbers as text
+    epoch_table     a table with a line for each epoch
+    lines           lines of text in a terminal, a file or a notebook
 """

@@ -49,7 +49,8 @@ class NotebookOutput:
         if self.is_of_this_cell():
             self._handle.update(content, raw=True)
         else:
-            self._handle, self._cell = display(content, raw=True, display_id=True), cell_number()
+            shown = display(content, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            self._handle, self._cell = shown, cell_number()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"lines": {}, "_handle": None, "_cell": None}  # a copy has an output of its own

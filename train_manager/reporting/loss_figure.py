@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 FEW_POINTS = 30  # up to here each point has a marker; a single point would be invisible without
 LOG_FROM = 20.0  # from this ratio of largest to smallest loss, a linear scale flattens the rest of the training
 AXES = {"epoch": "epochs", "batch": "batches", "example": "examples seen"}
-TRAINING_LOOK = {"color": "#707070", "marker": "x"}
+TRAINING_COLOUR = "#707070"
+TRAINING_LOOK = {"color": TRAINING_COLOUR, "marker": "x"}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: safe for colour blindness
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINE_STYLES = ("-", "--", ":", "-.")  # for the sets beyond the sixth

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from tests.host_reads import HostReads
-from train_manager import CheckError, Extension, InputError, SkipStage, TrainManager, exponentially
+from train_manager import CheckError, Extension, InputError, SkipStage, TrainManager, every, exponentially
 from train_manager.core.fixtures import Fixtures
-from train_manager.extensions import Log, LRSchedule, Metrics
+from train_manager.extensions import Log, LRSchedule, Metrics, ProgressBar
 from train_manager.extensions.logging.log import rate_text
 from train_manager.testing import Recorder, tiny_manager
 
@@ -38,6 +38,137 @@ class EverySecond(Extension):
     def post_train_loss_forward(self, step_num: int, fixtures: Fixtures) -> None:
         if step_num % 2 == 0:
             fixtures.define("second", step_num, stage="train_step_batch")
+
+
+# ---- a line for each epoch -------------------------------------------------------------------------------------------
+
+
+def epoch_lines(*others: Extension, log: Log | None = None, **options: Any) -> list[str]:
+    """Return the lines of a training, whose seconds are x."""
+    log = log or Log()
+    log.file = io.StringIO()
+    tiny_manager(log, *others, **options).train()
+    return [re.sub(r" \d+\.\d\d(?=$|  best$)", " x", line) for line in log.file.getvalue().splitlines()]
+
+
+def test_an_epoch_is_a_line_with_training_evaluation_metrics_and_seconds() -> None:
+    assert epoch_lines(Metrics(accuracy=accuracy, table=False), epochs=2) == [
+        "             training             valid",
+        "epoch      loss  accuracy      loss  accuracy  seconds",
+        "start                        0.6979    0.5625",
+        "1/2      0.7001    0.5250    0.6867    0.4375     x  best",
+        "2/2      0.6762    0.6000    0.6540    0.5938     x  best",
+    ]
+
+
+def test_the_loss_of_the_training_is_the_mean_over_the_examples_of_the_epoch() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log, eval_data=None)
+    tm.train()
+    assert f"{tm.history.epochs[0]['loss']:.4f}" in log.file.getvalue()  # type: ignore[union-attr]
+
+
+def test_without_evaluation_there_is_only_the_training() -> None:
+    assert epoch_lines(epochs=2, eval_data=None) == [
+        "        training",
+        "epoch       loss  seconds",
+        "1/2       0.7001     x",
+        "2/2       0.6762     x",
+    ]
+
+
+def test_epochs_without_an_evaluation_have_empty_places_in_their_line() -> None:
+    ask = Extension.of(
+        post_train_step_epoch=lambda train_manager, epoch_num: epoch_num % 2 or train_manager.eval_soon()
+    )
+    assert [line[:27].split() for line in epoch_lines(ask, epochs=3, eval_at="start")[2:]] == [
+        ["start", "0.6979"],
+        ["1/3", "0.7001"],
+        ["2/3", "0.6762", "0.6540"],
+        ["3/3", "0.6359"],
+    ]
+
+
+def test_an_evaluation_within_an_epoch_begins_with_the_step() -> None:
+    found = epoch_lines(epochs=2, eval_at=every(2))
+    assert [line[:7].rstrip() for line in found[2:]] == ["step 2", "1/2", "step 4", "2/2"]
+
+
+def test_an_epoch_that_is_left_begins_with_the_step() -> None:
+    stop = Extension.of(post_train_step_batch=lambda train_manager, step_num: step_num == 2 and train_manager.stop("x"))
+    assert epoch_lines(stop, eval_data=None)[-1].startswith("step 2")
+
+
+def test_epochs_of_several_calls_go_on_below_one_header() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log, eval_data=None)
+    for _ in range(3):
+        tm.train_epochs(1)
+    assert [line.split()[0] for line in log.file.getvalue().splitlines()] == [  # type: ignore[union-attr]
+        "training",
+        "epoch",
+        "1",
+        "2",
+        "3",
+    ]
+
+
+def test_an_evaluation_alone_has_no_line() -> None:
+    log = Log(file=io.StringIO())
+    tiny_manager(log).eval()
+    assert log.file.getvalue() == ""  # type: ignore[union-attr]
+
+
+def best_epochs(*values: float, **options: Any) -> list[str]:
+    """Return the epochs that are the best so far, if a metric has one value after another."""
+    rest = iter(values)
+    metrics = Metrics(eval={"score": lambda p, t: next(rest)}, table=False)
+    batch = [(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))]
+    log = Log(monitor="valid/score", **options)
+    options = {"eval_data": {"valid": batch}, "eval_at": "epoch", "epochs": len(values)}
+    return [line.split("/")[0] for line in epoch_lines(metrics, log=log, **options) if line.endswith("best")]
+
+
+def test_the_best_so_far_is_marked() -> None:
+    assert best_epochs(3, 4, 2, 2, 1, mode="min") == ["1", "3", "5"]
+    assert best_epochs(3, 4, 2, 5, mode="max") == ["1", "2", "4"]
+
+
+def test_a_metric_whose_better_side_is_unknown_needs_a_mode() -> None:
+    with pytest.raises(InputError, match="Log cannot tell from the name 'valid/score'"):
+        Log(monitor="valid/score")
+
+
+def test_what_only_lines_of_batches_have_is_refused_for_epochs() -> None:
+    with pytest.raises(InputError) as error:
+        Log(show="lr")
+    assert str(error.value) == (
+        "`show` is for the lines of batches, but every='epoch' prints lines of epochs\n"
+        "  say how often: Log(every=50, show=...)"
+    )
+
+
+def test_after_an_error_in_an_evaluation_the_training_of_its_epoch_has_a_line() -> None:
+    def fail(epoch_num: int) -> None:
+        if epoch_num == 1:
+            raise ValueError("on purpose")
+
+    log = Log(file=io.StringIO())
+    with pytest.raises(ValueError, match="on purpose"):
+        tiny_manager(log, Extension.of(post_eval_step_batch=fail), epochs=2).train()
+    assert log.file.getvalue().splitlines()[-1].startswith("1/2       0.7001")  # type: ignore[union-attr]
+
+
+def test_the_lines_of_epochs_read_no_tensor_in_a_step() -> None:
+    assert reads(tiny_manager(Log(file=io.StringIO()), eval_data=None, epochs=2)) == 0
+
+
+def test_a_line_stands_above_the_bars_of_a_terminal() -> None:
+    terminal = io.StringIO()
+    bar = ProgressBar(force=True, interval=0, file=terminal)
+    tiny_manager(bar, Log(file=terminal), epochs=2).train()
+    lines = terminal.getvalue().replace("\x1b[A", "\r").replace("\n", "\r").split("\r")
+    assert [line.split()[0] for line in lines if line.endswith("best")] == ["1/2", "2/2"]
 
 
 # ---- which lines -----------------------------------------------------------------------------------------------------
@@ -130,6 +261,11 @@ def test_dicts_tuples_and_other_fixtures_are_shown_with_their_names() -> None:
 def test_a_dict_of_names_says_what_the_line_calls_them() -> None:
     (line,) = lines(Log(3, show={"size": "true_batch_size"}, counts="step"), eval_data=None)
     assert line == "step 3, size 8"
+
+
+def test_a_name_that_comes_twice_is_shown_once() -> None:
+    (line,) = lines(Log(3, show=["loss", "metrics"], counts=()), Metrics(table=False), eval_data=None)
+    assert re.sub(r"\d\.\d+", "x", line) == "loss x, moving_loss x"
 
 
 def test_one_name_may_be_given_without_a_list() -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.host_reads import HostReads
 from train_manager import CheckError, Extension, SkipBatch, TrainManager
 from train_manager.core.fixtures import Fixtures
-from train_manager.extensions import ProgressBar
+from train_manager.extensions import Metrics, ProgressBar
 from train_manager.testing import Recorder, tiny_manager
 
 NEVER = 1e9  # seconds
@@ -196,6 +196,32 @@ def test_a_name_that_is_given_twice_is_shown_once() -> None:
     terminal = Terminal()
     tiny_manager(always_drawn(terminal, "step_num", "step_num")).train()
     assert terminal.drawn("epoch 1")[-1].count("step_num=3") == 1
+
+
+def narrow(columns: int, *show: str) -> str:
+    """Return the last drawing of a bar in a terminal of so many columns."""
+    terminal = Terminal()
+    bar = always_drawn(terminal, *show)
+    metrics = Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets, table=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda file: (columns, 40))
+        tiny_manager(bar, metrics).train()
+    return terminal.drawn("epoch 1")[-1]
+
+
+def test_a_name_that_is_also_in_a_dict_is_shown_once() -> None:
+    assert re.findall(r"(\w+)=", narrow(200, "loss", "metrics")) == ["loss", "moving_loss", "accuracy"]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 120])
+def test_the_bar_keeps_its_width_in_a_narrow_terminal(columns: int) -> None:
+    line = narrow(columns, "loss", "metrics")
+    assert len(line.split("|")[1]) >= 9
+    assert len(line) <= columns
+
+
+def test_in_80_columns_all_figures_are_shown() -> None:
+    assert re.findall(r"(\w+)=", narrow(80, "loss", "metrics")) == ["loss", "moving_loss", "accuracy"]
 
 
 def test_nothing_is_shown_if_no_name_is_given() -> None:

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from train_manager.reporting.epoch_table import EpochTable, Row
+
+TRAINED = {"training": {"loss": 0.5}}
+VALID = {"valid": {"loss": 0.25}}
+
+
+def test_a_header_comes_once_as_long_as_the_columns_stay() -> None:
+    table = EpochTable()
+    assert [len(table.lines(Row("1", TRAINED))), len(table.lines(Row("2", TRAINED)))] == [3, 1]
+
+
+def test_a_new_column_gets_a_new_header() -> None:
+    table = EpochTable()
+    table.lines(Row("1", TRAINED))
+    assert table.lines(Row("2", {**TRAINED, **VALID}))[1].split() == ["epoch", "loss", "loss", "seconds"]
+    assert len(table.lines(Row("3", TRAINED))) == 1
+
+
+def test_the_training_comes_first_whatever_comes_later() -> None:
+    table = EpochTable()
+    table.lines(Row("start", VALID))
+    assert table.lines(Row("1", TRAINED))[0].split() == ["training", "valid"]
+
+
+def test_an_expected_column_has_its_place_before_it_has_a_figure() -> None:
+    table = EpochTable()
+    assert table.lines(Row("start", VALID), [("training", "loss")])[1].split() == ["epoch", "loss", "loss", "seconds"]
+    assert len(table.lines(Row("1", TRAINED))) == 1
+
+
+def test_an_expected_column_that_does_not_come_is_dropped() -> None:
+    table = EpochTable()
+    table.lines(Row("start", VALID), [("training", "loss"), ("training", "accuracy")])
+    assert table.lines(Row("1", TRAINED))[1].split() == ["epoch", "loss", "loss", "seconds"]
+
+
+def test_two_sets_with_two_metrics_fit_into_80_columns() -> None:
+    figures = {"loss": 0.012345, "accuracy": 0.98765}
+    row = Row("12/12", dict.fromkeys(["training", "valid", "test"], figures), seconds=12345.6, is_best=True)
+    assert max(map(len, EpochTable().lines(row))) <= 80
+
+
+def test_a_long_name_of_a_set_is_cut() -> None:
+    group = "validation set of the year 2024, second half, web pages"
+    assert max(map(len, EpochTable().lines(Row("1", {group: {"loss": 0.5}})))) < 50
+
+
+def test_html_has_names_as_they_are() -> None:
+    table = EpochTable()
+    table.lines(Row("1/2", {"<b>": {"a & b": 0.5}}, seconds=2, is_best=True))
+    assert "&lt;b&gt;" in table.html()
+    assert "a &amp; b" in table.html()
+    assert "<td>1/2</td><td>0.5000</td><td>2.00</td><td>best</td>" in table.html()
