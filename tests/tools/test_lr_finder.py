@@ -61,7 +61,11 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 3])
-@pytest.mark.parametrize("before", [None, TrainManager.train_epoch, lambda tm: tm.train_steps(2)], ids=["at the start", "an epoch", "two steps"])
+@pytest.mark.parametrize(
+    "before",
+    [None, TrainManager.train_epoch, lambda tm: tm.train_steps(2)],
+    ids=["at the start", "an epoch", "two steps"],
+)
 def test_a_training_after_it_is_to_the_bit_the_training_without_it(
     before: Callable[[TrainManager], Any] | None, seed: int | None
 ) -> None:
