@@ -16,7 +16,7 @@ from train_manager.extensions import Metrics, default_extensions
 
 
 def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
-    """Return for each example whether the most likely digit is the right one; a metric is the mean of what it returns."""
+    """Return for each example whether the most likely digit is the right one; the metric is their mean."""
     return prediction.argmax(dim=1) == targets
 
 

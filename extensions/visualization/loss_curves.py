@@ -58,8 +58,8 @@ class LossCurves(Extension):
     ``eval_results``, ``standalone_eval`` and ``train_dir``, without which it is refused.
 
     *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, drawn as the run of a training ends, also after
-    an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing takes at most 1 % of the time,
-    or as ``update`` says.
+    an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing takes at most 1 % of the
+    time, or as ``update`` says.
 
     Args:
         update: a schedule of training steps that renews the files, at any cost: ``every(50)``, or ``periodically(60)``
