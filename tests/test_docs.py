@@ -31,6 +31,7 @@ from train_manager.core import errors
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```\n(?:\s*^\1```text\n(.*?)^\1```\n)?", re.DOTALL | re.MULTILINE)
+SECONDS = re.compile(r"(?m)(?<=  )\d+\.\d\d(?=(?:  best)?$)")  # the last figure of a line of `Log`
 PRINTED = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
 
 
@@ -65,7 +66,8 @@ def run_block(block: Block, file: Path, namespace: dict[str, Any]) -> str:
 
 
 def is_as_shown(shown: str, printed: str) -> bool:
-    """Whether a text is the one on the page, where ``...`` stands for anything."""
+    """Whether a text is the one on the page, where ``...`` and the seconds of an epoch stand for anything."""
+    shown = SECONDS.sub("...", shown)
     return doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS)
 
 
