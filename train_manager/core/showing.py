@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os  # not pathlib, whose import takes as long as a tenth of this library's
 from collections.abc import Iterator, Mapping
 from functools import partial
 from inspect import Parameter
-from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -31,8 +31,8 @@ def short(value: Any) -> str:
     """
     if isinstance(value, float):
         return f"{value:.6g}"
-    if value is None or isinstance(value, int | str | PurePath):
-        return cut(str(value) if isinstance(value, PurePath) else repr(value), 60)
+    if value is None or isinstance(value, int | str | os.PathLike):
+        return cut(str(value) if isinstance(value, os.PathLike) else repr(value), 60)
     if isinstance(value, list | tuple):
         return f"[{_listed(map(short, value), len(value))}]"
     if isinstance(value, dict | MappingProxyType):
