@@ -81,7 +81,11 @@ def test_what_is_replaced_is_put_back() -> None:
 def test_an_error_in_a_phase_puts_everything_back() -> None:
     tm = tiny_manager()
     model, optimizer = tm.model, tm.optimizer
-    with pytest.raises(ZeroDivisionError), tm.run(), tm.phase("other", model=net(), extensions=[At("pre_eval", int)]):
+    with (
+        pytest.raises(ZeroDivisionError),
+        tm.run(),
+        tm.phase("other", model=net(), extensions=[At("pre_eval", lambda: None)]),
+    ):
         tm.train_steps(1)
         raise ZeroDivisionError
 

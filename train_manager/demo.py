@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from train_manager import TrainManager
 from train_manager.extensions import Metrics, default_extensions
+from train_manager.reporting.loss_figure import refuse_without_matplotlib
 
 
 def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
@@ -23,7 +24,7 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
 def digits() -> list[Tensor]:
     """Return 1,797 digits of 8x8 pixels: images to train on, held-out images, and the labels of both."""
     try:
-        import matplotlib  # noqa: F401  # for the curves: an error now is better than after the training
+        refuse_without_matplotlib()  # for the curves: an error now is better than after the training
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
     except ImportError as error:

@@ -101,7 +101,7 @@ class TrainManager(Entering[Model]):
         device: the device that the model and the batches are moved to; None leaves both as they are.
         seed: for the random states of python, numpy and torch, once, as the first run opens; None touches none.
         train_dir: folder for the files of extensions; None writes nothing.
-        extensions: a list, or a dict of names; a list may have such dicts: ``[default_extensions(), EMA()]``.
+        extensions: a list, or a dict of names; a list may have such dicts: ``[default_extensions(), MyExtension()]``.
 
     Attributes:
         epoch_num: epochs completed.
