@@ -35,7 +35,7 @@ from train_manager.loop.cures import add_cure
 from train_manager.loop.entering import Entering
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, eval_batches
-from train_manager.loop.history import OpenEpoch
+from train_manager.loop.history import OpenEpoch, figures_of
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserved_modes
 from train_manager.loop.objectives import Objective
@@ -466,7 +466,7 @@ class TrainManager(Entering[Model]):
             self.fixtures["train_result"] = self._epoch.figures()
             row = self._record_epoch(is_complete)  # before the post hooks of the epoch
             stage.keep("train_result")
-        row.update(stage.kept["train_result"])  # as hooks have left it
+        row.update(figures_of(stage.kept["train_result"]))  # as hooks have left it
 
     def _train_all_batches(self) -> bool:
         """Train on one epoch's batches; return whether the epoch is complete."""

@@ -42,7 +42,7 @@ class EarlyStopping(Extension):
     >>> tm.eval()["valid"]["loss"] == tm.history.by_epoch()[0]["valid loss"] > result.metrics["valid"]["loss"]
     True
 
-    *Runs at:* the start of ``train``, the end of ``eval``, ``phase`` and ``run``.
+    *Runs at:* the start of ``run`` and ``train``, the end of ``eval``, ``phase`` and ``run``.
 
     *Asks for:* ``eval_results``, ``standalone_eval``, ``epoch_num``, ``step_num`` and ``start_step``.
 
@@ -83,6 +83,9 @@ class EarlyStopping(Extension):
         self.restore_best: bool = restore_best
         self._best: BestWeights | None = None
         self._is_trained = False  # since the best weights were put back
+
+    def pre_run(self) -> None:
+        self._is_trained = False  # an error may have ended the last run
 
     def pre_train(self, train_manager: TrainManager) -> None:
         require_set(self.monitor, train_manager.eval_data, "EarlyStopping")

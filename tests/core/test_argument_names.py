@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections import namedtuple
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -110,6 +112,28 @@ def test_an_error_of_the_init_comes_out_as_it_is() -> None:
 def test_an_extension_with_arguments_is_copied_and_pickled(made: Extension) -> None:
     for other in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
         assert vars(other) == vars(made)
+
+
+def test_arguments_that_another_base_takes_as_it_is_made_are_let_through() -> None:
+    class Point(Extension, namedtuple("Pair", ["x", "y"])): ...
+
+    assert Point(1, y=2) == (1, 2)
+
+
+def test_an_argument_that_a_decorator_of_the_init_takes_is_let_through() -> None:
+    def with_log(init: Callable[..., None]) -> Callable[..., None]:
+        @wraps(init)
+        def logged(self: Extension, *args: Any, log: str = "", **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+
+        return logged
+
+    class Mine(Extension):
+        @with_log
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+    assert Mine(3, log="made").size == 3
 
 
 def test_what_has_no_signature_is_let_through() -> None:

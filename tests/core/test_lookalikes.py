@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -130,6 +131,69 @@ def test_a_method_that_the_class_calls_by_its_prefix_is_left_alone() -> None:
         def on_batch(self) -> None: ...
 
     tiny_manager(Mine()).train()
+
+
+def test_a_method_that_is_called_by_a_method_that_the_class_calls_is_left_alone() -> None:
+    class Mine(Extension):
+        def post_train_step_batch(self) -> None:
+            self.on_batch()
+
+        def on_batch(self) -> None:
+            self.after_batch()
+
+        def after_batch(self) -> None: ...
+
+    tiny_manager(Mine()).train()
+
+
+def test_a_method_whose_name_is_formatted_is_left_alone() -> None:
+    class Braces(Extension):
+        def post_train_step_batch(self) -> None:
+            getattr(self, "on_{}".format(*["batch"]))()
+
+        def on_batch(self) -> None: ...
+
+    class Percent(Extension):
+        def post_train_step_batch(self, name: str = "batch") -> None:
+            getattr(self, "on_%s" % name)()  # noqa: UP031
+
+        def on_batch(self) -> None: ...
+
+    tiny_manager(Braces(), Percent()).train()
+
+
+def test_a_method_that_stands_in_a_table_of_the_class_is_left_alone() -> None:
+    class Named(Extension):
+        table = {"batch": "on_batch"}
+
+        def post_train_step_batch(self) -> None:
+            getattr(self, self.table["batch"])()
+
+        def on_batch(self) -> None: ...
+
+    class Held(Extension):
+        def on_batch(self) -> None: ...
+
+        table = (on_batch,)
+
+        def post_train_step_batch(self) -> None:
+            self.table[0](self)
+
+    tiny_manager(Named(), Held()).train()
+
+
+def test_a_method_that_has_another_name_too_is_left_alone() -> None:
+    class Mine(Extension):
+        def on_batch(self, number: int = 1) -> None: ...
+
+        post_train_step_batch = on_batch
+
+    class Partial(Extension):
+        def on_batch(self, number: int) -> None: ...
+
+        post_train_step_batch = partialmethod(on_batch, 2)
+
+    tiny_manager(Mine(), Partial()).train()
 
 
 def test_a_lookalike_that_only_a_lookalike_calls_is_refused() -> None:

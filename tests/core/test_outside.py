@@ -133,6 +133,21 @@ def test_a_stage_that_the_calling_file_opens_later_is_no_mistake() -> None:
     assert seen == ["report"]
 
 
+def test_fixtures_that_the_calling_file_defines_while_a_stage_is_open_are_no_mistake() -> None:
+    class Opening(Extensible):
+        @contextmanager
+        def opened(self) -> Iterator[None]:
+            with self.staged("work"):
+                yield
+
+    seen: list[int] = []
+    worker = Opening([Extension.of(post_work=lambda set_outside, given: seen.extend((set_outside, given)))])
+    with worker.opened():
+        worker.fixtures["set_outside"] = 3
+        worker.fixtures.define("given", 4)
+    assert seen == [3, 4]
+
+
 def test_methods_behind_decorators_and_functions_inside_of_them_belong_to_the_class() -> None:
     class Nested(Extensible):
         @contextmanager

@@ -193,6 +193,14 @@ def test_errors_that_cause_each_other_in_a_circle_end() -> None:
     assert first.__cause__ is second
 
 
+def test_an_error_with_more_causes_than_calls_may_be_deep_comes_out_itself() -> None:
+    error = ValueError("the last")
+    for cause in [ValueError(str(number)) for number in range(3000)]:
+        cause.__cause__, error = error, cause
+    hide_own_frames(error)
+    assert error.__cause__ is not None
+
+
 def test_notes_stay() -> None:
     assert error_of(tiny_manager(Failing()).train).__notes__[0].startswith("in hook Failing.post_train_step_batch")
 

@@ -278,6 +278,16 @@ def test_by_epoch_the_results_of_an_evaluation_stand_beside_the_training_loss() 
     assert tm.history.by_epoch()[-1]["valid loss"] == result.metrics["valid"]["loss"]
 
 
+def test_a_metric_called_like_a_place_does_not_move_the_row() -> None:
+    tm = tiny_manager(Metrics(step=lambda prediction, targets: 0.5, set=lambda prediction, targets: 0.5))
+    tm.train()
+    assert [(row["epoch"], row["step"], row["set"]) for row in tm.history.evaluations] == [
+        (0, 0, "valid"),
+        (1, 3, "valid"),
+    ]
+    assert [row["step"] for row in tm.history.epochs] == [3]
+
+
 def test_of_several_evaluations_in_an_epoch_the_last_one_counts() -> None:
     tm = tiny_manager(eval_at=(every(1), "epoch"), epochs=2)
     tm.train()

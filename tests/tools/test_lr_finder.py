@@ -245,6 +245,15 @@ def test_data_that_can_be_read_once_are_refused() -> None:
         lr_finder(tm)
 
 
+def test_a_model_with_lazy_parameters_is_refused_until_it_was_called() -> None:
+    tm = tiny_manager(model=nn.Sequential(nn.LazyLinear(8), nn.Linear(8, 2)))
+    with pytest.raises(InputError, match="the model has lazy parameters, which have no values yet") as error:
+        lr_finder(tm, steps=3)
+    assert str(error.value).endswith("call the model once before: model(inputs)")
+    tm.model(torch.rand(1, 2))
+    assert len(lr_finder(tm, steps=3).rates) == 3
+
+
 def test_an_open_run_is_refused() -> None:
     tm = tiny_manager()
     with tm.run(), pytest.raises(StageError, match="lr_finder cannot be called while a run is open"):

@@ -73,7 +73,8 @@ def refuse_unfitting(
 
 def _parameters(init: Callable[..., Any]) -> list[Parameter] | None:
     try:
-        return list(inspect.signature(init).parameters.values())[1:]
+        # Not that of a function behind a decorator, which may take more.
+        return list(inspect.signature(init, follow_wrapped=False).parameters.values())[1:]
     except (TypeError, ValueError):  # in C without a signature
         return None
 

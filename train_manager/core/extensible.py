@@ -17,7 +17,7 @@ from train_manager.core.extension import Extension, Extensions, checked, free_na
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
-from train_manager.core.outside import is_as_imported, is_opened_elsewhere, is_written_in
+from train_manager.core.outside import is_as_imported, is_written_elsewhere, is_written_in
 from train_manager.core.registry import Declared, Registry, Switch, load
 from train_manager.core.signature import NamedCall
 from train_manager.core.source_locations import line_of, site_of
@@ -236,7 +236,7 @@ class Extensible:
         except CheckError as error:
             shown = {node["stage"] for node in json.loads(self.explain(format="json"))}
             is_read = stage in shown and is_as_imported(type(self))
-            if is_read and not any(is_opened_elsewhere(mistake.name) for mistake in error.mistakes):
+            if is_read and not any(is_written_elsewhere(mistake.name) for mistake in error.mistakes):
                 self._check_at_next_stage()
                 raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
             self._is_opened_outside = True

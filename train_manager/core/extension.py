@@ -44,9 +44,10 @@ class Extension:
     if not TYPE_CHECKING:  # which would let a class without an __init__ take any arguments
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Extension:
-            if args or kwargs:  # a copy is made without
-                refuse_unfitting(cls.__name__, cls.__init__, args, kwargs)
             make = super().__new__
+            is_told = make is object.__new__ or cls.__init__ is not object.__init__  # not where a __new__ takes them
+            if (args or kwargs) and is_told:  # a copy is made without
+                refuse_unfitting(cls.__name__, cls.__init__, args, kwargs)
             return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
 
     def __repr__(self) -> str:

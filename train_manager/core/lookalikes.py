@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from types import CodeType
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 from train_manager.core.decorators import declarations_of
 from train_manager.core.errors import near
@@ -50,10 +50,11 @@ def refuse_lookalikes(holder: object, opener: type) -> None:
         return
     looks = _Looks(cls, opener)
     suspects = {name: look for name in _names(cls) if (look := looks.of(name))}
-    called = _words_in(cls, suspects) if suspects else ()
+    while called := [name for name in suspects if _is_called(name, _words_in(cls, suspects))]:
+        for name in called:  # it may call others
+            del suspects[name]
     for name, (wrong, cure) in suspects.items():
-        if name not in called and not any(name.startswith(prefix) and prefix in called for prefix in FOREIGN_PREFIXES):
-            refuse(holder, name, wrong, cure + WAY_OUT)
+        refuse(holder, name, wrong, cure + WAY_OUT)
     _looked_at.setdefault(cls, weakref.WeakSet()).add(opener)
 
 
@@ -233,14 +234,30 @@ def _opened_by_users(cls: type) -> frozenset[str]:
     return frozenset().union(*(stages_opened_by(base, inherited=False) for base in _users(cls)))
 
 
+def _is_called(name: str, words: Collection[str]) -> bool:
+    """Return whether a name stands among the words, or a beginning of it from which code makes names: ``"on_"``."""
+    begins = [prefix for prefix in FOREIGN_PREFIXES if name.startswith(prefix)]
+    return name in words or any(word in (begin, begin + "{}", begin + "%s") for word in words for begin in begins)
+
+
 def _words_in(cls: type, suspects: Collection[str]) -> set[str]:
-    """Return all names and strings in the code of users' classes, without that of suspects."""
+    """Return all names and strings in users' classes, without the code of suspects; a table may hold them too."""
     words: set[str] = set()
     for base in _users(cls):
         for name, found in vars(base).items():
             if name not in suspects:
-                words.update(word for code in code_in(found) for word in _words(code) if word != name)
+                codes = list(code_in(found))
+                words.update(word for code in codes for word in (code.co_name, *_words(code)) if word != name)
+                words.update(_held(found) if isinstance(found, Mapping | list | tuple | set) else ())
     return words
+
+
+def _held(table: Iterable[Any]) -> Iterator[str]:
+    """Yield the strings in a table, and the names of the functions in it."""
+    for value in [*table, *(table.values() if isinstance(table, Mapping) else ())]:
+        name = value if isinstance(value, str) else getattr(value, "__name__", None)
+        if isinstance(name, str):
+            yield name
 
 
 def _words(code: CodeType) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Stages that code outside of a class opens, as ``with worker.staged("report"):``; the class does not show them."""
+"""Stages and fixtures of code outside of a class, as ``with worker.staged("report"):``, which it does not show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from train_manager.core.methods import code_in
 
 INSTALLED: Final = (os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(__file__)))
-"""The folders of the standard library and of this one; their files are many, and name no stages of users."""
+"""The folders of the standard library and of this one; their files are many, and name nothing of users."""
 
 STARTS: Final = ("@", "def", "async", "class")
 DEFINITION: Final = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
@@ -39,10 +39,12 @@ def _is_in_place(code: CodeType) -> bool:
     return text.lstrip().startswith(STARTS) and definition is not None and definition[1] == code.co_name
 
 
-def is_opened_elsewhere(stage: str) -> bool:
-    """Return whether a file of the program opens a stage of this name on an object that is not ``self``."""
-    opens = re.compile(rf"(?<!\bself)\.staged\(\s*['\"]{re.escape(stage)}['\"]")
-    return any(opens.search("".join(linecache.getlines(file))) for file in _files_of_users())
+def is_written_elsewhere(name: str) -> bool:
+    """Return whether a file of the program opens such a stage, or defines such a fixture, on an object not ``self``."""
+    quoted = rf"\s*['\"]{re.escape(name)}['\"]"
+    fixture = rf"fixtures(?:\[{quoted}\s*\]\s*=(?!=)|\.(?:define|setdefault)\({quoted})"
+    writes = re.compile(rf"(?<!\bself)\.(?:staged\({quoted}|{fixture})")
+    return any(writes.search("".join(linecache.getlines(file))) for file in _files_of_users())
 
 
 def _files_of_users() -> Iterator[str]:

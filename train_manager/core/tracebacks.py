@@ -21,18 +21,19 @@ def hide_own_frames(error: BaseException) -> None:
     message says what happened there.
     """
     if os.environ.get(FULL_TRACEBACK, "0") == "0":
-        _hide_in(error, set())
+        _hide_in(error)
 
 
-def _hide_in(error: BaseException | None, known: set[int]) -> None:
-    if error is None or id(error) in known:
-        return
-    known.add(id(error))
-    _link(error.__traceback__, keeps_last=not isinstance(error, TrainManagerError | BaseExceptionGroup))
-    _hide_in(error.__cause__, known)
-    _hide_in(error.__context__, known)
-    for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        _hide_in(inner, known)
+def _hide_in(error: BaseException) -> None:
+    ahead: list[BaseException | None] = [error]
+    known: set[int] = set()
+    while ahead:  # not a recursion, as errors of errors may be many
+        found = ahead.pop()
+        if found is not None and id(found) not in known:
+            known.add(id(found))
+            _link(found.__traceback__, keeps_last=not isinstance(found, TrainManagerError | BaseExceptionGroup))
+            ahead += [found.__cause__, found.__context__]
+            ahead += found.exceptions if isinstance(found, BaseExceptionGroup) else ()
 
 
 def _link(traceback: TracebackType | None, *, keeps_last: bool) -> None:

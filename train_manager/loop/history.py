@@ -84,7 +84,7 @@ class History:
     def add_evaluation(self, results: Mapping[str, EvalResult], place: Row) -> None:
         """Add an evaluation of one or several sets; ``place`` is what their rows begin with."""
         for name, result in results.items():
-            self.evaluations.append({**place, "set": name, **result})
+            self.evaluations.append({**place, "set": name, **figures_of(result)})
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ class History:
 
 
 def figures_of(row: Row) -> dict[str, Any]:
-    """Return what was measured: a row without its place."""
+    """Return what was measured: a row without its place; nothing measured may be called like that."""
     return {name: value for name, value in row.items() if name not in PLACE}
 
 

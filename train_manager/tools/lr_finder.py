@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from train_manager.core.errors import InputError
 from train_manager.data.batch import FromSource
@@ -72,13 +72,15 @@ def lr_finder(
         of the group with the largest one.
 
     Raises:
-        InputError: an argument is invalid, the data can be read only once, or ``train_batch`` has no loss.
+        InputError: an argument is invalid, the model has lazy parameters, the data can be read only once, or
+            ``train_batch`` has no loss.
         StageError: a run is open.
     """
     require_number(lowest, "lowest", above=0)
     require_number(highest, "highest", above=lowest)
     require_count(steps, "steps", at_least=2)
     data = _require_data(train_manager.train_data)
+    _refuse_lazy(train_manager)
     tried = train_manager.optimizers[train_manager._optimizer_name(optimizer, "lr_finder")]
     rates = [lowest * (highest / lowest) ** (step / (steps - 1)) for step in range(steps)]
     own = [float(rate) for rate in learning_rates(tried)]
@@ -191,6 +193,12 @@ def _require_data(data: Iterable[Any] | None) -> Iterable[Any]:
         what = f"train_data is a {type(data).__name__}, which can be read once, so its batches cannot be put back"
         raise InputError(what, name="train_data", cure="give a list, a DataLoader, or an object with __iter__")
     return data
+
+
+def _refuse_lazy(train_manager: TrainManager) -> None:
+    if any(map(nn.parameter.is_lazy, train_manager._parameters())):
+        what = "the model has lazy parameters, which have no values yet that could be put back"
+        raise InputError(what, name="model", cure="call the model once before: model(inputs)")
 
 
 def _require_loss(loss: Tensor | None) -> float:

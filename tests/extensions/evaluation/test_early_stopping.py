@@ -237,6 +237,22 @@ def test_weights_that_were_set_after_the_training_stay() -> None:
     assert not tm.model[0].weight.any()
 
 
+class Failing(Extension):
+    def post_train_step_batch(self, epoch_num: int) -> None:
+        if epoch_num == 2:
+            raise ValueError("in epoch 3")
+
+
+def test_an_evaluation_after_a_training_that_failed_leaves_the_weights_alone() -> None:
+    tm = tiny_manager(EarlyStopping(restore_best=True), Results(9, 3, 4, 5), Failing(), epochs=3)
+    with pytest.raises(ValueError, match="in epoch 3"):
+        tm.train()
+    last = copy.deepcopy(tm.model.state_dict())
+    tm.eval()
+
+    assert equal(tm.model.state_dict(), last)
+
+
 def test_the_best_of_an_earlier_call_counts() -> None:
     tm = tiny_manager(EarlyStopping(restore_best=True), Results(9, 3, 4), weights := Weights())
     tm.train()
