@@ -388,6 +388,14 @@ def test_a_training_without_a_complete_epoch_is_drawn_over_batches() -> None:
     assert [x_of(line) for line in axes.lines] == [[2], [0, 2]]
 
 
+def test_the_lines_of_the_figure_have_the_order_of_the_sets() -> None:
+    sets = {name: tiny_manager().eval_data["valid"] for name in "gfedcba"}
+    tm = tiny_manager(epochs=1, eval_data=sets)
+    tm.train()
+
+    assert [line.get_label() for line in tm.history.plot().axes[0].lines] == ["training", *sets]
+
+
 def test_the_figure_of_no_training_is_empty() -> None:
     assert tiny_manager().history.plot().axes == []
 

@@ -37,7 +37,7 @@ def history_figure(panels: Mapping[str, Mapping[str, Points]], x_label: str) -> 
     matplotlib = require_matplotlib()
     from matplotlib.figure import Figure
 
-    sets = sorted({name for lines in panels.values() for name in lines}, key=lambda name: name != "training")
+    sets = sorted(dict.fromkeys(name for lines in panels.values() for name in lines), key="training".__ne__)
     columns = max(1, min(MOST_IN_A_ROW, len(panels)))
     rows = max(1, -(-len(panels) // columns))
     with matplotlib.style.context(STYLE, after_reset=True):  # the user's own style must not change the picture
