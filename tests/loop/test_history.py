@@ -452,3 +452,21 @@ def test_its_state_is_loaded_as_it_was_saved() -> None:
 
     assert state == tm.history.state_dict()
     assert len(other.history.epochs) == 2
+
+
+def test_an_epoch_on_other_data_has_nothing_of_the_part_before() -> None:
+    inputs = torch.rand(2, 2)
+    zeros, ones = ([(inputs, torch.full((2,), value))] * 3 for value in (0.0, 1.0))
+    tm = tiny_manager(train_data=zeros, loss=lambda prediction, targets: 0 * prediction.sum() + targets.float().mean())
+    tm.train_steps(2)
+    tm.train_data = ones
+    tm.train_epochs(1)
+
+    assert tm.history.epochs[-1]["loss"] == 1
+
+
+def test_a_part_without_a_batch_has_no_row() -> None:
+    tm = tiny_manager(At("pre_train_step_epoch", lambda train_manager: train_manager.stop("at once")))
+    tm.train()
+
+    assert tm.history.epochs == []
