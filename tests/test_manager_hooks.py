@@ -62,10 +62,11 @@ def test_a_hook_that_fills_in_the_prediction_may_skip_the_model() -> None:
         raise SkipStage
 
     losses = Values("post_train_step_batch", "loss")
-    with pytest.warns(UserWarning, match="no parameter of optimizer 'optimizer' has a gradient"):
+    with pytest.warns(UserWarning, match="no parameter of optimizer 'optimizer' has a gradient") as caught:
         tiny_manager(At("pre_train_model_forward", constant), losses).train()
 
     assert [loss.item() for loss in losses.seen] == [pytest.approx(0.6931472)] * 3
+    assert caught[0].filename == __file__  # not the file of the loop that is the caller of the check
 
 
 def test_all_mistakes_in_hooks_are_told_before_the_first_step() -> None:

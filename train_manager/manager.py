@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from train_manager.core.decorators import overridable
 from train_manager.core.errors import InputError, StageError
 from train_manager.core.extension import Extensions
+from train_manager.core.source_locations import users_level
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import no_batch
 from train_manager.loop.arguments import (
@@ -813,7 +814,7 @@ class TrainManager(Entering[Model]):
         batches = self._windows.batches - batches
         if batches and self._windows.asked_for == asked_for and isinstance(self.model, nn.Module):
             what = f"train_batch has not called self.update(loss) in {batches} batches"
-            warnings.warn(f"{what}, so nothing was trained, or extensions did not see it", stacklevel=3)
+            warnings.warn(f"{what}, so nothing was trained, or extensions did not see it", stacklevel=users_level())
         return TrainResult(
             stopped=self._run.stop_reason,
             stopped_by=self._run.stopped_by,

@@ -398,6 +398,14 @@ def test_a_training_without_a_complete_epoch_is_drawn_over_batches() -> None:
     assert [x_of(line) for line in axes.lines] == [[2], [0, 2]]
 
 
+def test_the_lines_of_the_figure_have_the_order_of_the_sets() -> None:
+    sets = {name: tiny_manager().eval_data["valid"] for name in "gfedcba"}
+    tm = tiny_manager(epochs=1, eval_data=sets)
+    tm.train()
+
+    assert [line.get_label() for line in tm.history.plot().axes[0].lines] == ["training", *sets]
+
+
 def test_the_figure_of_no_training_is_empty() -> None:
     assert tiny_manager().history.plot().axes == []
 
@@ -454,3 +462,21 @@ def test_its_state_is_loaded_as_it_was_saved() -> None:
 
     assert state == tm.history.state_dict()
     assert len(other.history.epochs) == 2
+
+
+def test_an_epoch_on_other_data_has_nothing_of_the_part_before() -> None:
+    inputs = torch.rand(2, 2)
+    zeros, ones = ([(inputs, torch.full((2,), value))] * 3 for value in (0.0, 1.0))
+    tm = tiny_manager(train_data=zeros, loss=lambda prediction, targets: 0 * prediction.sum() + targets.float().mean())
+    tm.train_steps(2)
+    tm.train_data = ones
+    tm.train_epochs(1)
+
+    assert tm.history.epochs[-1]["loss"] == 1
+
+
+def test_a_part_without_a_batch_has_no_row() -> None:
+    tm = tiny_manager(At("pre_train_step_epoch", lambda train_manager: train_manager.stop("at once")))
+    tm.train()
+
+    assert tm.history.epochs == []

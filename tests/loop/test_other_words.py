@@ -8,6 +8,7 @@ import re
 import pytest
 
 from train_manager import ArgumentError, TrainManager, extensions
+from train_manager.core.synonyms import FIXTURES_MEANT
 from train_manager.loop.other_words import OTHER_WORDS
 from train_manager.testing import tiny_manager
 
@@ -44,3 +45,11 @@ def test_what_is_meant_is_there(meant: str) -> None:
     assert meant in ARGUMENTS or classes or methods or set(arguments) & set(ARGUMENTS) or "torch.save" in meant
     assert all(hasattr(extensions, name) for name in classes)
     assert all(hasattr(TrainManager, name) for name in methods)
+
+
+@pytest.mark.parametrize("argument", ["loss", "lr_schedule", "train_data", "eval_data", "epochs"])
+def test_words_for_an_attribute_in_a_hook_are_known_for_the_argument_too(argument: str) -> None:
+    words = {word for word, meant in FIXTURES_MEANT.items() if f"train_manager.{argument}" in meant}
+
+    assert words
+    assert words <= {argument, *OTHER_WORDS}

@@ -275,3 +275,12 @@ def test_the_figure_shows_the_losses_and_the_suggestion() -> None:
         "smoothed",
         f"suggestion {found.suggestion:g}",
     ]
+
+
+def test_the_time_of_a_step_is_that_of_the_training() -> None:
+    tm = tiny_manager(epochs=1)
+    tm.train()
+    before = tm.median_step_seconds
+    lr_finder(tm, steps=20)
+
+    assert tm.median_step_seconds == before

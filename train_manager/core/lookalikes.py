@@ -20,7 +20,7 @@ from train_manager.core.errors import near
 from train_manager.core.foreign_names import FOREIGN_PREFIXES, FOREIGN_SUFFIXES, ForeignName, known_names
 from train_manager.core.hooks import KINDS
 from train_manager.core.methods import code_in, is_method, refuse, stages_opened_by
-from train_manager.core.source_locations import outside
+from train_manager.core.source_locations import users_level
 
 CALLED_BY_OTHERS: Final = frozenset(
     {"setup", "teardown", "close", "state_dict", "load_state_dict", "replace_parameters"}
@@ -276,4 +276,4 @@ def warn_if_idle(extension: object, hooks: Sequence[object], providers: Sequence
     is_more = any(base not in users and base.__name__ != "Extension" for base in cls.__mro__[:-1])
     if users and not (hooks or providers or does or is_more):
         what = f"{cls.__name__} has no hook and no fixture, so it does nothing"
-        warnings.warn(f"{what}: hooks are called pre_<stage>, post_<stage> or around_<stage>", stacklevel=outside())
+        warnings.warn(f"{what}: hooks are called pre_<stage>, post_<stage> or around_<stage>", stacklevel=users_level())

@@ -41,10 +41,13 @@ def shown_path(path: str) -> str:
     return path if relative.startswith("..") or path.startswith("<") else relative
 
 
-def outside() -> int:
-    """Return the ``stacklevel`` of a warning that shows the first line outside of this library."""
+def users_level() -> int:
+    """Return the ``stacklevel`` of a warning that shows the user's line, which is the first one outside of here."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("train_manager."):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
         frame, level = frame.f_back, level + 1
     return level
+
+
+_BETWEEN = ("train_manager.", "contextlib")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from train_manager.core.errors import InputError
 from train_manager.core.hooks import Hook
 from train_manager.core.signature import NamedCall
+from train_manager.core.source_locations import users_level
 from train_manager.data.iteration import is_endless, is_read_once, refuse_unusable
 from train_manager.loop.objectives import Objective
 
@@ -289,7 +290,7 @@ def warn_of_idle_hooks(hooks: Iterable[Hook], model: object) -> None:
     idle = [hook.label for hook in hooks if hook.stage in _STAGES_INSIDE_A_STEP]
     if idle:
         what = f"{type(model).__name__} trains itself, so these hooks never run: {', '.join(idle)}"
-        warnings.warn(f"{what} (the stages inside a batch do not open)", stacklevel=3)
+        warnings.warn(f"{what} (the stages inside a batch do not open)", stacklevel=users_level())
 
 
 def warn_of_hooks_that_never_ran(hooks: Iterable[Hook]) -> None:
@@ -297,5 +298,5 @@ def warn_of_hooks_that_never_ran(hooks: Iterable[Hook]) -> None:
     for hook in hooks:
         warnings.warn(
             f"{hook.label} ({hook.whose}) never ran: no stage {hook.stage!r} has opened ({hook.call.defined_at})",
-            stacklevel=3,
+            stacklevel=users_level(),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -12,8 +12,8 @@ from train_manager.core.extension import Extension
 from train_manager.core.showing import cut, short, told
 from train_manager.data.description import batches_text
 
-Facts = dict[str, str]
-"""What a training consists of, and how far it is, in words."""
+Facts = dict[str, str | dict[str, str]]
+"""What a training consists of, and how far it is, in words; of evaluation sets and extensions the words of each."""
 
 
 def facts(parts: Mapping[str, Any], counts: Any, extensions: Mapping[str, Extension]) -> Facts:
@@ -24,22 +24,17 @@ def facts(parts: Mapping[str, Any], counts: Any, extensions: Mapping[str, Extens
         counts: how far it is.
         extensions: by name.
     """
-    found = {
+    found: dict[str, str | dict[str, str] | None] = {
         "model": model_text(parts["model"]) if "model" in parts else None,
         "loss": short(parts["loss"]) if parts.get("loss") is not None else None,
         "optimizer": optimizer_text(parts.get("optimizer")),
         "train_data": batches_text(parts["train_data"]) if parts.get("train_data") is not None else None,
-        "eval_data": _lines((name, batches_text(data)) for name, data in (parts.get("eval_data") or {}).items()),
+        "eval_data": {name: batches_text(data) for name, data in (parts.get("eval_data") or {}).items()},
         "train_dir": str(parts["train_dir"]) if parts.get("train_dir") is not None else None,
         "progress": f"epoch {counts.epoch_num} of {parts['epochs']}, step {counts.step_num}" if counts else None,
-        "extensions": _lines((name, told(one)) for name, one in extensions.items()),
+        "extensions": {name: told(one) for name, one in extensions.items()},
     }
-    return {name: text for name, text in found.items() if text is not None}
-
-
-def _lines(named: Iterable[tuple[str, str]]) -> str | None:
-    """Return a line for each; None if there is none."""
-    return "\n".join(f"{name}: {text}" for name, text in named) or None
+    return {name: fact for name, fact in found.items() if fact}
 
 
 def model_text(model: Any) -> str:
@@ -70,28 +65,29 @@ def optimizer_text(optimizer: Any) -> str | None:
 def as_text(kind: str, given: Facts) -> str:
     """Return at most three lines: what is trained, on what, and how far it is."""
     lines = [("model", "loss", "optimizer"), ("train_data", "eval_data", "train_dir"), ("progress", "extensions")]
-    shown = {name: _names(text) if name in ("eval_data", "extensions") else text for name, text in given.items()}
-    texts = [", ".join(_items(shown, names)) for names in lines]
+    texts = [", ".join(_items(given, names)) for names in lines]
     between = ",\n" + " " * (len(kind) + 1)
     return f"{kind}({between.join(filter(None, texts))})"
 
 
-def _names(lines: str) -> str:
-    return f"[{', '.join(line.partition(':')[0] for line in lines.splitlines())}]"
-
-
 def _items(given: Facts, names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
-        if name in given:
-            yield given[name] if name == "progress" else f"{name}={cut(given[name])}"
+        fact = given.get(name, "")
+        text = f"[{', '.join(fact)}]" if isinstance(fact, dict) else fact
+        if text:
+            yield text if name == "progress" else f"{name}={cut(text)}"
 
 
 def as_html(kind: str, given: Facts) -> str:
     """Return a small table, without colours of its own: it is read on light and on dark pages."""
     rows = "".join(
         f'<tr><th style="text-align: left; vertical-align: top">{html.escape(name)}</th>'
-        f'<td style="text-align: left; white-space: pre-line">{html.escape(text)}</td></tr>'
-        for name, text in given.items()
+        f'<td style="text-align: left; white-space: pre-line">{html.escape(_lines(fact))}</td></tr>'
+        for name, fact in given.items()
     )
     caption = f'<caption style="text-align: left; font-weight: bold">{html.escape(kind)}</caption>'
     return f'<table style="color: inherit">{caption}<tbody>{rows}</tbody></table>'
+
+
+def _lines(fact: str | dict[str, str]) -> str:
+    return "\n".join(f"{name}: {text}" for name, text in fact.items()) if isinstance(fact, dict) else fact

@@ -11,6 +11,7 @@ from typing import Final
 from torch import nn
 
 from train_manager.core.errors import CheckError, StageError
+from train_manager.core.source_locations import users_level
 from train_manager.core.tracebacks import hide_own_frames
 from train_manager.loop.arguments import (
     make_train_dir,
@@ -44,7 +45,9 @@ class Entering(LoopControl[Model]):
     def _require_ready(self, entry: str, epochs: int | None) -> None:
         self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
         if self._run.stop_at is not None and "run" in self.fixtures.path:
-            warnings.warn(f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=4)
+            warnings.warn(
+                f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=users_level()
+            )
         self._require_optimizers()
         if epochs is not None:
             require_finite_epochs(self.train_data, self.steps_per_epoch)
@@ -60,7 +63,7 @@ class Entering(LoopControl[Model]):
         require_schedules_of(self.lr_schedule, self.optimizers)
         if self.loss is not self._loss_of_optimizers:
             self._loss_of_optimizers = self.loss
-            warn_of_untrained_loss(self.optimizers, self.loss, stacklevel=6)
+            warn_of_untrained_loss(self.optimizers, self.loss)
 
     def _prepare_run(self, entry: str | None) -> None:
         if entry not in self._checked:

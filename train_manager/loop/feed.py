@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterable, Iterator
 from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any, Final, final
 
+from train_manager.core.source_locations import users_level
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
 from train_manager.data.one_pass import one_pass
@@ -140,7 +141,7 @@ class Feed:
             what = f"train_data ended after {self.batch_num} of {self._length} batches of an epoch"
         else:
             what = f"train_data says len() = {self._length} but gave {self.batch_num} batches"
-        warnings.warn(f"{what}, so `last_batch` was wrong", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{what}, so `last_batch` was wrong", RuntimeWarning, stacklevel=users_level())
 
 
 def _whole_pass(data: Iterable[Any]) -> Generator[Any, None, None]:

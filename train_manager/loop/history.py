@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
-from train_manager.loop.results import EvalResult, plural
+from train_manager.loop.results import EvalResult
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.reporting.history_figure import Points, history_figure
 from train_manager.reporting.tables import html_table
-from train_manager.reporting.values import text_of
+from train_manager.reporting.values import plural, text_of
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from train_manager.core.errors import InputError, did_you_mean, near
+from train_manager.core.source_locations import users_level
 from train_manager.loop.arguments import kind_of, modules_of_loss
 from train_manager.model.optimizers import fused_argument, parameters_in, require_scheduler_factory
 
@@ -34,11 +35,11 @@ def require_optimizer(
             raise InputError("optimizer is an empty dict", name="optimizer", cure='name some: {"generator": Adam}')
         made = {name: _optimizer_of_part(given, name, model) for name, given in value.items()}
         require_optimizer_of(made, model, loss)
-        warn_of_untrained_loss(made, loss, stacklevel=5)
+        warn_of_untrained_loss(made, loss)
         return made
     if isinstance(value, Optimizer):
         require_optimizer_of({"optimizer": value}, model, loss)
-        warn_of_untrained_loss({"optimizer": value}, loss, stacklevel=5)
+        warn_of_untrained_loss({"optimizer": value}, loss)
         return value
     optimizer = _made(value, _with_loss(model, loss), "the optimizer", kind_of(model))
     require_optimizer_of({"optimizer": optimizer}, model, loss)
@@ -75,7 +76,7 @@ def _with_loss(model: Any, loss: Any) -> list[nn.Parameter]:
     count = sum(parameter.numel() for parameter in more if parameter.requires_grad)
     if count:
         text = f"the loss ({_called(loss)}) has {count} parameters, which are trained too"
-        warnings.warn(text, stacklevel=5)
+        warnings.warn(text, stacklevel=users_level())
     return own + more
 
 
@@ -123,14 +124,14 @@ def require_optimizer_of(
             )
 
 
-def warn_of_untrained_loss(optimizers: Mapping[str, Any], loss: Any, stacklevel: int) -> None:
+def warn_of_untrained_loss(optimizers: Mapping[str, Any], loss: Any) -> None:
     """Warn of parameters of the loss that no optimizer has."""
     own = {id(parameter) for optimizer in optimizers.values() for parameter in parameters_in(optimizer)}
     missing = sum(p.numel() for p in _parameters_of_loss(loss) if p.requires_grad and id(p) not in own)
     if missing:
         which = "the optimizer lacks" if len(optimizers) == 1 else "no optimizer has"
         text = f"{which} {missing} parameters of the loss ({_called(loss)}), so they are not trained"
-        warnings.warn(f"{text} (give them to it, or set requires_grad=False)", stacklevel=stacklevel)
+        warnings.warn(f"{text} (give them to it, or set requires_grad=False)", stacklevel=users_level())
 
 
 def _parameters_of(module: object) -> Iterable[nn.Parameter]:

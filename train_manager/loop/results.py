@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from train_manager.reporting.tables import html_table
-from train_manager.reporting.values import text_of
+from train_manager.reporting.values import plural, seconds_text, text_of
 
 EvalResult = dict[str, float]
 """Results of one evaluation set: ``{"loss": 0.31, "accuracy": 0.9}``."""
@@ -61,24 +61,3 @@ class TrainResult:
         done = f"{plural(self.epochs, 'epoch')}, {plural(self.steps, 'step')} in {seconds_text(self.seconds)}"
         stopped = "" if self.stopped is None else f", stopped: {self.stopped}"
         return html_table([f"at step {self.evaluated_at}" if rows else "", *keys], rows, f"Trained {done}{stopped}")
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a number and a noun.
-
-    >>> plural(1, "epoch"), plural(2, "epoch")
-    ('1 epoch', '2 epochs')
-    """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def seconds_text(seconds: float) -> str:
-    """Return a duration in few characters.
-
-    >>> seconds_text(0.0314), seconds_text(75.26), seconds_text(3725.2)
-    ('0.031 s', '1 min 15 s', '1 h 2 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

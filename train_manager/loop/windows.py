@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.core.errors import InputError, StageError
+from train_manager.core.source_locations import users_level
 from train_manager.model.optimizers import parameters_in, parameters_with_gradients
 
 
@@ -167,7 +168,7 @@ class Windows:
             warnings.warn(
                 f"{when} within a window, so the gradients gathered for {' and '.join(map(repr, names))} are dropped "
                 "(to go on in the same window, hold a run open: `with tm.run():`)",
-                stacklevel=3,
+                stacklevel=users_level(),
             )
 
     def _set_aside(self, name: str) -> AbstractContextManager[None]:
@@ -186,7 +187,7 @@ def warn_without_gradients(optimizer: Optimizer, name: str) -> None:
     """Warn of a step that changes nothing, since the loss was of other parameters."""
     if next(parameters_with_gradients(optimizer), None) is None:
         what = f"no parameter of optimizer {name!r} has a gradient, so its step changes nothing"
-        warnings.warn(f"{what} (is the loss computed with its parameters?)", stacklevel=6)
+        warnings.warn(f"{what} (is the loss computed with its parameters?)", stacklevel=users_level())
 
 
 def updated_twice(name: str) -> StageError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 from typing import Any, final
 
 import torch
@@ -147,10 +148,10 @@ class FiniteLosses:
             )
 
     def _add(self, losses: Sequence[float], origins: Sequence[tuple[int, str | None, Any]]) -> None:
-        """Add losses to the mean; the examples of a step count once, whatever number of losses it has."""
-        last = None
-        for loss, (step, _, _), weight in zip(losses, origins, numbers([origin[2] for origin in origins]), strict=True):
-            self.total += loss * weight
-            if step != last:
-                self.examples += weight
-            last = step
+        """Add losses to the mean; the examples of a step count once, with its first loss."""
+        if not origins:
+            return
+        steps, _, sizes = zip(*origins, strict=True)
+        weights = numbers(sizes)
+        self.total = sum(map(mul, losses, weights), self.total)
+        self.examples += sum(dict(zip(reversed(steps), reversed(weights), strict=True)).values())

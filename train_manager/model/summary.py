@@ -12,6 +12,9 @@ from torch.nn.parameter import is_lazy
 
 MOST_PARTS = 3  # of a tuple or dict that are shown
 
+Shapes = dict[nn.Module, tuple[str, str, int]]
+"""For each module that was called, its inputs and outputs in the first call, and the number of calls."""
+
 
 @final
 @dataclass
@@ -53,35 +56,23 @@ class Layer:
         )
 
 
-@final
-class Shapes:
-    """Records, in a ``with`` block, what goes in and out of each module of a model.
+def shapes_of(model: nn.Module, forward: Callable[[], Any]) -> Shapes:
+    """Return what went in and out of each module of a model while a function called it."""
+    seen: Shapes = {}
 
-    Attributes:
-        seen: for each module that was called, its inputs and outputs in the first call, and the number of calls.
-    """
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        given = [text for text in map(shape_of, (*args, *kwargs.values())) if text]
+        inputs, outputs, calls = seen.get(module, (", ".join(given[:MOST_PARTS]), shape_of(output), 0))
+        seen[module] = inputs, outputs, calls + 1
 
-    def __init__(self, model: nn.Module) -> None:
-        self.seen: dict[nn.Module, tuple[str, str, int]] = {}
-        self._model = model
-        self._hooks = ExitStack()
-
-    def __enter__(self) -> Shapes:
-        for module in self._model.modules():
-            handle = module.register_forward_hook(self._note, with_kwargs=True, always_call=False)
-            self._hooks.callback(handle.remove)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._hooks.close()
-
-    def _note(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        given = [text for text in (*map(shape_of, args), *map(shape_of, kwargs.values())) if text]
-        first = self.seen.get(module, (", ".join(given[:MOST_PARTS]), shape_of(output), 0))
-        self.seen[module] = (*first[:2], first[2] + 1)
+    with ExitStack() as stack:
+        for module in model.modules():
+            stack.callback(module.register_forward_hook(note, with_kwargs=True).remove)
+        forward()
+    return seen
 
 
-def layer_of(model: nn.Module, seen: Mapping[nn.Module, tuple[str, str, int]]) -> Layer:
+def layer_of(model: nn.Module, seen: Shapes) -> Layer:
     """Return a model as a layer with the layers inside it; those in a row that are alike are one."""
     return _layer("", model, seen, {}, {})
 
@@ -96,7 +87,7 @@ def total(layer: Layer) -> tuple[int, int]:
 def _layer(
     name: str,
     module: nn.Module,
-    seen: Mapping[nn.Module, tuple[str, str, int]],
+    seen: Shapes,
     modules: dict[nn.Module, str],
     parameters: dict[int, str],
     path: str = "",
@@ -167,10 +158,3 @@ def shape_of(value: Any) -> str:
 def _some(texts: Iterable[str]) -> str:
     found = list(texts)
     return ", ".join(found if len(found) <= MOST_PARTS else [*found[: MOST_PARTS - 1], f"… {len(found)} in all"])
-
-
-def run_forward(model: nn.Module, forward: Callable[[], Any]) -> dict[nn.Module, tuple[str, str, int]]:
-    """Return what went in and out of each module of a model while a function called it."""
-    with Shapes(model) as shapes:
-        forward()
-    return shapes.seen

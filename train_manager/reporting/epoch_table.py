@@ -121,7 +121,7 @@ class EpochTable:
             texts = (figure_text(found[name]) if name in found else "" for name, _ in self._widths(group))
             widths = (width for _, width in self._widths(group))
             cells += BETWEEN_GROUPS + BETWEEN.join(map(str.rjust, texts, widths))
-        seconds = seconds_text(row.seconds)
+        seconds = seconds_figure(row.seconds)
         return f"{row.label:{self._label_width}}{cells}{BETWEEN}{seconds:>7}{'  best' if row.is_best else ''}".rstrip()
 
     def _groups(self) -> list[str]:
@@ -141,14 +141,14 @@ class EpochTable:
     def _html_row(self, row: Row, columns: Iterable[Column]) -> str:
         figures = (row.groups.get(group, {}).get(name) for group, name in columns)
         texts = ["" if figure is None else figure_text(figure) for figure in figures]
-        cells = [escape(row.label), *texts, seconds_text(row.seconds), "best" if row.is_best else ""]
+        cells = [escape(row.label), *texts, seconds_figure(row.seconds), "best" if row.is_best else ""]
         return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def seconds_text(seconds: float | None) -> str:
+def seconds_figure(seconds: float | None) -> str:
     """Return a duration with three digits.
 
-    >>> seconds_text(0.0123), seconds_text(83.21), seconds_text(4321.5), seconds_text(None)
+    >>> seconds_figure(0.0123), seconds_figure(83.21), seconds_figure(4321.5), seconds_figure(None)
     ('0.01', '83.2', '4322', '')
     """
     if seconds is None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from train_manager.reporting.loss_figure import (
-    FEW_POINTS,
     STYLE,
     TRAINING_LOOK,
-    legend_columns,
+    draw_legend,
+    draw_points,
+    for_notebook,
+    label_axes,
     looks,
-    rendered,
     require_matplotlib,
     scale_for,
 )
@@ -37,7 +37,7 @@ def history_figure(panels: Mapping[str, Mapping[str, Points]], x_label: str) -> 
     matplotlib = require_matplotlib()
     from matplotlib.figure import Figure
 
-    sets = sorted({name for lines in panels.values() for name in lines}, key=lambda name: name != "training")
+    sets = sorted(dict.fromkeys(name for lines in panels.values() for name in lines), key="training".__ne__)
     columns = max(1, min(MOST_IN_A_ROW, len(panels)))
     rows = max(1, -(-len(panels) // columns))
     with matplotlib.style.context(STYLE, after_reset=True):  # the user's own style must not change the picture
@@ -47,37 +47,24 @@ def history_figure(panels: Mapping[str, Mapping[str, Points]], x_label: str) -> 
             _draw_panel(panel, name, panels[name], sets, x_label)
         for unused in list(axes)[len(panels) :]:
             unused.remove()
-        _draw_legend(figure, sets)
-    figure._repr_png_ = partial(rendered, figure, "png")  # type: ignore[attr-defined]  # what a notebook shows
-    return figure
+        _draw_legend(figure)
+    return for_notebook(figure)
 
 
 def _draw_panel(axes: Axes, name: str, lines: Mapping[str, Points], sets: Sequence[str], x_label: str) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
     heights = [y for points in lines.values() for _, y in points]
-    axes.set_yscale(scale_for(heights, heights) if name == "loss" else "linear")
-    if axes.get_yscale() == "log":
-        axes.yaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(short_name(name, 30), parse_math=False)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    label_axes(axes, x_label, name, scale_for(heights, heights) if name == "loss" else "linear")
     others = looks()
     for set_name in sets:
         look = TRAINING_LOOK if set_name == "training" else next(others)
-        points = lines.get(set_name, [])
-        marker = {"marker": ""} if len(points) > FEW_POINTS else {}
-        axes.plot(*zip(*points, strict=True), markersize=5, label=short_name(set_name), **{**look, **marker})
+        x, y = zip(*lines[set_name], strict=True) if set_name in lines else ((), ())
+        draw_points(axes, x, y, label=short_name(set_name), **look)
 
 
-def _draw_legend(figure: Figure, sets: Sequence[str]) -> None:
+def _draw_legend(figure: Figure) -> None:
     drawn: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             drawn.setdefault(label, handle)
     if drawn:
-        columns = legend_columns([short_name(name) for name in sets])
-        legend = figure.legend(drawn.values(), drawn, loc="outside lower center", ncols=columns, frameon=False)
-        for text in legend.get_texts():
-            text.set_parse_math(False)  # a `$` in a name is not mathematics
+        draw_legend(figure, list(drawn.values()), list(drawn), loc="outside lower center")

@@ -7,6 +7,7 @@ import io
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,7 @@ def draw(training: Curves, eval_sets: Mapping[str, Curves], metrics: MetricCurve
 
     with matplotlib.style.context(STYLE, after_reset=True):  # the user's own style must not change the file
         names = [short_name(name) for name in ("training", *eval_sets)]
-        columns = legend_columns(names)
-        below = 0.7 + 0.25 * math.ceil(len(names) / columns)  # inches for labels and legend
+        below = 0.7 + 0.25 * math.ceil(len(names) / legend_columns(names))  # inches for labels and legend
         rows = [list(metrics)[i : i + 3] for i in range(0, len(metrics), 3)]
         height = 3.75 + below + len(rows) * 3
         figure = Figure(figsize=(13, height))
@@ -69,7 +69,7 @@ def draw(training: Curves, eval_sets: Mapping[str, Curves], metrics: MetricCurve
                 panel = figure.add_subplot(grid[row, width * number : width * (number + 1)])
                 _draw_metric(panel, name, metrics[name], list(eval_sets))
         anchor = (0.5, (below - 0.5) / height)  # below the panels, where the legend covers no curve
-        _draw_legend(figure, names, loc="upper center", bbox_to_anchor=anchor, ncols=columns, frameon=False)
+        draw_legend(figure, figure.axes[0].lines, names, loc="upper center", bbox_to_anchor=anchor)
     return figure
 
 
@@ -106,44 +106,47 @@ def legend_columns(names: Sequence[str]) -> int:
 
 
 def _draw_panel(axes: Axes, by: str, scale: str, training: Curves, eval_sets: Mapping[str, Curves]) -> None:
-    from matplotlib.ticker import EngFormatter, MaxNLocator
-
-    axes.set_yscale(scale)
-    axes.set_xlabel(AXES[by])
-    axes.set_ylabel("loss")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 2.5M instead of an offset in a corner
-    if scale == "log":
-        axes.yaxis.set_major_formatter("{x:g}")
+    label_axes(axes, AXES[by], "loss", scale)
     noisy = {"linewidth": 0.8, "alpha": 0.8} if by != "epoch" else {}
-    _draw_curve(axes, training[by], **TRAINING_LOOK, **noisy)
+    draw_points(axes, training[by].x, training[by].y, **TRAINING_LOOK, **noisy)
     for curves, look in zip(eval_sets.values(), looks(), strict=False):
-        _draw_curve(axes, curves[by], **look)
+        draw_points(axes, curves[by].x, curves[by].y, **look)
     if not any(x > 0 for curves in (training, *eval_sets.values()) for x in curves[by].x):
         axes.set_xlim(-0.05, 1.05)  # before the first batch, matplotlib would zoom into the point at 0
 
 
 def _draw_metric(axes: Axes, name: str, curves: Mapping[str, Curve], eval_sets: Sequence[str]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.set_xlabel(AXES["epoch"])
-    axes.set_ylabel(short_name(name, 30), parse_math=False)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    label_axes(axes, AXES["epoch"], name, "linear")
     look_of = {"training": TRAINING_LOOK, **dict(zip(eval_sets, looks(), strict=False))}
     for of, curve in curves.items():
-        _draw_curve(axes, curve, **look_of[of])
+        draw_points(axes, curve.x, curve.y, **look_of[of])
 
 
-def _draw_legend(figure: Figure, names: Sequence[str], **options: Any) -> None:
-    for text in figure.legend(figure.axes[0].lines, names, **options).get_texts():
-        text.set_parse_math(False)  # a `$` in a name is not mathematics
+def label_axes(axes: Axes, x_label: str, y_label: str, scale: str) -> None:
+    """Name the axes of a panel, with whole numbers on the first one and a scale on the second one."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axes.set_yscale(scale)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(short_name(y_label, 30), parse_math=False)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 2.5M instead of an offset in a corner
+    if scale == "log":
+        axes.yaxis.set_major_formatter("{x:g}")
 
 
-def _draw_curve(axes: Axes, curve: Curve, **look: Any) -> None:
-    x, y = curve.x, curve.y
+def draw_points(axes: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> None:
+    """Draw a line, with a marker at each point if there are few."""
     if len(x) > FEW_POINTS:
         look["marker"] = ""
     axes.plot(x, y, markersize=5, **look)
+
+
+def draw_legend(figure: Figure, lines: Sequence[Any], names: Sequence[str], **options: Any) -> None:
+    """Draw one legend for all panels."""
+    legend = figure.legend(lines, names, ncols=legend_columns(names), frameon=False, **options)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a `$` in a name is not mathematics
 
 
 def looks() -> Iterator[dict[str, Any]]:
@@ -151,6 +154,12 @@ def looks() -> Iterator[dict[str, Any]]:
     for linestyle in cycle(LINE_STYLES):
         for colour, marker in zip(COLOURS, MARKERS, strict=True):
             yield {"color": colour, "marker": marker, "linestyle": linestyle}
+
+
+def for_notebook(figure: Figure) -> Figure:
+    """Return the figure, which a notebook shows from now on without pyplot."""
+    figure._repr_png_ = partial(rendered, figure, "png")  # type: ignore[attr-defined]
+    return figure
 
 
 def rendered(figure: Figure, kind: str) -> bytes:

@@ -82,5 +82,26 @@ def short_name(name: str, most: int = 90) -> str:
     return name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}"
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number and a noun.
+
+    >>> plural(1, "epoch"), plural(2, "epoch")
+    ('1 epoch', '2 epochs')
+    """
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration in few characters.
+
+    >>> seconds_text(0.0314), seconds_text(75.26), seconds_text(3725.2)
+    ('0.031 s', '1 min 15 s', '1 h 2 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from train_manager.data.one_pass import one_pass
 from train_manager.manager import TrainManager
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.model.optimizers import learning_rates, set_learning_rates
-from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, rendered, require_matplotlib
+from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook, require_matplotlib
 from train_manager.tools.preserve import preserved_training
 from train_manager.validation import require_count, require_number
 
@@ -141,8 +140,7 @@ class FoundRates:
             axes.set_xlabel("learning rate")
             axes.set_ylabel("loss")
             axes.legend(frameon=False)
-        figure._repr_png_ = partial(rendered, figure, "png")  # type: ignore[attr-defined]  # what a notebook shows
-        return figure
+        return for_notebook(figure)
 
     def __repr__(self) -> str:
         suggestion = "no suggestion" if self.suggestion is None else f"suggestion {self.suggestion:g}"

@@ -23,7 +23,7 @@ from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.randomness import preserved_random_state
 from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserved_buffers
-from train_manager.model.summary import Layer, layer_of, run_forward, total
+from train_manager.model.summary import Layer, layer_of, shapes_of, total
 from train_manager.reporting.tables import html_table
 
 HEAD = ("layer", "input", "output", "parameters", "")
@@ -60,7 +60,7 @@ def summary(of: TrainManager | nn.Module, inputs: Any = None) -> Summary:
     if not reason:
         try:
             with preserved_random_state(), preserved_buffers(model), mode(model, training=False):
-                seen = run_forward(model, _forward(of, model, inputs))
+                seen = shapes_of(model, _forward(of, model, inputs))
         except Exception as error:  # whatever a forward raises: the parameters can be told all the same
             reason = f"the forward pass failed: {type(error).__name__}: {error}".splitlines()[0]
     sizes = sum(p.numel() * p.element_size() for p in model.parameters() if not nn.parameter.is_lazy(p))
