@@ -56,7 +56,7 @@ EPOCH: Final = ("run", "train", "train_step_epoch")
 REMARKS: Final = {  # stages that are drawn in full elsewhere
     (*RUN, "train", "eval"): "(whenever eval_at says so: as below)",
     (*EPOCH, "eval"): "(if a hook has called eval_soon: as below)",
-    (*RUN, "train_step_batch"): "(if a loop of yours calls train_on_batch: as above)",
+    (*RUN, "train_step_batch"): "(a call of tm.train_on_batch: as above)",
     (*RUN, "phase"): "(tm.phase(...): what is called inside it)",
 }
 
@@ -139,7 +139,7 @@ def drawn(owned: dict[StagePath, list[str]], path: StagePath, first: str, others
     """Draw a stage and what is below it; ``first`` and ``others`` stand in front of its first line and the others."""
     below = [] if path in REMARKS else [child for child in owned if child[:-1] == path]
     text = REMARKS.get(path) or ", ".join(name for name in FIXTURES if name in owned[path])
-    for index, part in enumerate(wrap(text, 56) or [""]):
+    for index, part in enumerate(wrap(text, 48) or [""]):
         start = others + "│" * bool(below) if index else first + path[-1]
         yield f"{start:<33}{part}".rstrip()
     for child in below:
