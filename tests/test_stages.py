@@ -115,11 +115,11 @@ def children(drawing: str) -> dict[str, list[str]]:
     return found
 
 
-def test_the_tree_of_the_readme_is_that_of_explain() -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+def test_the_tree_of_the_docs_is_that_of_explain() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "stages.md").read_text(encoding="utf-8")
     explained = children(tiny_manager().explain())
 
-    assert children(readme) == explained
+    assert children(page) == explained
     assert explained["train_step_epoch"] == ["eval", "train_step_batch"]
 
 

@@ -12,7 +12,7 @@ import linecache
 import re
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,11 +32,8 @@ NEVER: Final = "never"
 CODE: Final = re.compile(r"`([^`\n]*)`")
 
 LISTS: Final = Path(__file__).parents[2] / "tests" / "advice"  # each has a function `rows`
-MORE: Final = {
-    "Names of other tools": LISTS / "callback_names.py",
-    "Names of fixtures and stages": LISTS / "fixture_names.py",
-    "Arguments": LISTS / "arguments.py",
-}
+NAMES: Final = LISTS / "fixture_names.py"
+ARGUMENTS: Final = LISTS / "arguments.py"
 
 LOOP: Final = """\
 from train_manager import Extensible, Extension, fixture, modifies, provides
@@ -284,23 +281,28 @@ def page() -> str:
         [
             "# Mistakes, and what the library says",
             "",
-            "[Errors and cures](errors-and-cures.md) explains the errors one by one.",
+            "[Errors and cures](errors-and-cures.md) explains the errors one by one. A hook that has its name in",
+            "[Lightning, Keras](../how-to/coming-from.md) or [another library](../how-to/coming-from-others.md) is",
+            "refused, with its counterpart.",
             "",
-            "## In hooks",
+            "## Arguments",
+            *_tables((_as_code(written), *told) for written, *told in _rows(ARGUMENTS)),
+            "",
+            "## Names of fixtures and stages",
+            *_tables((f"`def {written}`", *told) for written, *told in _rows(NAMES)),
+            "",
+            "## Batches, losses and outputs",
+            "",
+            "An error of torch comes out as it is, with a note of types, shapes and devices. Here is the last line",
+            "of each message.",
+            *_tables((title, *cure(code)) for title, code in MISTAKES_IN_TRAINING.items()),
+            "",
+            "## Hooks of a loop of your own",
             "",
             "The extensions are those of this loop:",
             "",
             f"```python\n{LOOP}```",
-            "",
-            *_table(_hook_row(mistake) for mistake in MISTAKES),
-            "",
-            "## In batches, losses and outputs",
-            "",
-            "An error of torch comes out as it is, with a note of types, shapes and devices. The table has the last",
-            "line of each message.",
-            "",
-            *_table((title, *cure(code)) for title, code in MISTAKES_IN_TRAINING.items()),
-            *(line for title, file in MORE.items() if file.exists() for line in _more(title, file)),
+            *_tables(_hook_row(mistake) for mistake in MISTAKES),
             "",
         ]
     )
@@ -319,20 +321,28 @@ def _shortened(result: Found) -> str:
     return f"{first}\n{lines[-1]}"
 
 
-def _more(title: str, file: Path) -> list[str]:
-    """Return a section of the mistakes that a file of the tests lists."""
+def _rows(file: Path) -> list[tuple[str, str, str]]:
+    """Return the mistakes that a file of the tests lists, each once."""
     spec = importlib.util.spec_from_file_location(f"mistakes_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return ["", f"## {title}", "", *_table(module.rows())]
+    return list(dict.fromkeys(module.rows()))
 
 
-def _table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    lines = [f"| {' | '.join(_cell(text) for text in row)} |" for row in rows]
-    return ["| written | the message | found |", "|---|---|---|", *lines]
+def _as_code(written: str) -> str:
+    """Mark what is code, and not a sentence."""
+    return f"`{written}`" if set("=(") & set(written) else written
+
+
+def _tables(rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield a table for each moment at which mistakes are found; a third column would be too much for a phone."""
+    rows = list(rows)
+    for when in dict.fromkeys(when for *_, when in rows):
+        yield from ("", f"Found {when}:", "", "| written | the message |", "|---|---|")
+        yield from (f"| {_cell(written)} | {_cell(message)} |" for written, message, found in rows if found == when)
 
 
 def _cell(text: str) -> str:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -21,6 +22,7 @@ from docstrings import Argument, arguments_of, as_list, labelled, summary_of, ty
 
 import train_manager
 from train_manager import Extension, Fixtures, InMemory, TrainManager, extensions
+from train_manager.checker.walk import stage_tree
 from train_manager.core.scope import Scope
 from train_manager.testing import tiny_manager
 from train_manager.types import FIXTURES
@@ -47,6 +49,16 @@ def arguments_page() -> Iterator[str]:
 
 
 # ---- stages.md -----------------------------------------------------------------------------------------------------
+
+StagePath = tuple[str, ...]
+RUN: Final = ("run",)
+EPOCH: Final = ("run", "train", "train_step_epoch")
+REMARKS: Final = {  # stages that are drawn in full elsewhere
+    (*RUN, "train", "eval"): "(whenever eval_at says so: as below)",
+    (*EPOCH, "eval"): "(if a hook has called eval_soon: as below)",
+    (*RUN, "train_step_batch"): "(a call of tm.train_on_batch: as above)",
+    (*RUN, "phase"): "(tm.phase(...): what is called inside it)",
+}
 
 
 class FirstAt(Extension):
@@ -104,7 +116,8 @@ def stages_page() -> Iterator[str]:
         "fixture dies as its stage ends; a *lazy* one is computed when it is first asked for. The annotations are "
         "names of `train_manager.types`."
     )
-    yield "[`stages.py`](../../train_manager/stages.py) shows the whole loop in the order in which it runs."
+    yield f"```\n{drawn_tree()}\n```"
+    yield "[`stages.py`](../../train_manager/stages.py) shows the same with what the loop does in between."
     for stage, paths in found.paths.items():
         yield f"## `{stage}`"
         yield opened_in(paths)
@@ -114,6 +127,24 @@ def stages_page() -> Iterator[str]:
     yield table_of_fixtures(dict.fromkeys(ALWAYS_THERE, "everywhere"))
     yield "## In post hooks marked with `@always`"
     yield table_of_fixtures(dict.fromkeys(AFTER_A_FAILURE, "every post hook"))
+
+
+def drawn_tree() -> str:
+    """Draw the stages below each other, each with the fixtures that it defines."""
+    nodes = stage_tree(TrainManager, tiny_manager()._registry.plans.__getitem__).nodes
+    return "\n".join(drawn({path: [*node.definers] for path, node in nodes.items()}, RUN, "", ""))
+
+
+def drawn(owned: dict[StagePath, list[str]], path: StagePath, first: str, others: str) -> Iterator[str]:
+    """Draw a stage and what is below it; ``first`` and ``others`` stand in front of its first line and the others."""
+    below = [] if path in REMARKS else [child for child in owned if child[:-1] == path]
+    text = REMARKS.get(path) or ", ".join(name for name in FIXTURES if name in owned[path])
+    for index, part in enumerate(wrap(text, 48) or [""]):
+        start = others + "│" * bool(below) if index else first + path[-1]
+        yield f"{start:<33}{part}".rstrip()
+    for child in below:
+        mark, bar = ("└─ ", "   ") if child == below[-1] else ("├─ ", "│  ")
+        yield from drawn(owned, child, others + mark, others + bar)
 
 
 def lazy_fixtures() -> dict[str, list[str]]:

@@ -33,7 +33,7 @@ BATCHES = [(X[:20], Y[:20]), (X[20:], Y[20:])]
 CROSS_ENTROPY = nn.functional.cross_entropy
 CONSTRUCTED: Any = TrainManager  # untyped: what is passed is wrong
 
-AS_MADE, AS_OPENED, IN_STEP = "as it is made", "as the training opens", "in the first step"
+AS_MADE, AS_OPENED, IN_STEP = "as the object is made", "as the training opens", "in the first step"
 
 
 class Net(nn.Module):

@@ -121,12 +121,3 @@ def refusal(case: Case) -> HookError:
     except HookError as error:
         return error
     raise AssertionError(f"{case.written} was not refused")
-
-
-def rows() -> list[tuple[str, str, str]]:
-    """Return, for each case, what was written, what the first and the last line of the message say, and when."""
-    table = []
-    for case in CASES:
-        first, *_, cure = str(refusal(case)).splitlines()
-        table.append((f"{case.written} ({case.tool})", f"{first}: {cure.strip()}", "as it is added"))
-    return table

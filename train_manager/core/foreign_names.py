@@ -1,7 +1,8 @@
 """The names of hooks in other tools, and what each is called here; data only.
 
-``docs/how-to/coming-from.md`` shows the same table, and a test holds the two together. The counterparts are hooks of a
-TrainManager, methods of an extension, methods that a subclass of TrainManager overrides, or its arguments (``loss=``).
+``docs/how-to/coming-from.md`` and ``coming-from-others.md`` show the same tables, and a test holds them together. The
+counterparts are hooks of a TrainManager, methods of an extension, methods that a subclass of TrainManager overrides, or
+its arguments (``loss=``).
 """
 
 from __future__ import annotations
