@@ -129,9 +129,9 @@ def _draw_metric(axes: Axes, name: str, curves: Mapping[str, Curve], eval_sets: 
     axes.set_xlabel(AXES["epoch"])
     axes.set_ylabel(short_name(name, 30), parse_math=False)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    looks = {"training": TRAINING_LOOK, **dict(zip(eval_sets, looks(), strict=False))}
+    look_of = {"training": TRAINING_LOOK, **dict(zip(eval_sets, looks(), strict=False))}
     for of, curve in curves.items():
-        _draw_curve(axes, curve, **looks[of])
+        _draw_curve(axes, curve, **look_of[of])
 
 
 def _draw_legend(figure: Figure, names: Sequence[str], **options: Any) -> None:
