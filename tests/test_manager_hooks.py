@@ -92,3 +92,15 @@ def test_the_manager_is_a_fixture_by_two_names() -> None:
     tm.eval()
 
     assert seen == [(tm, tm)]
+
+
+def test_a_hook_may_name_a_fixture_that_code_around_a_held_run_defines() -> None:
+    seen: list[float] = []
+    tm = tiny_manager()
+    tm.add_extension(post_train_step_batch=lambda weight: seen.append(weight))
+
+    with tm.run():
+        tm.fixtures["weight"] = 0.5
+        tm.train_steps(2)
+
+    assert seen == [0.5, 0.5]

@@ -55,6 +55,8 @@ def test_the_message_says_what_a_name_of_another_tool_is_called_here(at: At) -> 
         ("configure_optimizers", "configure_optimizers is the argument optimizer= here"),
         ("training_step", "training_step is called train_batch here, in a subclass of TrainManager"),
         ("on_sanity_check_end", "on_sanity_check_end has no counterpart here"),
+        ("onEpochEnd", "on_epoch_end is called post_train_step_epoch here"),
+        ("test_dataloader", "test_dataloader is the argument eval_data= here"),
         ("on_train_step_batch", "call it 'pre_train_step_batch' or 'post_train_step_batch'"),
         ("before_train_step_batch", "call it 'pre_train_step_batch'"),
         ("train_step_batch_end", "call it 'post_train_step_batch'"),

@@ -11,6 +11,7 @@ from train_manager.checker.mistakes import Mistakes, unopened
 from train_manager.checker.walk import tree_of
 from train_manager.core.errors import CheckError, did_you_mean, near
 from train_manager.core.hooks import Hook
+from train_manager.core.outside import is_written_elsewhere
 from train_manager.core.providers import chosen
 from train_manager.core.registry import Registry
 from train_manager.core.state import TooLate
@@ -54,6 +55,8 @@ def check(
     left_out = partial(call_left_out, owner, plan_of=plan_of)
     search = Mistakes(whole, entered, providers, frozenset(known), too_late, left_out)
     found = list(search.of(registry.hooks, strict=strict, outside=outside))
+    if outside:  # that code may define a fixture too
+        found = [mistake for mistake in found if not is_written_elsewhere(mistake.name)]
     if found:
         count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
         raise CheckError(f"{count} in the hooks of {owner.__name__}, found {found_when}", found)

@@ -7,6 +7,7 @@ its arguments (``loss=``).
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 
@@ -73,6 +74,15 @@ _BY_TOOL: Final[dict[str, dict[str, str]]] = {
         "configure_callbacks": "extensions=",
         "train_dataloader": "train_data=",
         "val_dataloader": "eval_data=",
+        "test_dataloader": "eval_data=",
+        "training_step_end": "post_train_loss_forward",
+        "validation_step_end": "post_eval_loss_forward",
+        "test_step_end": "post_eval_loss_forward",
+        "test_epoch_end": "post_eval",
+        "optimizer_zero_grad": "pre_train_backward",
+        "configure_gradient_clipping": "pre_train_optimizer_step",
+        "configure_model": "model=",
+        "transfer_batch_to_device": "device=",
         "on_sanity_check_start": "",
         "on_sanity_check_end": "",
     },
@@ -117,6 +127,7 @@ _BY_TOOL: Final[dict[str, dict[str, str]]] = {
         "training_step": "train_batch",
         "prediction_step": "eval_batch",
         "compute_loss": "loss_forward",
+        "create_optimizer_and_scheduler": "optimizer=",
         "create_optimizer": "optimizer=",
         "create_scheduler": "lr_schedule=",
         "get_train_dataloader": "train_data=",
@@ -250,6 +261,7 @@ FOREIGN_SUFFIXES: Final = {
 
 
 def known_names(name: str) -> list[ForeignName]:
-    """Return the entries of a name; those of Ignite are also methods in small letters, if they have two words."""
-    spellings = {name, name.upper()} if "_" in name else {name}
+    """Return the entries of a name, also in the letters of ``onEpochEnd``, and of Ignite's in small ones."""
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() if name[:1].islower() else name
+    spellings = {name, snake, name.upper()} if "_" in snake else {name}
     return [known for known in FOREIGN_NAMES if known.name in spellings]

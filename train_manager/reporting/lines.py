@@ -15,7 +15,8 @@ def write_line(text: str, file: TextIO | None = None) -> None:
     a line
     """
     file = file or sys.stdout
-    tqdm.write(text, file=file)
+    encoding = getattr(file, "encoding", None) or "utf-8"  # a log file may have no letters but those of ASCII
+    tqdm.write(text.encode(encoding, "replace").decode(encoding), file=file)
     file.flush()
 
 
