@@ -35,7 +35,7 @@ def all_of(tm: TrainManager) -> dict[str, Any]:
         "counts": copy.deepcopy(vars(tm._counts)),
         "history": [{**row, "seconds": 0} for row in tm.history.epochs],
         "evaluations": copy.deepcopy(tm.history.evaluations),
-        "average": copy.deepcopy(tm["ema"].average),  # type: ignore[attr-defined]
+        "average": copy.deepcopy(tm["ema"].average),
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
         "numpy": repr(np.random.get_state()),
@@ -194,7 +194,7 @@ def test_extensions_that_are_kept_do_not() -> None:
     tm = tiny_manager(Recorder(), ClipGradients(1.0))
     lr_finder(tm, steps=3, keep=["recorder"])
 
-    assert tm["recorder"].stages.count("train_step_batch") == 3  # type: ignore[attr-defined]
+    assert tm["recorder"].stages.count("train_step_batch") == 3
 
 
 def test_hooks_are_checked_in_the_training_that_follows() -> None:
