@@ -93,7 +93,7 @@ def test_a_loss_without_return() -> None:
     assert answer_to(loss=lambda prediction: None) == (
         "there is no loss: none was returned, and the model has added none\n"
         "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward"
+        "or call add_loss(value) in the model's forward; beside an own train_batch, override eval_batch too"
     )
 
 

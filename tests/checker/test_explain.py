@@ -113,6 +113,11 @@ def test_a_fixture_that_nobody_defines_is_said() -> None:
     assert loop().explain("nothing") == "no stage, hook or provider that can be read defines 'nothing'"
 
 
+@pytest.mark.parametrize("about", [None, "batch"])
+def test_a_prompt_shows_an_explanation_as_it_is_printed(about: str | None) -> None:
+    assert repr(loop().explain(about)) == str(loop().explain(about))
+
+
 @pytest.mark.parametrize("by_name", [True, False])
 def test_one_extensions_doings_are_told(by_name: bool) -> None:
     extensible = loop()

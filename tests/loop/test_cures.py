@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -143,3 +144,24 @@ def test_a_layer_of_another_type_on_the_same_device_is_no_matter_of_devices() ->
     assert cure_of("Input type (double) and bias type (float) should be the same", parts) == (
         "make them numbers as the weights are: inputs.float()"
     )
+
+
+@pytest.mark.parametrize(
+    ("fails", "cure"),
+    [
+        (
+            lambda: torch.nn.functional.cross_entropy(torch.zeros(4, dtype=torch.long), torch.zeros(4, 2)),
+            "the loss is called as loss(prediction, targets): take them in this order",
+        ),
+        (
+            lambda: torch.nn.BatchNorm1d(2)(torch.zeros(2)),
+            "the first dimension must be the batch; a single row is x[None]",
+        ),
+    ],
+    ids=["swapped arguments", "single row"],
+)
+def test_an_error_of_torch_that_tells_too_little_has_a_cure(fails: Callable[[], object], cure: str) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  # of torch: the text tells
+        fails()
+
+    assert cure_of(str(caught.value), {}) == cure

@@ -45,6 +45,12 @@ def test_a_manager_says_how_far_it_is() -> None:
     assert "epoch 1 of 2, step 4" in repr(tm)
 
 
+def test_a_training_that_went_on_after_its_epochs_does_not_count_them_of_a_smaller_number() -> None:
+    tm = tiny_manager(epochs=1)
+    tm.train_epochs(2)
+    assert "epoch 2, step 6" in repr(tm)
+
+
 def test_a_subclass_that_has_not_called_super_is_shown_by_its_extensions() -> None:
     class Half(TrainManager):
         def __init__(self) -> None:

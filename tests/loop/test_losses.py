@@ -54,7 +54,7 @@ def test_neither_a_loss_nor_an_addition_is_an_error() -> None:
     assert str(caught.value) == (
         "there is no loss: none was returned, and the model has added none\n"
         "  pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-        "or call add_loss(value) in the model's forward"
+        "or call add_loss(value) in the model's forward; beside an own train_batch, override eval_batch too"
     )
 
 

@@ -254,7 +254,10 @@ def test_an_extension_that_needs_a_folder_is_refused_by_name() -> None:
     first, asked_at, cure = str(caught.value).splitlines()
     assert first == "Writer.post_run (extension 'writer') needs a train_dir, but there is none"
     assert asked_at.startswith("  asked at     tests/loop/test_run_state.py:")
-    assert cure == '  pass train_dir="runs/first", or leave that extension out'
+    assert cure == (
+        '  pass train_dir="runs/first", or leave that extension out: '
+        "default_extensions(files=False) has none that needs it"
+    )
 
 
 def test_an_extension_that_can_do_without_a_folder_is_not_refused() -> None:

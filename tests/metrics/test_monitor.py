@@ -54,7 +54,10 @@ def test_where_no_set_is_near_the_cure_says_what_there_is(sets: list[str], cure:
 def test_a_name_without_a_set_and_a_metric_is_refused(metric: Any) -> None:
     with pytest.raises(InputError) as error:
         metric_name(metric, "EarlyStopping")
-    assert str(error.value) == f'monitor must name a set and a metric, such as "valid/loss", but is {metric!r}'
+    assert str(error.value) == (
+        f"monitor must name a set of eval_data and a metric, but is {metric!r}\n"
+        '  put a slash between them: "valid/loss"'
+    )
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,15 @@ def test_data_that_are_shuffled_are_in_the_place_where_they_were() -> None:
     assert_same(data.state_dict(), state)
 
 
+def test_a_model_in_place_of_a_manager_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        lr_finder(nn.Linear(2, 2))  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "lr_finder takes a TrainManager, but was given a Linear\n"
+        "  tm = TrainManager(model=model, ...), then lr_finder(tm)"
+    )
+
+
 def test_the_rates_grow_by_the_same_factor() -> None:
     found = lr_finder(tiny_manager(), lowest=1e-3, highest=1e-1, steps=3)
 

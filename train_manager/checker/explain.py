@@ -18,7 +18,22 @@ from train_manager.core.registry import Registry
 from train_manager.core.signature import NamedCall
 
 
-def explain(owner: type, registry: Registry, about: str | Extension | None, format: str) -> str:
+@final
+class Text(str):
+    """A text that a prompt or a notebook shows with its line breaks, as ``print`` does, and not as a quoted string.
+
+    >>> Text("run\\n└─ train")
+    run
+    └─ train
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def explain(owner: type, registry: Registry, about: str | Extension | None, format: str) -> Text:
     """Return what runs where, as ``Extensible.explain`` gives it.
 
     Raises:
@@ -27,17 +42,17 @@ def explain(owner: type, registry: Registry, about: str | Extension | None, form
     if format == "code":
         if not isinstance(about, str):
             raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
-        return "\n".join(sequence.text() for sequence in registry.plans[about].sequences if sequence)
+        return Text("\n".join(sequence.text() for sequence in registry.plans[about].sequences if sequence))
     explanation = Explanation(tree_of(owner, registry), registry.plans)
     if format == "json":
-        return json.dumps(explanation.data(), indent=2)
+        return Text(json.dumps(explanation.data(), indent=2))
     if format != "text":
         raise ValueError(f"format is {format!r}; give 'text', 'json' or 'code'")
     if about is None:
-        return "\n".join([owner.__name__, *explanation.of_tree()])
+        return Text("\n".join([owner.__name__, *explanation.of_tree()]))
     extension = next((name for name, there in registry.extensions.items() if about in (name, there)), None)
     lines = explanation.of_fixture(str(about)) if extension is None else explanation.of_extension(extension)
-    return "\n".join(lines)
+    return Text("\n".join(lines))
 
 
 @final

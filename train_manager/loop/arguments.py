@@ -258,7 +258,8 @@ def require_train_dir_for_hooks(hooks: Iterable[Hook], has_train_dir: bool) -> N
             name="train_dir",
             asked_by=needing.label,
             asked_at=needing.call.defined_at,
-            cure='pass train_dir="runs/first", or leave that extension out',
+            cure='pass train_dir="runs/first", or leave that extension out: '
+            "default_extensions(files=False) has none that needs it",
         )
 
 

@@ -165,8 +165,13 @@ _CURES: list[tuple[str, str | Callable[[Parts], str]]] = [
         r"weight of size .* to have (\d+) channels, but got (\d+)",
         r"a convolution of \1 channels is given \2: nn.Conv2d(\2, ...), or inputs.unsqueeze(1) if they have none",
     ),
+    (r"expected (?:2D or 3D|[45]D) input \(got", "the first dimension must be the batch; a single row is x[None]"),
     (r"Expected more than 1 value per channel when training", "BatchNorm needs two examples: drop_last=True"),
     # the targets
+    (
+        r"softmax.* not implemented for '(?:Long|Int)'",
+        "the loss is called as loss(prediction, targets): take them in this order",
+    ),
     (r"target dtype to be Long|scalar type Long", "labels must be whole numbers: targets.long()"),
     (r"multi-target not supported", "labels must be of shape (batch,): targets.squeeze(1)"),
     (r"target with class probabilities", "one-hot targets must be probabilities: targets.float()"),

@@ -31,10 +31,16 @@ def facts(parts: Mapping[str, Any], counts: Any, extensions: Mapping[str, Extens
         "train_data": batches_text(parts["train_data"]) if parts.get("train_data") is not None else None,
         "eval_data": {name: batches_text(data) for name, data in (parts.get("eval_data") or {}).items()},
         "train_dir": str(parts["train_dir"]) if parts.get("train_dir") is not None else None,
-        "progress": f"epoch {counts.epoch_num} of {parts['epochs']}, step {counts.step_num}" if counts else None,
+        "progress": _progress(counts, parts["epochs"]) if counts else None,
         "extensions": {name: told(one) for name, one in extensions.items()},
     }
     return {name: fact for name, fact in found.items() if fact}
+
+
+def _progress(counts: Any, epochs: int) -> str:
+    """Return ``epoch 3 of 5, step 60``; without the 5 if the training went on after it, as ``train_epochs`` does."""
+    of = f" of {epochs}" if counts.epoch_num <= epochs else ""
+    return f"epoch {counts.epoch_num}{of}, step {counts.step_num}"
 
 
 def model_text(model: Any) -> str:

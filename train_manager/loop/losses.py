@@ -79,7 +79,7 @@ class Losses(dict[str, Tensor]):
             "there is no loss: none was returned, and the model has added none",
             name="loss",
             cure="pass loss=F.cross_entropy, return one from it or from loss_forward(self, ...), "
-            "or call add_loss(value) in the model's forward",
+            "or call add_loss(value) in the model's forward; beside an own train_batch, override eval_batch too",
         )
 
 

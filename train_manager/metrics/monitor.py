@@ -46,8 +46,8 @@ def metric_name(metric: str, asked_by: str) -> str:
     """
     if isinstance(metric, str) and all(metric.partition("/")):
         return metric
-    what = f'monitor must name a set and a metric, such as "valid/loss", but is {metric!r:.60}'
-    raise InputError(what, name="monitor", asked_by=asked_by)
+    what = f"monitor must name a set of eval_data and a metric, but is {metric!r:.60}"
+    raise InputError(what, name="monitor", asked_by=asked_by, cure='put a slash between them: "valid/loss"')
 
 
 def require_set(metric: str, sets: Collection[str], asked_by: str) -> str:

@@ -78,7 +78,7 @@ def lr_finder(
     require_number(lowest, "lowest", above=0)
     require_number(highest, "highest", above=lowest)
     require_count(steps, "steps", at_least=2)
-    data = _require_data(train_manager.train_data)
+    data = _require_data(_require_manager(train_manager).train_data)
     _refuse_lazy(train_manager)
     tried = train_manager.optimizers[train_manager._optimizer_name(optimizer, "lr_finder")]
     rates = [lowest * (highest / lowest) ** (step / (steps - 1)) for step in range(steps)]
@@ -182,6 +182,13 @@ def valley(losses: Sequence[float]) -> int | None:
         descents.append([*before, end])
     longest = max(descents, key=len, default=[])
     return longest[len(longest) // 2] if len(longest) > 2 else None
+
+
+def _require_manager(given: TrainManager) -> TrainManager:
+    if not isinstance(given, TrainManager):
+        what = f"lr_finder takes a TrainManager, but was given a {type(given).__name__}"
+        raise InputError(what, name="train_manager", cure="tm = TrainManager(model=model, ...), then lr_finder(tm)")
+    return given
 
 
 def _require_data(data: Iterable[Any] | None) -> Iterable[Any]:
