@@ -32,6 +32,7 @@ NEVER: Final = "never"
 CODE: Final = re.compile(r"`([^`\n]*)`")
 
 LISTS: Final = Path(__file__).parents[2] / "tests" / "advice"  # each has a function `rows`
+HOOKS: Final = LISTS / "callback_names.py"
 NAMES: Final = LISTS / "fixture_names.py"
 ARGUMENTS: Final = LISTS / "arguments.py"
 
@@ -281,15 +282,19 @@ def page() -> str:
         [
             "# Mistakes, and what the library says",
             "",
-            "[Errors and cures](errors-and-cures.md) explains the errors one by one. A hook that has its name in",
-            "[Lightning, Keras](../how-to/coming-from.md) or [another library](../how-to/coming-from-others.md) is",
-            "refused, with its counterpart.",
+            "[Errors and cures](errors-and-cures.md) explains the errors one by one.",
             "",
             "## Arguments",
             *_tables((_as_code(written), *told) for written, *told in _rows(ARGUMENTS)),
             "",
             "## Names of fixtures and stages",
             *_tables((f"`def {written}`", *told) for written, *told in _rows(NAMES)),
+            "",
+            "## Hooks of other tools",
+            "",
+            "All their names are in [Coming from Lightning or Keras](../how-to/coming-from.md) and",
+            "[from others](../how-to/coming-from-others.md).",
+            *_tables(_rows(HOOKS)),
             "",
             "## Batches, losses and outputs",
             "",

@@ -111,7 +111,8 @@ class EarlyStopping(Extension):
         if is_over:
             best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
             waited = f"in {self.patience.waited} evaluations"
-            train_manager.stop(f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}")
+            end = "" if self._best is None else f"; the weights of step {self._best.step_num} are put back"
+            train_manager.stop(f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}{end}")
 
     @priority(-10)  # before hooks that save the model
     def post_phase(self, train_manager: TrainManager) -> None:
@@ -136,8 +137,11 @@ class EarlyStopping(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, the number of evaluations since, and with ``restore_best`` the best weights."""
-        best = {} if self._best is None else {"weights": self._best.modules, "averages": self._best.averages}
-        return {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited, **best}
+        state = {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited}
+        if self._best is not None:
+            kept = self._best
+            state |= {"weights": kept.modules, "averages": kept.averages, "best_step": kept.step_num}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -151,12 +155,14 @@ class BestWeights:
     """A copy of the weights and buffers of a model and its loss, and of what averages them.
 
     Attributes:
+        step_num: the number of batches that they were trained on.
         model: the one that they are of; None if they were loaded, and are of the next one.
         modules: the ``state_dict`` of the model and of each module of the loss.
         averages: the state of each extension that puts other weights into the model for evaluations, as ``EMA``.
     """
 
     def __init__(self, train_manager: TrainManager) -> None:
+        self.step_num = train_manager.step_num
         self.model: nn.Module | None = train_manager.model
         self.modules = [copy.deepcopy(module.state_dict()) for module in _modules(train_manager)]
         self.averages = {name: copy.deepcopy(one.state_dict()) for name, one in _averaging(train_manager).items()}
@@ -164,6 +170,7 @@ class BestWeights:
     @classmethod
     def loaded(cls, state: Mapping[str, Any]) -> BestWeights:
         best = cls.__new__(cls)
+        best.step_num = state["best_step"]
         best.model, best.modules, best.averages = None, list(state["weights"]), dict(state["averages"])
         return best
 

@@ -121,3 +121,12 @@ def refusal(case: Case) -> HookError:
     except HookError as error:
         return error
     raise AssertionError(f"{case.written} was not refused")
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Return, for each case, what was written, the cure in the message, and when it was found."""
+    cures = [str(refusal(case)).splitlines()[-1].strip().partition(" (or @not_a_hook")[0] for case in CASES]
+    return [
+        (f"`{case.written}` of {case.tool}", cure, "as the extension is added")
+        for case, cure in zip(CASES, cures, strict=True)
+    ]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from train_manager import Extension, HookError
+from train_manager import Extensible, Extension, HookError
 from train_manager.core.extension import checked, free_name, named
 
 
@@ -31,6 +31,29 @@ def test_a_name_is_the_class_name_in_snake_case(extension: Extension, name: str)
 def test_a_second_of_a_class_gets_a_number() -> None:
     extensions = [EMA(), LossCurves(), EMA(), EMA()]
     assert list(named(extensions)) == ["ema", "loss_curves", "ema_2", "ema_3"]
+
+
+def test_a_class_that_was_defined_anew_takes_the_place_of_the_old_one() -> None:
+    """A cell of a notebook that runs again makes another class of the same name."""
+    defined = "class Cell(Extension):\n    def post_work(self): ..."
+    worker = Extensible()
+    for _ in range(2):
+        names: dict[str, Any] = {"Extension": Extension, "__name__": "__main__"}
+        exec(defined, names)
+        worker.add_extension(names["Cell"]())
+
+    assert list(worker.extensions) == ["cell"]
+    assert type(worker["cell"]) is names["Cell"]
+
+
+def test_two_classes_that_a_function_has_made_are_two() -> None:
+    def made() -> Extension:
+        class Local(Extension):
+            def post_work(self) -> None: ...
+
+        return Local()
+
+    assert list(named([made(), made()])) == ["local", "local_2"]
 
 
 def test_a_dict_keeps_its_names() -> None:

@@ -6,10 +6,12 @@ import inspect
 import re
 
 import pytest
+import torch
 
+import train_manager
 from train_manager import ArgumentError, TrainManager, extensions
 from train_manager.core.synonyms import FIXTURES_MEANT
-from train_manager.loop.other_words import OTHER_WORDS
+from train_manager.loop.other_words import METHODS, OTHER_WORDS
 from train_manager.testing import tiny_manager
 
 ARGUMENTS = [name for name in inspect.signature(TrainManager.__init__).parameters if name != "self"]
@@ -53,3 +55,26 @@ def test_words_for_an_attribute_in_a_hook_are_known_for_the_argument_too(argumen
 
     assert words
     assert words <= {argument, *OTHER_WORDS}
+
+
+def test_an_attribute_of_another_tool_is_told_what_is_meant() -> None:
+    with pytest.raises(AttributeError) as error:
+        tiny_manager().fit()  # type: ignore[attr-defined]
+
+    assert str(error.value) == "'TrainManager' object has no attribute 'fit'; did you mean tm.train()?"
+
+
+def test_the_attribute_that_is_meant_is_there() -> None:
+    for meant in METHODS.values():
+        owner, _, name = meant.partition(".") if meant.startswith("tm.") else ("train_manager", "", meant)
+        assert hasattr(tiny_manager() if owner == "tm" else train_manager, re.split(r"\W", name)[0]), meant
+
+
+def test_a_property_that_fails_says_why() -> None:
+    class Own(TrainManager):
+        @property
+        def width(self) -> int:
+            return self.depth  # type: ignore[attr-defined,no-any-return]
+
+    with pytest.raises(AttributeError, match=r"^'Own' object has no attribute 'depth'$"):
+        _ = Own(model=torch.nn.Linear(1, 1)).width

@@ -162,7 +162,15 @@ def checked(extension: Extension) -> Extension:
 
 
 def free_name(extension: Extension, taken: Mapping[str, Extension]) -> str:
-    """Return ``loss_curves`` for ``LossCurves``; if that is taken ``loss_curves_2``, and so on."""
+    """Return ``loss_curves`` for ``LossCurves``; if that is taken ``loss_curves_2``, and so on.
+
+    A name is free for an extension whose class was defined anew, as by a cell of a notebook that runs again.
+    """
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(extension).__name__).lower()
     names = (name if number == 1 else f"{name}_{number}" for number in count(1))
-    return next(free for free in names if free not in taken)
+    return next(free for free in names if free not in taken or _is_defined_anew(type(taken[free]), type(extension)))
+
+
+def _is_defined_anew(old: type, new: type) -> bool:
+    where = (new.__module__, new.__qualname__)
+    return old is not new and (old.__module__, old.__qualname__) == where and "<locals>" not in new.__qualname__

@@ -52,3 +52,21 @@ _MEANT: Final = {
 
 OTHER_WORDS: Final = {word: meant for meant, words in _MEANT.items() for word in words.split()}
 """Word of another tool -> the argument that is meant, or what to write where no argument of this name is."""
+
+METHODS: Final = {
+    "fit": "tm.train()",
+    "evaluate": "tm.eval()",
+    "validate": "tm.eval()",
+    "test": "tm.eval(test_data)",
+    "score": "tm.eval()",
+    "fit_one_cycle": "tm.train(), with lr_schedule= or the extension LRSchedule",
+    "lr_find": "lr_finder(tm), of train_manager",
+    "summary": "summary(tm), of train_manager",
+    "current_epoch": "tm.epoch_num",
+    "global_step": "tm.step_num",
+    "epoch": "tm.epoch_num",
+    "step_count": "tm.step_num",
+    "callbacks": "tm.extensions",
+    "should_stop": "tm.stop(reason)",
+}
+"""Attribute of other tools' objects -> what a TrainManager has in its place."""

@@ -39,7 +39,7 @@ from train_manager.loop.optimizers import (
     require_lr_schedule,
     require_optimizer,
 )
-from train_manager.loop.other_words import OTHER_WORDS
+from train_manager.loop.other_words import METHODS, OTHER_WORDS
 from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.phases import PHASE_PARTS
 from train_manager.loop.randomness import preserved_random_state
@@ -122,6 +122,14 @@ class Parts(OverridableMethods, Generic[Model]):
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
         self.eval_at = eval_at
+
+    if not TYPE_CHECKING:  # which would let any attribute be read
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in METHODS:
+                return super().__getattribute__(name)  # fails again, as a property may have failed
+            what = f"{type(self).__name__!r} object has no attribute {name!r}; did you mean {METHODS[name]}?"
+            raise AttributeError(what, name=name)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy counts, feeds and collects for itself."""

@@ -197,6 +197,9 @@ def test_the_best_weights_are_put_back() -> None:
 
     assert tm.epoch_num == 3
     assert equal(tm.model.state_dict(), weights.seen[1])
+    assert tm.stop_reason == (
+        "EarlyStopping: 'valid/loss' was no better than 3 in 2 evaluations; the weights of step 3 are put back"
+    )
 
 
 def test_they_are_put_back_also_if_the_training_was_not_stopped() -> None:
