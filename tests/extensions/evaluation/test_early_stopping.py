@@ -146,7 +146,11 @@ def test_a_misspelt_metric_is_refused_by_the_evaluation_before_the_first_step() 
     [
         ({"patience": 0}, "patience must be a whole number of at least 1, but is 0"),
         ({"min_delta": -1}, "min_delta must be a number of at least 0, but is -1"),
-        ({"monitor": "loss"}, "monitor must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
+        (
+            {"monitor": "loss"},
+            "monitor must name a set of eval_data and a metric, but is 'loss'\n"
+            '  put a slash between them: "valid/loss"',
+        ),
         ({"mode": "less"}, "mode must be 'min' or 'max', but is 'less'"),
     ],
 )
