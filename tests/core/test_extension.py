@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -33,27 +35,24 @@ def test_a_second_of_a_class_gets_a_number() -> None:
     assert list(named(extensions)) == ["ema", "loss_curves", "ema_2", "ema_3"]
 
 
-def test_a_class_that_was_defined_anew_takes_the_place_of_the_old_one() -> None:
+def test_a_class_that_was_defined_anew_takes_the_place_of_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cell of a notebook that runs again makes another class of the same name."""
-    defined = "class Cell(Extension):\n    def post_work(self): ..."
+    notebook = ModuleType("notebook")
+    notebook.Extension = Extension  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "notebook", notebook)
     worker = Extensible()
     for _ in range(2):
-        names: dict[str, Any] = {"Extension": Extension, "__name__": "__main__"}
-        exec(defined, names)
-        worker.add_extension(names["Cell"]())
+        exec("class Cell(Extension):\n    def post_work(self): ...", vars(notebook))
+        worker.add_extension(notebook.Cell())
 
     assert list(worker.extensions) == ["cell"]
-    assert type(worker["cell"]) is names["Cell"]
+    assert type(worker["cell"]) is notebook.Cell
 
 
-def test_two_classes_that_a_function_has_made_are_two() -> None:
-    def made() -> Extension:
-        class Local(Extension):
-            def post_work(self) -> None: ...
+def test_two_classes_that_were_made_at_run_time_are_two() -> None:
+    made = [type("Made", (Extension,), {"post_work": lambda self: None})() for _ in range(2)]
 
-        return Local()
-
-    assert list(named([made(), made()])) == ["local", "local_2"]
+    assert list(named(made)) == ["made", "made_2"]
 
 
 def test_a_dict_keeps_its_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from types import FunctionType
@@ -172,5 +173,6 @@ def free_name(extension: Extension, taken: Mapping[str, Extension]) -> str:
 
 
 def _is_defined_anew(old: type, new: type) -> bool:
-    where = (new.__module__, new.__qualname__)
-    return old is not new and (old.__module__, old.__qualname__) == where and "<locals>" not in new.__qualname__
+    """Return whether the name of the old class in its module stands for the new one."""
+    is_renamed = (old.__module__, old.__qualname__) != (new.__module__, new.__qualname__)
+    return old is not new and not is_renamed and getattr(sys.modules[new.__module__], new.__qualname__, None) is new

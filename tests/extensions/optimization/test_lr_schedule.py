@@ -352,7 +352,11 @@ def test_a_scheduler_that_does_not_fit_is_refused_before_the_first_step(
             "LRSchedule takes per or monitor, but was given per='step' and monitor='valid/loss'\n"
             "  leave out one of them",
         ),
-        ({"monitor": "loss"}, "monitor must name a set and a metric, such as \"valid/loss\", but is 'loss'"),
+        (
+            {"monitor": "loss"},
+            "monitor must name a set of eval_data and a metric, but is 'loss'\n"
+            '  put a slash between them: "valid/loss"',
+        ),
         (
             {"make": 0.1},
             "LRSchedule needs a function of the optimizer, but was given a float\n"
