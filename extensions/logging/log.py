@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, TextIO, final
+from typing import Any, TextIO
 
 from train_manager.core.decorators import always, priority
 from train_manager.core.errors import InputError
@@ -15,9 +14,8 @@ from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.manager import TrainManager
-from train_manager.metrics.monitor import Patience, metric_name, metric_value, mode_of
-from train_manager.reporting.epoch_table import TRAINING, EpochTable, Row
-from train_manager.reporting.lines import NotebookOutput, is_notebook, write_line
+from train_manager.reporting.epoch_lines import EpochLines
+from train_manager.reporting.lines import write_line
 from train_manager.reporting.values import once, texts_of
 from train_manager.schedules import every as every_nth
 from train_manager.schedules import scheduled
@@ -155,15 +153,12 @@ class Log(Extension):
         stage: Scope,
         train_manager: TrainManager,
     ) -> None:
+        shown = {name: result for name, result in eval_results.items() if result}  # a hook may have skipped a set
         if self.by_epoch:
-            shown = {
-                name: result for name, result in eval_results.items() if result and name in train_manager.eval_data
-            }
-            if shown and not standalone_eval:
-                self._epochs.print_evaluation(shown, step_num, self.file)
-            return
-        shown = {name: result for name, result in eval_results.items() if result}
-        if shown:  # else hooks have skipped every set, or no set has results
+            own = {name: result for name, result in shown.items() if name in train_manager.eval_data}
+            if own and not standalone_eval:
+                self._epochs.print_evaluation(own, step_num, self.file)
+        elif shown:
             sets = "; ".join(f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in shown.items())
             counts = self._chosen(counts_of(step_num, epoch_num, stage))
             self._print([*counts, sets], step_num, samples_seen, with_rate=False)
@@ -188,69 +183,6 @@ class Log(Extension):
             parts.append(rate_text(self.rate, now - then, step_num - step_then, examples - examples_then))
         self._last = now, step_num, examples
         write_line(", ".join(parts), self.file)
-
-
-@final
-class EpochLines:
-    """The lines of the epochs: what the training of an epoch has come to waits for the evaluation after it.
-
-    Args:
-        monitor: as ``Log`` has it.
-        mode: as ``Log`` has it.
-    """
-
-    def __init__(self, monitor: str | None, mode: str | None) -> None:
-        self._monitor = None if monitor is None else metric_name(monitor, "Log")
-        self._mode = mode_of(monitor or "loss", mode, "Log")
-        self._notebook = NotebookOutput()
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin a table of a new training."""
-        self._table = EpochTable()
-        self._best = Patience(1, self._mode)
-        self._pending: Row | None = None
-        self._label, self._step = "start", 0  # of the epoch that has ended last
-
-    def has_training_at(self, step: int) -> bool:
-        """Return whether the training of these lines has come to this step."""
-        return self._step == step > 0
-
-    def take_training(self, label: str, step: int, result: Mapping[str, float], seconds: float) -> None:
-        """Keep the training of an epoch until its evaluation, or the next epoch."""
-        self._label, self._step = label, step
-        self._pending = Row(label, {TRAINING: result}, seconds)
-
-    def print_evaluation(self, results: Mapping[str, Mapping[str, float]], step: int, file: TextIO | None) -> None:
-        """Print a line with an evaluation, and with the training that waits for it."""
-        row = self._pending or Row(self._label if step == self._step else f"step {step}", {})
-        groups = {**row.groups, **results}
-        self._print(replace(row, groups=groups, is_best=self._improves(results) and row.label != "start"), file)
-
-    def print_pending(self, file: TextIO | None) -> None:
-        """Print the training that waits for an evaluation."""
-        if self._pending is not None:
-            self._print(self._pending, file)
-
-    def _improves(self, results: Mapping[str, Mapping[str, float]]) -> bool:
-        name = self._monitor or f"{next(iter(results))}/loss"
-        if self._monitor is None and "loss" not in next(iter(results.values())):
-            return False
-        value = metric_value(name, results, list(results), "Log")
-        return value is not None and not self._best.is_over(value)
-
-    def _print(self, row: Row, file: TextIO | None) -> None:
-        self._pending = None
-        if is_notebook(file):
-            if not self._notebook.is_of_this_cell():
-                self._table.rows.clear()
-            self._table.lines(row)
-            self._notebook.show(self._table.text(), self._table.html())
-        else:
-            # Most metrics are of both, training and evaluations: so one header for the line "start" and the next.
-            metrics = [] if self._table.has(TRAINING) or TRAINING in row.groups else next(iter(row.groups.values()))
-            for line in self._table.lines(row, [(TRAINING, name) for name in metrics]):
-                write_line(line, file)
 
 
 def epoch_label(epoch: int, train_manager: TrainManager) -> str:

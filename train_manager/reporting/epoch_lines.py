@@ -1,0 +1,74 @@
+"""Lines that tell what the epochs of a training have come to, one for each, in a terminal, a file or a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TextIO, final
+
+from train_manager.metrics.monitor import Patience, metric_name, metric_value, mode_of
+from train_manager.reporting.epoch_table import TRAINING, EpochTable, Row
+from train_manager.reporting.lines import NotebookOutput, is_notebook, write_line
+
+
+@final
+class EpochLines:
+    """The lines of the epochs: what the training of an epoch has come to waits for the evaluation after it.
+
+    Args:
+        monitor: the metric that says which evaluation is the best so far; None for the loss of the first set.
+        mode: "min" or "max", the side on which it is better; None where its name says so.
+    """
+
+    def __init__(self, monitor: str | None, mode: str | None) -> None:
+        self._monitor = None if monitor is None else metric_name(monitor, "Log")
+        self._mode = mode_of(monitor or "loss", mode, "Log")
+        self._notebook = NotebookOutput()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a table of a new training."""
+        self._table = EpochTable()
+        self._best = Patience(1, self._mode)
+        self._pending: Row | None = None
+        self._label, self._step = "start", 0  # of the epoch that has ended last
+
+    def has_training_at(self, step: int) -> bool:
+        """Return whether the training of these lines has come to this step."""
+        return self._step == step > 0
+
+    def take_training(self, label: str, step: int, result: Mapping[str, float], seconds: float) -> None:
+        """Keep the training of an epoch until its evaluation, or the next epoch."""
+        self._label, self._step = label, step
+        self._pending = Row(label, {TRAINING: result}, seconds)
+
+    def print_evaluation(self, results: Mapping[str, Mapping[str, float]], step: int, file: TextIO | None) -> None:
+        """Print a line with an evaluation, and with the training that waits for it."""
+        row = self._pending or Row(self._label if step == self._step else f"step {step}", {})
+        groups = {**row.groups, **results}
+        self._print(replace(row, groups=groups, is_best=self._improves(results) and row.label != "start"), file)
+
+    def print_pending(self, file: TextIO | None) -> None:
+        """Print the training that waits for an evaluation."""
+        if self._pending is not None:
+            self._print(self._pending, file)
+
+    def _improves(self, results: Mapping[str, Mapping[str, float]]) -> bool:
+        name = self._monitor or f"{next(iter(results))}/loss"
+        if self._monitor is None and "loss" not in next(iter(results.values())):
+            return False
+        value = metric_value(name, results, list(results), "Log")
+        return value is not None and not self._best.is_over(value)
+
+    def _print(self, row: Row, file: TextIO | None) -> None:
+        self._pending = None
+        if is_notebook(file):
+            if not self._notebook.is_of_this_cell():
+                self._table.rows.clear()
+            self._table.lines(row)
+            self._notebook.show(self._table.text(), self._table.html())
+        else:
+            # Most metrics are of both, training and evaluations: so one header for the line "start" and the next.
+            metrics = [] if self._table.has(TRAINING) or TRAINING in row.groups else next(iter(row.groups.values()))
+            for line in self._table.lines(row, [(TRAINING, name) for name in metrics]):
+                write_line(line, file)
