@@ -43,6 +43,7 @@ from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import (
     OptimizerArgument,
     step_schedulers,
+    warn_of_steps_per_batch,
 )
 from train_manager.loop.outputs import (
     count_rows,
@@ -133,6 +134,7 @@ class TrainManager(Entering[Model]):
 
         A second call trains nothing more, and warns; raise ``tm.epochs``, or call ``train_epochs``.
         """
+        warn_of_steps_per_batch(self.lr_schedule, self.epochs)
         result = self._train_in_run("train", epochs=max(1, self.epochs - self.epoch_num))
         if self._run.epochs_asked == 0:
             warnings.warn(

@@ -133,7 +133,8 @@ class EarlyStopping(Extension):
 
     def __repr__(self) -> str:
         limit, mode = self.patience.limit, self.patience.mode
-        return cut(f"EarlyStopping({self.monitor!r}, patience={limit}, mode={mode!r})")
+        restores = ", restore_best=True" if self.restore_best else ""
+        return cut(f"EarlyStopping({self.monitor!r}, patience={limit}, mode={mode!r}{restores})")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, the number of evaluations since, and with ``restore_best`` the best weights."""

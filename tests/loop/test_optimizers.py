@@ -446,3 +446,20 @@ def same_weights() -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         yield
+
+
+def test_a_schedule_made_for_batches_is_told_that_it_steps_per_epoch() -> None:
+    def one_cycle(optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=24)
+
+    with pytest.warns(UserWarning, match="steps once per epoch, so OneCycleLR gets to step 3 of its 24") as told:
+        tiny_manager(lr_schedule=one_cycle, epochs=3).train()
+
+    assert told[0].filename == __file__
+
+
+def test_a_schedule_made_for_epochs_is_told_nothing() -> None:
+    def one_cycle(optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=3)
+
+    tiny_manager(lr_schedule=one_cycle, epochs=3).train()

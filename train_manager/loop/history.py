@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-PLACE = ("epoch", "step", "phase", "partial", "seconds", "standalone", "set")  # what is no figure in a row
+PLACE = ("epoch", "step", "phase", "partial", "seconds", "standalone", "set")  # the rest of a row is figures
 MOST_ROWS = 20  # that a notebook shows
 
 Row = dict[str, Any]

@@ -198,6 +198,19 @@ def require_schedules_of(schedulers: Schedules, optimizers: Mapping[str, Any]) -
             )
 
 
+def warn_of_steps_per_batch(schedulers: Schedules, epochs: int) -> None:
+    """Warn of a scheduler that was made for each batch, as ``OneCycleLR`` often is: here it steps once per epoch."""
+    for scheduler in schedulers_in(schedulers):
+        total = getattr(scheduler, "total_steps", None)
+        if isinstance(total, int) and total > epochs:
+            name = type(scheduler).__name__
+            warnings.warn(
+                f"lr_schedule steps once per epoch, so {name} gets to step {epochs} of its {total} (the extension "
+                'LRSchedule(..., per="step") steps with the optimizer)',
+                stacklevel=users_level(),
+            )
+
+
 def schedulers_in(schedulers: Schedules) -> list[Any]:
     """Return the schedulers, of which there may be none."""
     if schedulers is None:
