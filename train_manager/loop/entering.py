@@ -31,8 +31,6 @@ from train_manager.loop.randomness import seed_all
 from train_manager.loop.run_state import RunState
 
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
-
-
 NO_PREDICTION: Final = (
     'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction '
     "(of Metrics, or take eval={...})"

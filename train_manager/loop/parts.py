@@ -136,7 +136,7 @@ class Parts(OverridableMethods, Generic[Model]):
         state = super().__getstate__()
         parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
         own = {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
-        own |= {"_windows": Windows(), "_collector": Collector(), "_epoch": OpenEpoch()}
+        own |= {"_windows": Windows(), "_collector": Collector()}
         if not isinstance(self._optimizer_argument, type):
             own["_optimizer_argument"] = None  # a lambda cannot be pickled
         return {**state, **parts, **own, "_chosen": None, "_held": None}
