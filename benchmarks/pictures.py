@@ -51,10 +51,10 @@ def bars_of(axes: Axes, groups: Mapping[str, Mapping[str, Spread]]) -> None:
     thickness = 0.8 / len(groups)
     for number, (group, bars) in enumerate(groups.items()):
         places = [place + number * thickness for place in range(len(bars))]
-        medians = [bar.median for bar in bars.values()]
+        lengths = [max(bar.median, 1.0) for bar in bars.values()]  # a log scale shows nothing that is not positive
         errors = _errors(list(bars.values()))
         axes.barh(
-            places, medians, thickness, xerr=errors, color=COLOURS[number], error_kw={"linewidth": 1}, label=group
+            places, lengths, thickness, xerr=errors, color=COLOURS[number], error_kw={"linewidth": 1}, label=group
         )
         for place, bar in zip(places, bars.values(), strict=True):
             axes.annotate(
