@@ -10,10 +10,11 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check docs bench bench-peers playground clean
+.PHONY: demo test check docs bench bench-peers chaos playground clean
 
+# If it is killed:  make demo RESUME=1
 demo: $(OK)
-	@$(PY) -m train_manager.demo
+	@RESUME=$(RESUME) $(PY) -m train_manager.demo
 
 # Two processes of one thread each: with two threads in each they would wait for each other.
 test: $(OK)
@@ -40,6 +41,11 @@ bench-peers: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[bench]' || \
 	    $(PY) -m pip install -q -c $(PINS) -e '.[bench]'
 	@$(PY) -m benchmarks $(ARGS)
+
+# Kills trainings a thousand times, cuts the power, changes files; writes docs/explanation/checkpoints-under-fire.md.
+# Ten minutes or less;  make chaos ARGS=0.1  does a tenth of it, and only shows figures.
+chaos: $(OK)
+	@OMP_NUM_THREADS=1 $(PY) -m tests.chaos $(ARGS)
 
 # A page on which the core runs in the browser, in build/playground/; Python for it comes from npm.
 playground:

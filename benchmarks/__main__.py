@@ -10,7 +10,18 @@ from typing import Final
 from benchmarks import page
 from benchmarks.measure import ROOT
 
-NAMES: Final = ("dispatch", "counts", "loop", "import_cost", "check_time", "scale", "in_memory", "defaults", "soak")
+NAMES: Final = (
+    "dispatch",
+    "counts",
+    "loop",
+    "import_cost",
+    "check_time",
+    "scale",
+    "in_memory",
+    "checkpoint_cost",
+    "defaults",
+    "soak",
+)
 
 
 def main() -> None:

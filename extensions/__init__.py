@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from train_manager.extensions.optimization.mixed_precision import MixedPrecision as MixedPrecision
     from train_manager.extensions.optimization.sam import SAM as SAM
     from train_manager.extensions.optimization.warm_up import WarmUp as WarmUp
+    from train_manager.extensions.reproducibility.checkpoints import Checkpoints as Checkpoints
     from train_manager.extensions.reproducibility.deterministic import Deterministic as Deterministic
+    from train_manager.extensions.reproducibility.time_limit import TimeLimit as TimeLimit
     from train_manager.extensions.visualization.loss_curves import LossCurves as LossCurves
 else:
     _FILES = {
@@ -64,7 +66,9 @@ else:
         "ProgressBar": "logging.progress_bar",
         "LossCurves": "visualization.loss_curves",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
+        "Checkpoints": "reproducibility.checkpoints",
         "Deterministic": "reproducibility.deterministic",
+        "TimeLimit": "reproducibility.time_limit",
     }
     __all__ = [*_FILES, "default_extensions"]
 
@@ -72,6 +76,11 @@ else:
         if name not in _FILES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
+
+    def import_one(name: str) -> None:
+        """Import one of the shipped extensions, if it is one: a checkpoint names those that it was written with."""
+        if name in _FILES:
+            __getattr__(name)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
@@ -83,23 +92,29 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     An extension whose extra is not installed is left out, with a warning that names the extra.
 
     >>> list(default_extensions())
-    ['progress_bar', 'log', 'loss_curves']
+    ['progress_bar', 'log', 'loss_curves', 'checkpoints']
 
     A TrainManager without a ``train_dir`` refuses extensions that write files:
 
     >>> list(default_extensions(files=False))
     ['progress_bar', 'log']
 
+    ``checkpoints`` refuses a ``train_dir`` that has some. The same script goes on from there if it is made with
+
+    >>> from train_manager.extensions import Checkpoints
+    >>> extensions = {**default_extensions(), "checkpoints": Checkpoints(resume=True)}
+
     Args:
         files: whether to include the extensions that write into ``train_dir``.
     """
     from train_manager.extensions.logging.log import Log
     from train_manager.extensions.logging.progress_bar import ProgressBar
+    from train_manager.extensions.reproducibility.checkpoints import Checkpoints
     from train_manager.extensions.visualization.loss_curves import LossCurves
 
     makers: dict[str, Callable[[], Extension]] = {"progress_bar": ProgressBar, "log": Log}
     if files:
-        makers["loss_curves"] = LossCurves
+        makers |= {"loss_curves": LossCurves, "checkpoints": Checkpoints}
     found = {}
     for name, make in makers.items():
         try:

@@ -24,10 +24,10 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
-from train_manager import CheckError, Extension, TrainManager
-from train_manager.extensions import default_extensions
+from train_manager import CheckError, Extension, SeededDataLoader, TrainManager
+from train_manager.extensions import Checkpoints, default_extensions
 from train_manager.stages import MAP
 
 # %% [markdown]
@@ -66,7 +66,10 @@ network = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(), nn.Linear(128, 10))
 # epoch and after every epoch.
 #
 # `default_extensions()` is the usual set of extensions: a progress bar, a line for each epoch in a table that grows
-# while the network is trained, and curves of the loss. Extensions write their files into `train_dir`.
+# while the network is trained, curves of the loss, and checkpoints. Extensions write their files into `train_dir`. A
+# folder that has checkpoints is never overwritten: `resume="fresh"` moves it aside if you run this again, and
+# `resume=True` would go on from where it was. For that the data have to be able to go on, too: `SeededDataLoader` is
+# torch's `DataLoader` with an order that can be had again.
 
 # %%
 tm = TrainManager(
@@ -75,9 +78,9 @@ tm = TrainManager(
     optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=3e-3),
     lr_schedule=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=12),
     epochs=12,
-    train_data=DataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True),
+    train_data=SeededDataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True, seed=0),
     eval_data={"held out": [(held_out_images, held_out_labels)]},
-    extensions=default_extensions(),
+    extensions={**default_extensions(), "checkpoints": Checkpoints(resume="fresh")},
     train_dir="runs/first",
 )
 result = tm.train()
@@ -95,10 +98,11 @@ result = tm.train()
 tm["loss_curves"]
 
 # %% [markdown]
-# The same picture is a file in the folder of this training.
+# The same picture is a file in the folder of this training. Beside it are the checkpoints of the newest three epochs
+# and of the best one: a folder each, whose name is the step.
 
 # %%
-sorted(str(file) for file in tm.train_dir.rglob("*.*"))
+sorted(str(file) for file in tm.train_dir.glob("*/*"))
 
 # %% [markdown]
 # ## An extension of your own

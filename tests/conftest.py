@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.fork_server import ForkServer
+
+
+@pytest.fixture(scope="session")
+def fork_server() -> Iterator[ForkServer]:
+    """One server for all tests of this process; it starts in two seconds, and its children in milliseconds."""
+    with ForkServer() as server:
+        yield server
 
 
 @pytest.fixture

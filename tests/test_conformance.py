@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 import train_manager.extensions as shipped
 from tests.host_reads import HostReads
+from tests.resuming import END, assert_resumes, comparable, differences, states_of
 from train_manager import Extension, TrainManager, always, priority, scheduled, schedules
 from train_manager.core.methods import method_names
 from train_manager.model.constraints import max_norm
@@ -51,6 +53,8 @@ def undrawn() -> shipped.LossCurves:
 CASES = {
     "Accumulate": Case(lambda: shipped.Accumulate(2)),
     "Avg": Case(lambda: shipped.Avg("loss", weight="true_batch_size"), watches=True),
+    "Checkpoints": Case(lambda: shipped.Checkpoints(schedules.every(1)), watches=True),
+    "Checkpoints in the background": Case(lambda: shipped.Checkpoints(in_background=True), watches=True),
     "ClipGradients": Case(lambda: shipped.ClipGradients(max_norm=0.1)),
     "Constrain": Case(lambda: shipped.Constrain(max_norm, "1", limit=0.5)),
     "CutMix": Case(lambda: shipped.CutMix(num_classes=2)),
@@ -79,6 +83,7 @@ CASES = {
     ),
     "SAM": Case(lambda: shipped.SAM()),
     "StopOnNonFinite": Case(lambda: shipped.StopOnNonFinite(), watches=True),
+    "TimeLimit": Case(lambda: shipped.TimeLimit("1:00:00"), watches=True),
     "WarmUp": Case(lambda: shipped.WarmUp(steps=4)),
 }
 
@@ -131,6 +136,7 @@ def manager(
             nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2)
         )
     data = some_batches()
+    folder = None if folder is None else Path(tempfile.mkdtemp(dir=folder))  # not that of another manager
     given = {"model": model, "train_data": data, "eval_data": {"valid": data[1:]}, "seed": 0, "train_dir": folder}
     if kind is TrainManager:
         return tiny_manager(*extensions, **{**given, **options})
@@ -461,3 +467,23 @@ def test_a_schedule_on_one_of_its_hooks_is_part_of_its_state(case: Case, tmp_pat
     manager(tmp_path, fresh).train_epochs(1)
     before, after = (one.state_dict()["schedules"][hook][0]["count"] for one in (extension, fresh))
     assert 0 < before < after
+
+
+# ---- going on from a checkpoint --------------------------------------------------------------------------------------
+
+
+@every
+def test_killed_within_an_epoch_it_goes_on_as_if_nothing_had_happened(case: Case, tmp_path: Path) -> None:
+    def make() -> TrainManager:
+        return manager(tmp_path, case.make(), epochs=3)
+
+    # In the first epoch; and in the second, where Accumulate has a window open.
+    assert_resumes(make, TrainManager.train, (2, 4))
+
+
+@every
+def test_a_look_at_its_state_after_every_step_changes_nothing(case: Case, tmp_path: Path) -> None:
+    plain = manager(tmp_path, case.make(), epochs=2)
+    plain.train()
+    looked_at = states_of(manager(tmp_path, case.make(), epochs=2), TrainManager.train)[END]
+    assert differences(comparable(plain.state_dict()), comparable(looked_at)) == []

@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 import train_manager
+from tests.fork_server import ForkServer
 from train_manager import demo
+from train_manager.records.checkpoint import read_checkpoint
+from train_manager.records.checkpoint_folder import CheckpointFolder
 
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")
@@ -29,11 +34,26 @@ def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
-def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(tmp_path: Path) -> None:
-    done = run_demo(tmp_path)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Return what an uninterrupted demo prints, and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    done = run_demo(folder)
     assert (done.returncode, done.stderr) == (0, "")
-    table, _, end = done.stdout.partition("\n\n")
+    return done.stdout, folder / "runs" / "digits-1"
+
+
+def last_model(folder: Path) -> dict[str, Tensor]:
+    path = CheckpointFolder(folder / "checkpoints").find("last")
+    assert path.name == "step-000000000264"
+    model: dict[str, Tensor] = read_checkpoint(path, ["model"])["model"]
+    return model
+
+
+@pytest.mark.slow
+def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(whole: tuple[str, Path]) -> None:
+    output, folder = whole
+    table, _, end = output.partition("\n\n")
     groups, header, start, *epochs = table.splitlines()
     assert groups.split() == ["training", "held", "out"]
     assert header.split() == ["epoch", "loss", "accuracy", "loss", "accuracy", "seconds"]
@@ -46,8 +66,35 @@ def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(tm
     assert accuracy is not None
     assert float(accuracy[1]) > 98
     assert "runs/digits-1/plots/loss_curves.png" in lines[2]
-    files = {path.name for path in (tmp_path / "runs" / "digits-1" / "plots").iterdir()}
+    files = {path.name for path in (folder / "plots").iterdir()}
     assert files == {"loss_curves.png", "loss_curves.svg"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_demo_that_is_killed_goes_on_to_the_same_weights(
+    whole: tuple[str, Path], fork_server: ForkServer, tmp_path: Path
+) -> None:
+    killed = fork_server.start(demo.main, cwd=tmp_path)
+    killed.wait_for(" 3/12")
+    killed.signal(signal.SIGKILL)  # while the third checkpoint is written, or soon after
+    assert killed.wait() == -signal.SIGKILL
+    resumed = fork_server.start(demo.main, cwd=tmp_path, RESUME="1")
+    assert (resumed.wait(), resumed.errors) == (0, "")
+
+    models = last_model(tmp_path / "runs" / "digits-1"), last_model(whole[1])
+    assert [name for name in models[0] | models[1] if not models[0][name].equal(models[1][name])] == []
+    assert next(line for line in resumed.output.splitlines() if line.startswith("accuracy")) in whole[0]
+    assert re.search(r"^resumed   from step (44|66|88|110), that of the last checkpoint$", resumed.output, re.MULTILINE)
+
+
+def test_the_newest_folder_has_the_largest_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert demo.newest_folder() == Path("runs/digits-1")
+    for name in ("digits-9", "digits-10", "digits-11-copy"):
+        Path("runs", name).mkdir()
+
+    assert demo.newest_folder() == Path("runs/digits-10")
 
 
 def test_the_held_out_digits_are_not_trained_on() -> None:

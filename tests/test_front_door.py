@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 PUBLIC = [
     "ArgumentError",
     "CheckError",
+    "CheckpointError",
     "Endless",
     "Extensible",
     "Extension",
@@ -30,6 +31,9 @@ PUBLIC = [
     "Objective",
     "OrderError",
     "Rows",
+    "SeededDataLoader",
+    "SeededDataset",
+    "SeededSampler",
     "Skip",
     "SkipBatch",
     "SkipStage",
@@ -53,10 +57,12 @@ PUBLIC = [
     "periodically",
     "priority",
     "provides",
+    "recorded",
     "report_loss",
     "scheduled",
     "staged",
     "summary",
+    "verify_resume",
     "when",
 ]
 

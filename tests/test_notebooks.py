@@ -35,7 +35,12 @@ def cells_of(notebook: Any) -> list[tuple[str, str]]:
 
 
 def execute(source: Path, folder: Path) -> Any:
-    """Run the notebook of a source in a folder of its own, with the Python that runs this, and return it."""
+    """Run the notebook of a source in a folder of its own, and return it."""
+    return executed(jupytext.read(source), folder)
+
+
+def executed(notebook: Any, folder: Path, **options: Any) -> Any:
+    """Run a notebook in a folder of its own, with the Python that runs this, and return it."""
     kernel = folder / "jupyter" / "kernels" / "python3" / "kernel.json"
     kernel.parent.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -45,9 +50,8 @@ def execute(source: Path, folder: Path) -> Any:
         patch.setenv("JUPYTER_PATH", str(kernel.parents[2]))  # searched before all other folders
         patch.setenv("PYTHONPATH", os.pathsep.join([library, os.environ.get("PYTHONPATH", "")]))
         patch.setenv("OMP_NUM_THREADS", "1")  # several threads wait long for each other on a busy machine
-        notebook = jupytext.read(source)
-        client = NotebookClient(notebook, timeout=100, kernel_name="python3", resources={"metadata": {"path": folder}})
-        client.execute()
+        options |= {"timeout": 100, "kernel_name": "python3", "resources": {"metadata": {"path": folder}}}
+        NotebookClient(notebook, **options).execute()
     return notebook
 
 

@@ -18,7 +18,7 @@ def test_predictions_of_all_batches_are_one_tensor() -> None:
     tm = tiny_manager()
     batches = make_batches(3)
 
-    assert torch.equal(tm.predict(batches), tm.model(torch.cat([x for x, _ in batches])).detach())
+    assert torch.equal(tm.predict(batches), torch.cat([tm.model(x) for x, _ in batches]).detach())
 
 
 def test_a_tensor_is_one_batch() -> None:

@@ -54,7 +54,7 @@ def grafted(tree: Tree, shown_below: list[tuple[StagePath, int]]) -> Tree:
 
 
 class Opened(Extension):
-    """Records the path of each stage that opens; requests an evaluation before the first step of an epoch."""
+    """Records the path of each stage that opens; requests all that can be, before the first step of an epoch."""
 
     def __init__(self) -> None:
         self.paths: list[StagePath] = []
@@ -64,6 +64,14 @@ class Opened(Extension):
 
     def pre_train_step_epoch(self, train_manager: TrainManager) -> None:
         train_manager.eval_soon()
+        train_manager.save_soon()
+
+    def post_train_step_epoch(self, train_manager: TrainManager) -> None:
+        train_manager.save_soon()
+
+    def pre_train_step_batch(self, train_manager: TrainManager, stage: Scope) -> None:
+        if stage.depth == 2:
+            train_manager.save_soon()
 
 
 @pytest.fixture
@@ -100,9 +108,9 @@ def test_the_check_finds_the_stages_of_the_map_and_their_fixtures() -> None:
     assert {path: {*node.definers} for path, node in nodes.items()} == parsed(MAP)
 
 
-def test_the_map_is_parsed_into_thirty_two_stages() -> None:
+def test_the_map_is_parsed_into_thirty_five_stages() -> None:
     """A parser that finds nothing would agree with everything."""
-    assert len(parsed(MAP)) == 32
+    assert len(parsed(MAP)) == 35
 
 
 def children(drawing: str) -> dict[str, list[str]]:
@@ -120,7 +128,7 @@ def test_the_tree_of_the_docs_is_that_of_explain() -> None:
     explained = children(tiny_manager().explain())
 
     assert children(page) == explained
-    assert explained["train_step_epoch"] == ["eval", "train_step_batch"]
+    assert explained["train_step_epoch"] == ["eval", "save_checkpoint", "train_step_batch"]
 
 
 def test_the_manager_opens_no_stage_that_is_not_on_the_map() -> None:

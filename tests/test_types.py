@@ -15,6 +15,7 @@ import pytest
 from tests.test_stages import parsed
 from train_manager import Extension, InMemory, types
 from train_manager.core.scope import Scope
+from train_manager.extensions import Checkpoints
 from train_manager.stages import MAP
 from train_manager.testing import tiny_manager
 
@@ -68,7 +69,7 @@ class Kinds(Extension):
 
 def test_the_fixtures_of_a_training_have_these_types(tmp_path: Path) -> None:
     kinds = Kinds()
-    tm = tiny_manager(kinds, train_dir=tmp_path)
+    tm = tiny_manager(kinds, Checkpoints(), train_dir=tmp_path)
     tm.train_data = InMemory(*next(iter(tm.train_data or ())), batch_size=8)
     tm.train()
     tm.predict([next(iter(tm.train_data))])

@@ -6,8 +6,9 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     core        stages, fixtures and hooks
     checker     mistakes in hooks, found by reading source
     validation  checks of numbers and words that a caller passes
-    schedules   when a hook runs
     records     what a training leaves on disk
+    rebuilding  what objects were made with, and how they are made again
+    schedules   when a hook runs
     data        where the batches come from
     metrics     how numbers are measured and kept
     model       the parts of a model, and what trains them
@@ -16,10 +17,12 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     stages      the map of the loop
     manager     TrainManager, the loop itself
     types       names for fixtures, to annotate hooks with
-    tools       what is asked of a TrainManager around a training
     testing     a toy problem for tests of your own
     extensions  everything that is not the algorithm
+    tools       what is asked of a TrainManager around a training
     demo        what `make demo` runs
+    cli         the command `train-manager`
+    __main__    the same as `python -m train_manager`
 """
 
 from __future__ import annotations
@@ -44,14 +47,18 @@ from train_manager.core.extensible import Extensible, staged
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.outcome import Skip, SkipStage
+from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import at_most, every, exponentially, once, periodically, scheduled, when
 
 if TYPE_CHECKING:
-    from train_manager.core.errors import ArgumentError, InputError, NonFiniteLoss
+    from train_manager.core.errors import ArgumentError, CheckpointError, InputError, NonFiniteLoss
     from train_manager.data.endless import Endless
     from train_manager.data.in_memory import InMemory
     from train_manager.data.interleaved import Interleaved
     from train_manager.data.rows import Rows
+    from train_manager.data.seeded_dataset import SeededDataset
+    from train_manager.data.seeded_loader import SeededDataLoader
+    from train_manager.data.seeded_sampler import SeededSampler
     from train_manager.data.together import Together
     from train_manager.loop.losses import WeightedLosses, add_loss, report_loss
     from train_manager.loop.objectives import Objective
@@ -60,15 +67,20 @@ if TYPE_CHECKING:
     from train_manager.manager import TrainManager
     from train_manager.tools.lr_finder import lr_finder
     from train_manager.tools.summary import summary
+    from train_manager.tools.verify_resume import verify_resume
 else:
     _LAZY = {
         "ArgumentError": "train_manager.core.errors",
+        "CheckpointError": "train_manager.core.errors",
         "Endless": "train_manager.data.endless",
         "InMemory": "train_manager.data.in_memory",
         "InputError": "train_manager.core.errors",
         "Interleaved": "train_manager.data.interleaved",
         "NonFiniteLoss": "train_manager.core.errors",
         "Rows": "train_manager.data.rows",
+        "SeededDataLoader": "train_manager.data.seeded_loader",
+        "SeededDataset": "train_manager.data.seeded_dataset",
+        "SeededSampler": "train_manager.data.seeded_sampler",
         "Together": "train_manager.data.together",
         "SkipBatch": "train_manager.loop.skip",
         "TrainManager": "train_manager.manager",
@@ -79,6 +91,7 @@ else:
         "TrainResult": "train_manager.loop.results",
         "lr_finder": "train_manager.tools.lr_finder",
         "summary": "train_manager.tools.summary",
+        "verify_resume": "train_manager.tools.verify_resume",
     }
 
     def __getattr__(name: str) -> Any:
@@ -93,6 +106,7 @@ else:
 __all__ = [
     "ArgumentError",
     "CheckError",
+    "CheckpointError",
     "Endless",
     "Extensible",
     "Extension",
@@ -109,6 +123,9 @@ __all__ = [
     "Objective",
     "OrderError",
     "Rows",
+    "SeededDataLoader",
+    "SeededDataset",
+    "SeededSampler",
     "Skip",
     "SkipBatch",
     "SkipStage",
@@ -132,9 +149,11 @@ __all__ = [
     "periodically",
     "priority",
     "provides",
+    "recorded",
     "report_loss",
     "scheduled",
     "staged",
     "summary",
+    "verify_resume",
     "when",
 ]

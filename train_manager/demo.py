@@ -1,18 +1,22 @@
-"""A demo that trains a small network on handwritten digits: ``python -m train_manager.demo``."""
+"""A demo that trains a small network on handwritten digits: ``python -m train_manager.demo``.
+
+If it is killed, the same with ``RESUME=1`` in the environment goes on with the newest one, to the same weights.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import time
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
-from train_manager import TrainManager
-from train_manager.extensions import Metrics, default_extensions
+from train_manager import Extension, SeededDataLoader, TrainManager
+from train_manager.extensions import Checkpoints, Metrics, default_extensions
 from train_manager.reporting.loss_figure import refuse_without_matplotlib
 
 
@@ -48,6 +52,23 @@ def new_folder(start: str = "runs/digits") -> Path:
     return folder
 
 
+def newest_folder(start: str = "runs/digits") -> Path:
+    """Return the folder ``runs/digits-n`` with the largest number; a new one if there is none."""
+    found = [path for path in Path().glob(f"{start}-*") if path.name.rpartition("-")[2].isdecimal()]
+    return max(found, key=lambda path: int(path.name.rpartition("-")[2])) if found else new_folder(start)
+
+
+class Beginning(Extension):
+    """Remember the step of the checkpoint that the training goes on from."""
+
+    step: int | None = None
+
+    def post_load_checkpoint(self, checkpoint_loaded: Path | bool, train_manager: TrainManager) -> None:
+        """Read it where the checkpoint has been loaded."""
+        if checkpoint_loaded:
+            self.step = train_manager.step_num
+
+
 def main() -> None:
     """Train, print a line for each epoch, then the accuracy and where the files are."""
     started = time.perf_counter()
@@ -61,14 +82,21 @@ def main() -> None:
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=3e-3),
         lr_schedule=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=12),
         epochs=12,
-        train_data=DataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True),
+        train_data=SeededDataLoader(TensorDataset(images, labels), batch_size=64, shuffle=True, seed=0),
         eval_data={"held out": [(held_out_images, held_out_labels)]},
-        extensions={**default_extensions(), "metrics": Metrics(accuracy, table=False)},
-        train_dir=new_folder(),
+        extensions={
+            **default_extensions(),
+            "checkpoints": Checkpoints(resume=True),  # in a new folder there is none, and the training begins
+            "metrics": Metrics(accuracy, table=False),
+            "beginning": (beginning := Beginning()),
+        },
+        train_dir=newest_folder() if os.environ.get("RESUME") else new_folder(),
     )
     tm.train()
     print(f"\naccuracy  {tm.eval()['held out']['accuracy']:.2%} of the {len(held_out_labels)} held-out digits")
     print(f"training  {tm.epoch_num} epochs, {tm.step_num} batches, {time.perf_counter() - started:.1f} seconds in all")
+    if beginning.step is not None:
+        print(f"resumed   from step {beginning.step}, that of the last checkpoint")
     print(f"curves    {tm.train_dir}/plots/loss_curves.png and .svg")
     print(f"program   {__file__}, to be read and changed")
 

@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -57,8 +58,16 @@ from train_manager.loop.outputs import (
     require_training_loss,
     returned_a_value,
 )
+from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
 from train_manager.loop.parts import Model
 from train_manager.loop.phases import KEPT, replaced_parts
+from train_manager.loop.recorded_arguments import (
+    apply_options,
+    checkpoint_in,
+    read_parameters,
+    rebuilt_arguments,
+    writers_to_rest,
+)
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.skip import SkipBatch, skippable
@@ -127,6 +136,52 @@ class TrainManager(Entering[Model]):
 
     _options = replace(Entering._options, too_late=TOO_LATE)
 
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path: Path | str,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        strict: bool = True,
+        **arguments: Any,
+    ) -> Self:
+        """Make the TrainManager of a checkpoint again, with its model, and load its state.
+
+        Classes of yours are made again if they are ``recorded`` and this program has imported them. Nothing else that a
+        file names is imported or called.
+
+        >>> from train_manager.records.checkpoint import write_checkpoint
+        >>> from train_manager.testing import tiny_manager
+        >>> import tempfile
+        >>> model = nn.Linear(2, 2)
+        >>> tm = tiny_manager(model=model, optimizer=torch.optim.SGD, epochs=2)
+        >>> result = tm.train()
+        >>> path = write_checkpoint(Path(tempfile.mkdtemp()), "step-000000000006", tm.state_dict(), {})
+        >>> again = TrainManager.from_checkpoint(path, {"epochs": 3}, model=nn.Linear(2, 2))
+        >>> again.step_num, again.epochs, again.model.weight.equal(model.weight)
+        (6, 3, True)
+
+        Args:
+            path: a checkpoint; or a ``train_dir``, whose newest sound checkpoint is taken.
+            overrides: values in place of recorded ones, by dotted paths: ``{"model.threshold": 0.7, "optimizer.lr":
+                1e-4, "extensions.ema.decay": 0.99}``. What is in the state as well, such as a buffer of the model, is
+                that of the state; options of optimizers and schedulers are the overridden ones.
+            strict: refuse a state that does not fit what was made; else load what fits, and warn.
+            arguments: of TrainManager, in place of the recorded ones. Data that are not recorded are None unless they
+                are given, and so is ``train_dir``: without one, extensions that need it rest.
+
+        Raises:
+            CheckpointError: the checkpoint is damaged, there is no such value to override, or something is needed that
+                was not recorded: with all of it.
+        """
+        parameters, state = read_parameters(checkpoint_in(Path(path)))
+        made = cls(**rebuilt_arguments(cls, parameters, overrides or {}, arguments))
+        if made.train_dir is None:
+            made._registry.pause(writers_to_rest(made._registry.hooks, has_data=made.train_data is not None))
+        made.load_state_dict(state, strict=strict)
+        apply_options(made.optimizers, made.lr_schedule, overrides or {})
+        return made
+
     # ---- to be called --------------------------------------------------------------------------------------------
 
     def train(self) -> TrainResult:
@@ -136,7 +191,8 @@ class TrainManager(Entering[Model]):
         """
         warn_of_steps_per_batch(self.lr_schedule, self.epochs)
         result = self._train_in_run("train", epochs=max(1, self.epochs - self.epoch_num))
-        if self._run.epochs_asked == 0:
+        is_on_its_way = self._run.is_done or self._loaded_state is not None or self._calls.is_behind
+        if self._run.epochs_asked == 0 and not is_on_its_way:
             warnings.warn(
                 f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done "
                 "(raise `epochs`, or call train_epochs(n))",
@@ -311,6 +367,8 @@ class TrainManager(Entering[Model]):
             with self._phase_parts(name, replaced_parts(given, self.__dict__)), self._windows:
                 with preserved_modes(*self._modules()), self._phase_extensions(extensions, without):
                     with self.staged("phase"):
+                        self._go_on()
+                        self._run.resumed.discard("phase")
                         yield
                         self._run.losses.check()
                         self._windows.drop_all(f"phase {name!r} ended")
@@ -408,11 +466,7 @@ class TrainManager(Entering[Model]):
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
             self._load_checkpoint()
-            # A checkpoint has set the attributes. One by one: `check` could not follow `self` into a getattr.
-            self.fixtures.modify("epoch_num", self.epoch_num)
-            self.fixtures.modify("step_num", self.step_num)
-            self.fixtures.modify("update_num", self.update_num)
-            self.fixtures.modify("samples_seen", self.samples_seen)
+            self._modify_counts()
             yield
             self._run.losses.check()
             self._windows.drop_all("the run ended")
@@ -420,42 +474,71 @@ class TrainManager(Entering[Model]):
 
     @skippable("load_checkpoint")
     def _load_checkpoint(self) -> None:
+        before = self._loaded_state
         with self.staged("load_checkpoint", {"checkpoint_loaded": False}):
-            pass  # the place for hooks that load one
+            self._modify_counts()  # as a pre hook has loaded them, for post hooks
+        if self._loaded_state is not before:
+            self._keep_changes_to_loaded()
+
+    @skippable("save_checkpoint")
+    def _save_checkpoint(self) -> None:
+        """Save a checkpoint, at the loop's point of decision; nothing happens if none of the extensions does so."""
+        self._run.save_requested = False
+        with self.staged("save_checkpoint", {"checkpoint_saved": False}):
+            pass  # the place for hooks that save one: tm.state_dict()
+        self._run.saved_at = self._place_of_checkpoint()
 
     # ---- training, from the outside in ---------------------------------------------------------------------------
 
     @skippable("run")
     def _train_in_own_run(self, entry: str, epochs: int | None, steps: int | None, evaluates: bool) -> None:
         with self._in_run(entry):
-            if entry == "train":  # counted here, since a checkpoint may have been loaded
-                epochs = max(0, self.epochs - self.epoch_num)
-            self._run.epochs_asked = epochs
-            self._train(epochs, steps, self.eval_at if evaluates else NEVER)
+            if steps is not None:
+                steps = self._rest_of_call(entry, steps)
+            elif entry != "train_epoch":  # counted here, since a checkpoint may have been loaded
+                epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
+            else:
+                self._go_on()
+            self._run.epochs_asked, self._run.call_entry = epochs, entry
+            self._run.counts_before = self.epoch_num, self.step_num, self.update_num  # not what was loaded
+            if not self._run.is_done and not self._calls.is_behind:
+                self._train(epochs, steps, self.eval_at if evaluates else NEVER)
 
     @skippable("train")
     def _train(self, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
         with self.mode(training=True), self._collector, self._in_call(epochs, steps), self.staged("train"):
             self._run.evaluates = eval_at is not NEVER
+            self._run.resumed.discard("train")
             if eval_at.start and self.epoch_num == 0 and self.step_num == self._run.first_step:
                 self._evaluate()
             for epochs_after in self._epochs_to_train(epochs):
                 done = self.epoch_num
                 self._train_step_epoch(epochs_after)
-                if self._decide().evaluate or (eval_at.epoch and self.epoch_num > done):
-                    self._evaluate()
-            if eval_at.end or self._decide().evaluate:
-                self._evaluate()
+                self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
+            self._evaluate_and_save(evaluates=eval_at.end)
+            if self._saves_at_end():
+                self._save_checkpoint()
             self._set_end(self.step_num)
+
+    def _evaluate_and_save(self, *, evaluates: bool) -> None:
+        """Evaluate and save between two epochs, if that was requested."""
+        requests = self._decide()
+        if evaluates or requests.evaluate:
+            self._evaluate()
+            requests = self._decide()  # its hooks may have requested a checkpoint
+        if requests.save and self._saves_between_epochs():
+            self._save_checkpoint()
 
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         self._run.epoch_end_requested = False
-        with self.staged("train_step_epoch") as stage:
+        done = self._feed.done_of(self.train_data, self.steps_per_epoch)
+        with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             run, feed, began = self._run, self._feed, perf_counter()
-            if not (feed.is_unfinished and feed.is_within(self.train_data)):
+            run.resumed.discard("train_step_epoch")
+            if not feed.goes_on_with(self.train_data):
                 self._epoch = OpenEpoch()
-            run.begin_epoch(self.epoch_num + 1, is_last=epochs_after == 0)
+            run.begin_epoch(self.epoch_num + 1, self._epoch.take_part(), is_last=epochs_after == 0)
             first_step = None if feed.is_unfinished else self.step_num
             is_complete = self._train_all_batches()
             run.losses.check()  # before the epoch counts as completed
@@ -484,13 +567,23 @@ class TrainManager(Entering[Model]):
                 if requests.data_ended or requests.end_epoch:
                     feed.end()
                     return True
-                if requests.stop or self.step_num == run.step_limit:
-                    pauses = not requests.stop
-                    return False
-                if requests.evaluate:
+                ends = requests.stop or self.step_num == run.step_limit
+                if requests.evaluate and not ends:
                     self._evaluate()
                     continue  # its hooks may have requested something
-                batch = feed.pull()
+                if requests.save or (ends and self._saves_at_end()):
+                    self._save_checkpoint()
+                    continue  # a signal may have come meanwhile
+                if ends:
+                    pauses = not requests.stop
+                    return False
+                try:
+                    batch = feed.pull()
+                except Exception as error:
+                    wait_for_the_signal_of_a_worker(error)
+                    if self._asked_from_outside is None:
+                        raise
+                    continue  # the signal has ended the processes that load the data too; the decision ends the run
                 if batch is END:
                     self.decide(DATA_ENDED)  # in place of the decision whether to skip a batch
                 else:
@@ -506,7 +599,10 @@ class TrainManager(Entering[Model]):
                 if not all(part.training for part in module.modules()):
                     module.train()  # until the run ends
             with self._run.own_batch(last_batch):
-                return self._train_batch(self._on_device(batch))
+                loss = self._train_batch(self._on_device(batch))
+            if self._decide().save:
+                self._save_checkpoint()
+            return loss
 
     def _train_batch(self, batch: Any) -> Tensor | None:
         run, windows = self._run, self._windows
@@ -807,16 +903,18 @@ class TrainManager(Entering[Model]):
         self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
     ) -> TrainResult:
         """Train epochs or steps, in the run that is open or in a run of its own, and return what was done."""
-        began, before = perf_counter(), (self.epoch_num, self.step_num, self.update_num)
+        began = perf_counter()
         asked_for, batches = self._windows.asked_for, self._windows.batches
         with self._methods_chosen():
             self._require_ready(entry, epochs)
             self._run.keep_results({}, None)
+            self._run.counts_before = self.epoch_num, self.step_num, self.update_num
             self._train_in_own_run(entry, epochs, steps, evaluates)
         batches = self._windows.batches - batches
         if batches and self._windows.asked_for == asked_for and isinstance(self.model, nn.Module):
             what = f"train_batch has not called self.update(loss) in {batches} batches"
             warnings.warn(f"{what}, so nothing was trained, or extensions did not see it", stacklevel=users_level())
+        before = self._run.counts_before
         return TrainResult(
             stopped=self._run.stop_reason,
             stopped_by=self._run.stopped_by,

@@ -18,9 +18,12 @@ with staged("run"):                              # model, phase_name, epoch_num,
     with staged("train"):
         if eval_at says so, before the first epoch: eval, as below
         for each epoch:
-            with staged("train_step_epoch"):
+            with staged("train_step_epoch"):         # batches_done
                 until the data ends, or a hook has ended the epoch (end_epoch, stop):
                     if a hook has requested it (eval_soon): eval, as below
+                    if a hook has requested it (save_soon), or at the end of the call:
+                        with staged("save_checkpoint"):           # checkpoint_saved
+                            a hook may save a checkpoint, and then modifies checkpoint_saved
                     with staged("train_step_batch"):  # batch, batch_num, datasource_name, update_begins, update_ends,
                                                       # losses; lazy: last_batch, example_index
                         inputs, targets = unpack_batch(...)               # of train_step_batch
@@ -43,8 +46,10 @@ with staged("run"):                              # model, phase_name, epoch_num,
                 epoch_num += 1
                 train_result = {"loss": mean over examples}               # of train_step_epoch
             if eval_at says so, after the epoch: eval, as below
+            if a hook has requested it: save_checkpoint, as above
         if eval_at says so, after the last epoch: eval, as below
     if a loop of yours calls train_on_batch: train_step_batch, as above
+    if its hooks have requested it: save_checkpoint, as above
     with staged("eval"):                         # eval_results
         for name, data in eval_data:
             with staged("eval_step_epoch"):      # datasource_name, eval_result
@@ -118,7 +123,7 @@ TOO_LATE: Final = (
     ),
     TooLate(("update_begins",), "the loop sets it", "modify update_ends at pre_train_step_batch"),
     TooLate(("epoch_num", "step_num", "update_num", "samples_seen"), "the loop counts it", _COUNT),
-    TooLate(("batch_num",), "the loop counts it", "provide a fixture of another name"),
+    TooLate(("batch_num", "batches_done"), "the loop counts it", "provide a fixture of another name"),
     TooLate(("model",), "the loop calls what the train_manager has", "set train_manager.called_model"),
     TooLate(
         ("optimizer", "optimizer_name"),

@@ -105,7 +105,11 @@ FIXTURES: Final = {
     "standalone_eval": FixtureType("bool", "whether the run is a call of `tm.eval()`, and not a training"),
     "train_dir": FixtureType("Path", "the folder for the files of extensions; only if the manager has one"),
     # Of load_checkpoint.
-    "checkpoint_loaded": FixtureType("bool", "whether a hook has loaded a checkpoint, and says so"),
+    "checkpoint_loaded": FixtureType("Path | bool", "the checkpoint that a hook has loaded; False if there is none"),
+    # Of save_checkpoint.
+    "checkpoint_saved": FixtureType("Path | bool", "the checkpoint that a hook has saved; False if none has"),
+    # Of train_step_epoch.
+    "batches_done": FixtureType("int", "batches of this epoch given before it opens: 0 unless it goes on"),
     # Of a batch.
     "batch": FixtureType("Batch", "what the data gave, on the device"),
     "batch_num": FixtureType("BatchNum", "the number of the batch in its epoch, from 1"),

@@ -25,7 +25,8 @@ ROOT: Final = HERE.parents[1]
 NPM: Final = ROOT / "build" / "npm"
 PYODIDE: Final = NPM / "node_modules" / "pyodide"
 
-LIBRARY: Final = ("__init__", "_version", "core", "checker", "validation", "schedules")  # what needs no torch
+# What `import train_manager` needs, and no torch.
+LIBRARY: Final = ("__init__", "_version", "core", "checker", "validation", "rebuilding", "schedules")
 LOADED: Final = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 PAGE: Final = ("playground.css", "playground.js", "python.js", "worker.js")
 

@@ -6,6 +6,7 @@ python docs/reference/make_reference.py --check    exits with 1 if a page is out
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 import sys
@@ -23,6 +24,7 @@ from docstrings import Argument, arguments_of, as_list, labelled, summary_of, ty
 import train_manager
 from train_manager import Extension, Fixtures, InMemory, TrainManager, extensions
 from train_manager.checker.walk import stage_tree
+from train_manager.cli import parser
 from train_manager.core.scope import Scope
 from train_manager.testing import tiny_manager
 from train_manager.types import FIXTURES
@@ -56,6 +58,8 @@ EPOCH: Final = ("run", "train", "train_step_epoch")
 REMARKS: Final = {  # stages that are drawn in full elsewhere
     (*RUN, "train", "eval"): "(whenever eval_at says so: as below)",
     (*EPOCH, "eval"): "(if a hook has called eval_soon: as below)",
+    (*RUN, "train", "save_checkpoint"): "(between epochs, and as the call ends)",
+    (*RUN, "save_checkpoint"): "(where train_on_batch is called)",
     (*RUN, "train_step_batch"): "(a call of tm.train_on_batch: as above)",
     (*RUN, "phase"): "(tm.phase(...): what is called inside it)",
 }
@@ -94,6 +98,8 @@ def observed() -> FirstAt:
     found = FirstAt()
     with tempfile.TemporaryDirectory() as folder:
         tm = tiny_manager(found, train_dir=folder, seed=0, eval_at="epoch")
+        tm.add_extension(post_train_step_batch=lambda train_manager: train_manager.save_soon())
+        tm.add_extension(post_train_step_epoch=lambda train_manager: train_manager.save_soon())
         batches = tm.train_data
         tm.train_data = InMemory(*(torch.cat(parts) for parts in zip(*batches, strict=True)), batch_size=16)
         tm.train()
@@ -244,6 +250,42 @@ def sentence(text: str, first: Callable[[str], str] = str.upper) -> str:
     return first(text[:1]) + text[1:]
 
 
+# ---- command-line.md -----------------------------------------------------------------------------------------------
+
+EXAMPLES: Final = {
+    "show": "train-manager show runs/digits",
+    "check": "train-manager check runs/digits",
+    "verify-resume": "train-manager verify-resume train.py --at 40 --at 90 --lose 3 -- --epochs 2",
+}
+
+
+def command_line_page() -> Iterator[str]:
+    """Every command with its arguments."""
+    yield "# The command line"
+    yield (
+        "`train-manager` comes with the package; `python -m train_manager` is the same. Exit codes: 0 if all is well, "
+        "1 if something is damaged or differs, 2 if the command cannot be done. In Python, "
+        "[`verify_resume`](api/tools.md) does what the command of that name does."
+    )
+    for name, command in commands_of(parser()).items():
+        yield f"## `train-manager {name}`"
+        yield sentence(command.description or "")
+        yield f"```sh\n{EXAMPLES[name]}\n```"
+        yield "\n".join(option_line(option) for option in command._actions if option.dest != "help")
+
+
+def commands_of(whole: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands."""
+    (commands,) = (action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(commands.choices)
+
+
+def option_line(option: argparse.Action) -> str:
+    """Describe an option or an argument."""
+    shown = " ".join([*option.option_strings, str(option.metavar or "")]).strip()
+    return f"- `{shown}`: {option.help}"
+
+
 # ---- all of them ---------------------------------------------------------------------------------------------------
 
 PAGES: Final = {
@@ -251,6 +293,7 @@ PAGES: Final = {
     "stages.md": stages_page,
     "extensions.md": extensions_page,
     "decorators-and-schedules.md": decorators_page,
+    "command-line.md": command_line_page,
 }
 
 

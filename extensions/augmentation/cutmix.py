@@ -7,8 +7,10 @@ from torch import Tensor
 from train_manager.core.decorators import modifies
 from train_manager.core.errors import InputError
 from train_manager.data.mixing import MixingExtension, blend, draw_box, require_mixable, soft_targets
+from train_manager.rebuilding.recorded import recorded
 
 
+@recorded
 class CutMix(MixingExtension):
     """Replace a box in each training image by that of another image of its batch, and blend their targets by area.
 

@@ -6,8 +6,10 @@ from torch import Tensor
 
 from train_manager.core.decorators import modifies
 from train_manager.data.mixing import MixingExtension, blend, require_mixable, soft_targets
+from train_manager.rebuilding.recorded import recorded
 
 
+@recorded
 class Mixup(MixingExtension):
     """Blend each training example with another example of its batch, and their targets in the same proportion.
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.metrics.deferred import FiniteLosses
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_count
 
 
+@recorded
 class StopOnNonFinite(Extension):
     """End the training with ``NonFiniteLoss`` soon after the first loss that is nan or infinite.
 
@@ -28,7 +33,7 @@ class StopOnNonFinite(Extension):
     *Runs at:* the start of ``train_step_epoch``, and the end of ``train_step_batch``, after other hooks, so that they
     have seen the step (priority 1000).
 
-    *Asks for:* ``loss``, ``step_num`` and ``epoch_num``.
+    *Asks for:* ``loss``, ``step_num``, ``epoch_num`` and ``batches_done``.
 
     *Leaves behind:* nothing.
 
@@ -44,8 +49,9 @@ class StopOnNonFinite(Extension):
         self._losses: FiniteLosses | None = None  # the losses since the last check
         self._count = 0
 
-    def pre_train_step_epoch(self) -> None:
-        self._forget()  # the loop has checked them, or an error has ended their epoch
+    def pre_train_step_epoch(self, batches_done: int) -> None:
+        if not batches_done:
+            self._forget()  # the loop has checked them, or an error has ended their epoch
 
     @priority(1000)  # last: an error here must not keep other hooks from the step
     def post_train_step_batch(self, loss: Tensor, step_num: int, epoch_num: int) -> None:
@@ -59,3 +65,12 @@ class StopOnNonFinite(Extension):
 
     def _forget(self) -> None:
         self._losses, self._count = None, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the number of steps since the last check; the loop has checked their losses as it saves."""
+        return {**super().state_dict(), "count": self._count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self._losses, self._count = None, state["count"]

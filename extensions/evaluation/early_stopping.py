@@ -13,12 +13,15 @@ from train_manager.core.extension import Extension
 from train_manager.core.showing import cut
 from train_manager.loop.arguments import modules_of_loss
 from train_manager.metrics.monitor import Patience, is_at_start, metric_name, metric_value, mode_of, require_set
+from train_manager.model.per_object import name_of_part
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 
+@recorded
 class EarlyStopping(Extension):
     """Stop the training if a metric has not improved on its best value in several evaluations in a row.
 
@@ -83,6 +86,8 @@ class EarlyStopping(Extension):
         self.restore_best: bool = restore_best
         self._best: BestWeights | None = None
         self._is_trained = False  # since the best weights were put back
+        self._over_at: int | None = None  # the step of the evaluation at which the patience was over
+        self._is_loaded = False  # and not trained since
 
     def pre_run(self) -> None:
         self._is_trained = False  # an error may have ended the last run
@@ -90,6 +95,9 @@ class EarlyStopping(Extension):
     def pre_train(self, train_manager: TrainManager) -> None:
         require_set(self.monitor, train_manager.eval_data, "EarlyStopping")
         self._is_trained = True
+        was_loaded, self._is_loaded = self._is_loaded, False
+        if was_loaded and self._over_at == train_manager.step_num and self.patience.waited >= self.patience.limit:
+            self._stop(train_manager)  # as before the checkpoint: a program that is started again trains nothing more
 
     def post_eval(
         self,
@@ -109,10 +117,14 @@ class EarlyStopping(Extension):
         if self.restore_best and self.patience.waited == 0 and self.patience.best == value:
             self._best = BestWeights(train_manager)
         if is_over:
-            best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
-            waited = f"in {self.patience.waited} evaluations"
-            end = "" if self._best is None else f"; the weights of step {self._best.step_num} are put back"
-            train_manager.stop(f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}{end}")
+            self._over_at = step_num
+            self._stop(train_manager)
+
+    def _stop(self, train_manager: TrainManager) -> None:
+        best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
+        waited = f"in {self.patience.waited} evaluations"
+        end = "" if self._best is None else f"; the weights of step {self._best.step_num} are put back"
+        train_manager.stop(f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}{end}")
 
     @priority(-10)  # before hooks that save the model
     def post_phase(self, train_manager: TrainManager) -> None:
@@ -139,16 +151,21 @@ class EarlyStopping(Extension):
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, the number of evaluations since, and with ``restore_best`` the best weights."""
         state = {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited}
+        if self._over_at is not None:
+            state["over_at"] = self._over_at
         if self._best is not None:
             kept = self._best
             state |= {"weights": kept.modules, "averages": kept.averages, "best_step": kept.step_num}
+            state |= {"model": kept.name, "is_trained": self._is_trained}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.patience.best, self.patience.waited = state["best"], state["waited"]
+        self._over_at, self._is_loaded = state.get("over_at"), True
         self._best = BestWeights.loaded(state) if "weights" in state else None
+        self._is_trained = state.get("is_trained", self._is_trained)
 
 
 @final
@@ -157,7 +174,8 @@ class BestWeights:
 
     Attributes:
         step_num: the number of batches that they were trained on.
-        model: the one that they are of; None if they were loaded, and are of the next one.
+        model: the one that they are of; None if they were loaded.
+        name: that of the model in a checkpoint.
         modules: the ``state_dict`` of the model and of each module of the loss.
         averages: the state of each extension that puts other weights into the model for evaluations, as ``EMA``.
     """
@@ -165,19 +183,21 @@ class BestWeights:
     def __init__(self, train_manager: TrainManager) -> None:
         self.step_num = train_manager.step_num
         self.model: nn.Module | None = train_manager.model
+        self.name = name_of_part(train_manager, "model")
         self.modules = [copy.deepcopy(module.state_dict()) for module in _modules(train_manager)]
         self.averages = {name: copy.deepcopy(one.state_dict()) for name, one in _averaging(train_manager).items()}
 
     @classmethod
     def loaded(cls, state: Mapping[str, Any]) -> BestWeights:
         best = cls.__new__(cls)
-        best.step_num = state["best_step"]
+        best.step_num, best.name = state["best_step"], state["model"]
         best.model, best.modules, best.averages = None, list(state["weights"]), dict(state["averages"])
         return best
 
     def put_back(self, train_manager: TrainManager) -> bool:
         """Put all of it back; if the present model is another one, do nothing and return False."""
-        if self.model is not None and self.model is not train_manager.model:
+        is_loaded = self.model is None
+        if name_of_part(train_manager, "model") != self.name if is_loaded else train_manager.model is not self.model:
             return False
         for module, state in zip(_modules(train_manager), self.modules, strict=True):
             module.load_state_dict(state)

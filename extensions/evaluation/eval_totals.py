@@ -6,8 +6,10 @@ from torch import Tensor
 
 from train_manager.core.decorators import provides
 from train_manager.core.extension import Extension
+from train_manager.rebuilding.recorded import recorded
 
 
+@recorded
 class EvalTotals(Extension):
     """Provide the sums that the mean loss of an evaluation is computed from, as they grow.
 

@@ -15,12 +15,14 @@ from train_manager.core.showing import cut
 from train_manager.core.signature import with_parameters
 from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean
 from train_manager.metrics.metric import metric_of
+from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
 from train_manager.reporting.tables import text_table
 
 Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
 
 
+@recorded
 class Metrics(Extension):
     """Measure the training and every evaluation with functions of prediction and targets, or with torchmetrics objects.
 
@@ -165,21 +167,25 @@ class Metrics(Extension):
         return cut(f"Metrics({', '.join({**self._train, **self._eval})})")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the moving averages, and the last numbers of each evaluation set."""
-        means = {name: {"value": mean.value, "count": mean.count} for name, mean in self._means.items()}
+        """Return the moving averages, the means of the open epoch, and the last numbers of each evaluation set."""
+        means = {name: mean.state_dict() for name, mean in self._means.items()}
+        of_epoch = {name: mean.state_dict() for name, mean in self._of_epoch.items()}
         sets = {name: dict(result) for name, result in self.eval_sets.items()}
         last = {"loss": self._loss, "epoch": dict(self.epoch), "eval_sets": sets}
-        return {**super().state_dict(), "means": means, **last}
+        return {**super().state_dict(), "means": means, "of_epoch": of_epoch, **last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.reset()
-        self._loss, self.epoch = state["loss"], dict(state.get("epoch", {}))
+        self._loss, self.epoch = state["loss"], dict(state["epoch"])
         self.eval_sets = {name: dict(result) for name, result in state["eval_sets"].items()}
         for name, saved in state["means"].items():
-            mean = self._means[name] = ExponentialMovingAverage(self.share)
-            mean.value, mean.count = saved["value"], saved["count"]
+            self._means[name] = ExponentialMovingAverage(self.share)
+            self._means[name].load_state_dict(saved)
+        for name, saved in state["of_epoch"].items():
+            self._of_epoch[name] = WeightedMean()
+            self._of_epoch[name].load_state_dict(saved)
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 

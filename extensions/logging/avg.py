@@ -6,14 +6,19 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from train_manager.core.decorators import provides
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.core.signature import with_parameters
+from train_manager.metrics.deferred import numbers
+from train_manager.rebuilding.recorded import recorded
 
 
+@recorded
 class Avg(Extension):
     """Provide the running mean of fixtures: of ``loss`` as ``avg_loss``.
 
@@ -57,10 +62,23 @@ class Avg(Extension):
         asked = [*names, *([] if weight is None else [weight])]
         hook = with_parameters([], self._renew, seldom=asked)
         setattr(self, f"post_{at}", _Inside(over)(provides(*map("avg_{}".format, names), stage=over)(hook)))
-        setattr(self, f"pre_{over}", self._begin)
+        begins = {"train_step_epoch": self._begin_epoch, "train": self._begin_call}
+        setattr(self, f"pre_{over}", begins.get(over, self._begin))
 
-    def _begin(self) -> None:  # the hook before `over`: see __init__
+    # ---- the hook before `over`: see __init__ ----------------------------------------------------------------------
+
+    def _begin(self) -> None:
         self._totals: dict[str, tuple[Any, Any]] = {}  # sum and weight of each fixture that was alive
+
+    def _begin_epoch(self, batches_done: int = 0) -> None:
+        if not batches_done:  # else the epoch goes on
+            self._begin()
+
+    def _begin_call(self, start_step: int = 0, step_num: int = 0) -> None:
+        if start_step == step_num:  # else the call goes on from a checkpoint
+            self._begin()
+
+    # ---- the mean --------------------------------------------------------------------------------------------------
 
     def _renew(self, values: Mapping[str, Any]) -> Any:  # the hook after `at`: see __init__
         if self.weight is None or self.weight in values:
@@ -74,6 +92,8 @@ class Avg(Extension):
     def _add(self, name: str, value: Any, weight: Any) -> None:
         total, weights = self._totals.get(name, (0, 0))
         found = value.detach() if hasattr(value, "detach") else value
+        if isinstance(total, Tensor) and isinstance(found, Tensor):
+            total = total.to(found.device)  # after a checkpoint, which is loaded on the CPU
         self._totals[name] = total + found * weight, weights + weight
 
     def _mean(self, name: str) -> Any:
@@ -81,6 +101,16 @@ class Avg(Extension):
             return math.nan
         total, weights = self._totals[name]
         return total / weights
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sum and the weight of each fixture, of what is open."""
+        totals = {name: [total, *numbers([weight])] for name, (total, weight) in self._totals.items()}
+        return {**super().state_dict(), "totals": totals}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self._totals = {name: (total, weight) for name, (total, weight) in state["totals"].items()}
 
 
 class _Inside(Schedule):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TextIO
 
 from train_manager.core.decorators import always, priority
@@ -14,6 +15,7 @@ from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.manager import TrainManager
+from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.epoch_lines import EpochLines
 from train_manager.reporting.lines import write_line
 from train_manager.reporting.values import once, texts_of
@@ -25,6 +27,7 @@ COUNTS = ("step", "epoch", "batch")
 UNITS = {"examples": "examples/s", "batches": "batches/s", "ms": "ms/batch"}
 
 
+@recorded
 class Log(Extension):
     """Print a line for each epoch; or one every so many batches, and one for each evaluation.
 
@@ -63,11 +66,12 @@ class Log(Extension):
     ``step 500, loss 4.3, lr 0.0006, 120 ms/batch``. A tensor is read only for a line that is printed, so other steps do
     not wait for the device. A fixture that is not alive in a step is left out of its line.
 
-    *Runs at:* the start and the end of ``train`` and ``train_step_epoch``, and the end of ``eval``; with a number or a
-    schedule also the end of ``train_step_batch``.
+    *Runs at:* the end of ``load_checkpoint``, the start and the end of ``train`` and ``train_step_epoch``, and the end
+    of ``eval``; with a number or a schedule also the end of ``train_step_batch``.
 
-    *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``step_num``, ``epoch_num``,
-    ``batch_num``, ``samples_seen``, ``train_result``, ``eval_results``, ``standalone_eval`` and ``stage``.
+    *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``checkpoint_loaded``,
+    ``step_num``, ``start_step``, ``epoch_num``, ``batch_num``, ``samples_seen``, ``train_result``, ``eval_results``,
+    ``standalone_eval`` and ``stage``.
 
     *Leaves behind:* lines of text.
 
@@ -119,9 +123,16 @@ class Log(Extension):
             schedule = every if isinstance(every, Schedule) else every_nth(require_count(every, "every", at_least=1))
             scheduled(self, "post_train_step_batch", schedule)
 
-    def pre_train(self, epoch_num: int, step_num: int) -> None:
+    def post_load_checkpoint(self, checkpoint_loaded: Path | bool, train_manager: TrainManager) -> None:
+        if checkpoint_loaded:
+            step, epochs = train_manager.step_num, train_manager.epoch_num
+            done = f"step {step}, {epochs} epoch{'' if epochs == 1 else 's'} done"
+            write_line(f"goes on from {shown_path(checkpoint_loaded)} ({done})", self.file)
+
+    def pre_train(self, epoch_num: int, step_num: int, start_step: int) -> None:
         self._last = None  # the time between two trainings is not part of a rate
-        if epoch_num == 0 and not self._epochs.has_training_at(step_num):
+        goes_on = start_step < step_num or self._epochs.has_training_at(step_num)
+        if epoch_num == 0 and not goes_on:
             self._epochs.begin()
 
     # ---- a line for each epoch -------------------------------------------------------------------------------------
@@ -184,11 +195,30 @@ class Log(Extension):
         self._last = now, step_num, examples
         write_line(", ".join(parts), self.file)
 
+    # ---- saved state -----------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best evaluation so far, and where the lines of epochs are."""
+        return {**super().state_dict(), **self._epochs.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned; the next line of an epoch stands below a header of its own."""
+        super().load_state_dict(state)
+        self._epochs.load_state_dict(state)
+
 
 def epoch_label(epoch: int, train_manager: TrainManager) -> str:
     """Return the number of an epoch, and how many there are to be, unless they are counted by ``train_epochs(n)``."""
     total = train_manager.epochs
     return f"{epoch:>{len(str(total))}}/{total}" if epoch <= total > 1 else f"{epoch}"
+
+
+def shown_path(checkpoint: Path | bool) -> str:
+    """Return the path of a checkpoint, from the working folder if it is in there."""
+    if isinstance(checkpoint, bool):
+        return "a checkpoint"
+    here = Path.cwd()
+    return str(checkpoint.relative_to(here) if checkpoint.is_relative_to(here) else checkpoint)
 
 
 def counts_of(step_num: int, epoch_num: int, stage: Scope) -> dict[str, str]:

@@ -16,6 +16,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.manager import TrainManager
+from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import NotebookOutput, is_notebook
 from train_manager.reporting.values import once, texts_of
 
@@ -29,6 +30,7 @@ FORMS = (
 UNSIZED_FORMS = ("{desc}: {n_fmt}{unit} [{elapsed}, {rate_fmt}{postfix}]", "{desc}: {n_fmt}{unit}{postfix}")
 
 
+@recorded
 class ProgressBar(Extension):
     """Draw bars for the epochs, for the batches of an epoch, and for each evaluation, with the fixtures that you name.
 
@@ -48,8 +50,8 @@ class ProgressBar(Extension):
     *Runs at:* the start and the end of ``train``, ``train_step_epoch``, ``train_step_batch``, ``eval_step_epoch`` and
     ``eval_step_batch``.
 
-    *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``epoch_num``, ``datasource_name``
-    and ``exc_value``.
+    *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``epoch_num``,
+    ``batches_done``, ``datasource_name`` and ``exc_value``.
 
     *Leaves behind:* the finished bar of the epochs; after an error or Ctrl-C nothing.
 
@@ -81,9 +83,9 @@ class ProgressBar(Extension):
         total = train_manager.epochs if train_manager.epochs > epoch_num else None  # None: train_epochs(n) goes beyond
         self._open("train", "epochs", "epoch", total=total, done=epoch_num)
 
-    def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int) -> None:
+    def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int, batches_done: int) -> None:
         total = train_manager.steps_per_epoch or length_of(train_manager.train_data)
-        self._open("train_step_epoch", f"epoch {epoch_num + 1}", "batch", total=total)
+        self._open("train_step_epoch", f"epoch {epoch_num + 1}", "batch", total=total, done=batches_done)
 
     def pre_train_step_batch(self) -> None:
         self._begin("train_step_epoch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.loop.windows import require_no_closure
 from train_manager.model.optimizers import parameters_with_gradients
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Weight:
             self.last_step = step_num
 
 
+@recorded
 class Accumulate(Extension):
     """Step each optimizer once for every ``batches`` batches, with the gradient of the one large batch that they form.
 
@@ -125,3 +128,14 @@ class Accumulate(Extension):
             for parameter in parameters_with_gradients(optimizer):
                 assert parameter.grad is not None
                 parameter.grad.div_(total)  # in place and unread: the weight may be a tensor on a GPU
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the step at which the window began, and the weight in it for each optimizer."""
+        weights = {name: dict(vars(weight)) for name, weight in self._weights.items()}
+        return {**super().state_dict(), "first_step": self._first_step, "weights": weights}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self._first_step = state["first_step"]
+        self._weights = {name: Weight(**weight) for name, weight in state["weights"].items()}

@@ -15,12 +15,14 @@ from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.loop.windows import require_no_closure
 from train_manager.model.optimizers import StepsOf, optimizer_of, parameters_with_gradients
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 
+@recorded
 class ClipGradients(Extension):
     """Shorten the gradient of all parameters together to a largest norm, or cut each number in it, or both.
 

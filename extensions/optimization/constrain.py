@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.model.modules import Chosen, choices, chosen, require_module
+from train_manager.rebuilding.recorded import recorded
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 
+@recorded
 class Constrain(Extension):
     """Replace the weight of a module by ``fn(weight)`` after each step of the optimizer.
 

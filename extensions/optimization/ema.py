@@ -14,13 +14,15 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.model.optimizers import optimizer_of
-from train_manager.model.per_object import PerObject
+from train_manager.model.per_object import PerObject, name_of_part
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 
+@recorded
 class EMA(Extension):
     """Average the weights over the steps, the latest the most, and evaluate the average in place of the weights.
 
@@ -79,7 +81,8 @@ class EMA(Extension):
         self.optimizer = optimizer
         self._averages: PerObject[nn.Module, Average] = PerObject()
         self._model: nn.Module | None = None  # the one that was averaged last
-        self._loaded: Average | None = None  # waits for the model
+        self._last = ""  # its name in a checkpoint
+        self._loaded: dict[str, Average] = {}  # by the names of the models that they wait for
 
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
@@ -91,21 +94,27 @@ class EMA(Extension):
     ) -> None:
         if self.optimizer is not None and self.optimizer != optimizer_name:
             return
-        average = self._average_of(train_manager.model)
+        average = self._average_of(train_manager)
         decay = decay_after(average.updates, self.decay) if self.warm_up else self.decay
         average.update(self._tensors(train_manager.model, optimizer), decay)
 
     def around_eval_step_epoch(self, train_manager: TrainManager) -> Iterator[None]:
-        with self.applied(train_manager.model):
+        self._meet(train_manager.model, name_of_part(train_manager, "model"))
+        with self._inside(train_manager.model):
             yield
 
-    def around_predict(self, train_manager: TrainManager) -> Iterator[None]:
-        with self.applied(train_manager.model):
-            yield
+    around_predict = around_eval_step_epoch
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """Put the averaged weights into the model for a ``with`` block; before the first step, do nothing."""
+        if model not in self._averages:
+            self._meet(model, self._last)  # a loaded average, and no run has said yet which model it is of
+        with self._inside(model):
+            yield
+
+    @contextmanager
+    def _inside(self, model: nn.Module) -> Iterator[None]:
         pairs = self._pairs(model)
         trained = [tensor.detach().clone() for tensor, _ in pairs]
         try:
@@ -141,9 +150,7 @@ class EMA(Extension):
 
     def _pairs(self, model: nn.Module) -> list[tuple[Tensor, Tensor]]:
         """Return each averaged tensor of the model with its average."""
-        if self._loaded is None and self._model is None:
-            return []
-        average = self._averages.get(model) if self._loaded is None else self._average_of(model)
+        average = self._averages.get(model)
         if average is None:
             return []
         tensors, averages = self._tensors(model), average.tensors
@@ -157,28 +164,45 @@ class EMA(Extension):
             found = {name: parameter for name, parameter in found.items() if id(parameter) in own}
         return {**found, **dict(model.named_buffers())} if self.use_buffers else found
 
-    def _average_of(self, model: nn.Module) -> Average:
-        """Return the average of this model; begin one if there is none."""
-        self._model = model
-        if self._loaded is not None:
-            self._averages[model], self._loaded = self._loaded, None
-        return self._averages.setdefault(model, Average())
+    def _average_of(self, train_manager: TrainManager) -> Average:
+        """Return the average of the present model, which is about to grow; begin one if there is none."""
+        self._model, self._last = train_manager.model, name_of_part(train_manager, "model")
+        self._meet(self._model, self._last)
+        average = self._averages.setdefault(self._model, Average())
+        average.name = self._last
+        return average
+
+    def _meet(self, model: nn.Module, name: str) -> None:
+        """Give a model the average that was loaded for it, if there is one."""
+        if name in self._loaded:
+            self._averages[model] = self._loaded.pop(name)
+            if name == self._last:
+                self._model = model
+
+    # ---- saved state -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the average and the number of its steps: of the model that was averaged last."""
-        average = self._loaded or (Average() if self._model is None else self._averages[self._model])
-        tensors = {name: tensor.clone() for name, tensor in average.tensors.items()}
-        return {**super().state_dict(), "updates": average.updates, "average": tensors}
+        """Return the average and the number of its steps, of the model that was averaged last, and those of others."""
+        found = {**self._loaded, **{average.name: average for average in self._averages.values()}}
+        if self._model is not None:
+            found[self._last] = self._averages[self._model]
+        last = found.pop(self._last, None) or Average()
+        others = {name: average.state_dict() for name, average in found.items()}
+        return {**super().state_dict(), **last.state_dict(), "name": self._last, "others": others}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; before the first step, as soon as the model is known."""
+        """Restore what ``state_dict`` returned; that of a model that is not known yet, as soon as it is there."""
         super().load_state_dict(state)
-        tensors = {name: tensor.clone() for name, tensor in state["average"].items()}
-        self._loaded = Average(tensors, state["updates"]) if state["updates"] else None
-        if self._loaded is None:
-            self._averages, self._model = PerObject(), None
-        elif self._model is not None:
-            self._average_of(self._model)
+        self._last = state["name"]
+        self._loaded = {name: Average.loaded(name, one) for name, one in state["others"].items()}
+        if state["updates"]:
+            self._loaded[self._last] = Average.loaded(self._last, state)
+        known = {average.name: model for model, average in self._averages.items()}
+        if self._model is not None:
+            known[self._averages[self._model].name] = self._model
+        self._averages, self._model = PerObject(), None
+        for name, model in known.items():
+            self._meet(model, name)
 
 
 @final
@@ -188,11 +212,24 @@ class Average:
     Attributes:
         tensors: the average of each tensor, by its name in the model.
         updates: the steps that are in it.
+        name: of the model, in a checkpoint.
     """
 
-    def __init__(self, tensors: dict[str, Tensor] | None = None, updates: int = 0) -> None:
-        self.tensors = tensors or {}
-        self.updates = updates
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.updates = 0
+        self.name = ""
+
+    @classmethod
+    def loaded(cls, name: str, state: Mapping[str, Any]) -> Average:
+        average = cls()
+        average.name, average.updates = name, state["updates"]
+        average.tensors = {name: tensor.clone() for name, tensor in state["average"].items()}
+        return average
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the steps and copies of the tensors, which the next step changes."""
+        return {"updates": self.updates, "average": {name: tensor.clone() for name, tensor in self.tensors.items()}}
 
     @torch.no_grad()
     def update(self, current: Mapping[str, Tensor], decay: float) -> None:

@@ -10,12 +10,14 @@ from torch import nn
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.model.modules import Chosen, choices, chosen, require_module
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 
+@recorded
 class FreezeModules(Extension):
     """Keep parts of the model as they are, to the bit: parameters and buffers, such as the means of BatchNorm.
 
@@ -30,8 +32,8 @@ class FreezeModules(Extension):
     trained; the others, such as dropout, stay in train mode. When the run ends, also by an error, ``requires_grad`` and
     the modes are restored. An extension that is removed in the middle of a run unfreezes at the end of the run.
 
-    *Runs at:* around ``run`` and ``train``, the end of ``run``, and the start of ``train_step_epoch`` and of
-    ``train_step_batch``.
+    *Runs at:* around ``run`` and ``train``, the end of ``load_checkpoint`` and of ``run``, and the start of
+    ``train_step_epoch`` and of ``train_step_batch``.
 
     *Asks for:* ``epoch_num``; the model.
 
@@ -58,6 +60,10 @@ class FreezeModules(Extension):
             yield from self._keep_frozen(train_manager)
         finally:
             self._is_in_run = False
+
+    def post_load_checkpoint(self, train_manager: TrainManager) -> None:
+        if self._is_over(train_manager.epoch_num):  # which was 0 as the run opened
+            self._unfreeze()
 
     @always
     def post_run(self) -> None:

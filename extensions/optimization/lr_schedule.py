@@ -26,7 +26,8 @@ from train_manager.model.optimizers import (
     set_learning_rates,
     settings_of,
 )
-from train_manager.model.per_object import PerObject
+from train_manager.model.per_object import PerObject, name_of_part
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 EXAMPLE = "LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10))"
 
 
+@recorded
 class LRSchedule(Extension):
     """Step a scheduler of torch after each epoch, after each step of the optimizer, or with a metric.
 
@@ -105,10 +107,11 @@ class LRSchedule(Extension):
         self.count_start = count_start
         self.scheduler: Any = None
         self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
-        self._put_away: PerObject[Optimizer, dict[str, Any]] = PerObject()  # states for optimizers that were swapped
+        self._name = ""  # of that optimizer in a checkpoint: which phase has brought it
+        self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # names and states, of swapped optimizers
         self._is_idle = False
         self._done = 0  # epochs or steps that were done when the present one began
-        self._loaded: Mapping[str, Any] | None = None  # a loaded state that waits for the optimizer
+        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
         self.pre_train_optimizer_step = self._rates_hook()
 
     def _rates_hook(self) -> Callable[..., Any]:
@@ -186,15 +189,16 @@ class LRSchedule(Extension):
             return
         if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
             # Not the scheduler itself, which would keep the optimizer alive.
-            self._put_away[self._optimizer] = copy.deepcopy(self.scheduler.state_dict())
+            self._put_away[self._optimizer] = self._name, copy.deepcopy(self.scheduler.state_dict())
         settings = settings_of(optimizer)
         self.scheduler = self._usable(self.make(optimizer))
-        self._optimizer = optimizer
-        if self._loaded is not None:
-            self._load(self._loaded)
-        elif optimizer in self._put_away:
-            self.scheduler.load_state_dict(self._put_away.pop(optimizer))
+        self._optimizer, self._name = optimizer, name_of_part(train_manager, "optimizer")
+        if self._name in self._loaded:
             restore_settings(optimizer, settings)  # making a scheduler has set the first rates
+            self._take_loaded()
+        elif optimizer in self._put_away:
+            self.scheduler.load_state_dict(self._put_away.pop(optimizer)[1])
+            restore_settings(optimizer, settings)
 
     def _usable(self, scheduler: Any) -> Any:
         kind = type(scheduler).__name__
@@ -214,23 +218,31 @@ class LRSchedule(Extension):
     # ---- saved state -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the scheduler; before the first run there is none."""
-        own = self._loaded or {} if self.scheduler is None else {"scheduler": self.scheduler.state_dict()}
-        return {**super().state_dict(), **own}
+        """Return the state of the scheduler, and the rates it has set, for each optimizer that it has met."""
+        met = {name: _kept(state, of) for of, (name, state) in self._put_away.items()}
+        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
+            met[self._name] = _kept(self.scheduler.state_dict(), self._optimizer)
+        found = {**self._loaded, **met}
+        return super().state_dict() | ({"schedulers": found} if found else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned and the rates; before the first run, as soon as it opens."""
+        """Restore what ``state_dict`` returned and the rates; what an optimizer lacks yet, as soon as it is there."""
         super().load_state_dict(state)
-        self._loaded = {"scheduler": state["scheduler"]} if "scheduler" in state else {}
-        if self.scheduler is not None:
-            self._load(self._loaded)
+        self._loaded = dict(state.get("schedulers", {}))
+        for optimizer, (name, _) in list(self._put_away.items()):
+            if name in self._loaded:
+                self._put_away[optimizer] = name, copy.deepcopy(self._loaded.pop(name)["scheduler"])
+        self._take_loaded()
 
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._loaded = None
-        if "scheduler" in state and self._optimizer is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
-            # Making a scheduler has set the first rates, and loading its state does not set the rates.
-            set_learning_rates(self._optimizer, self.scheduler.get_last_lr())
+    def _take_loaded(self) -> None:
+        if self._optimizer is not None and self._name in self._loaded:
+            found = self._loaded.pop(self._name)
+            self.scheduler.load_state_dict(copy.deepcopy(found["scheduler"]))
+            set_learning_rates(self._optimizer, found["rates"])  # loading the state of a scheduler does not set them
+
+
+def _kept(scheduler: Any, optimizer: Optimizer) -> dict[str, Any]:
+    return {"scheduler": copy.deepcopy(scheduler), "rates": list(learning_rates(optimizer))}
 
 
 def _invalid(what: str, name: str, cure: str) -> InputError:

@@ -19,11 +19,13 @@ from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
 from train_manager.model.modules import require_module
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
+from train_manager.rebuilding.recorded import recorded
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 
+@recorded
 class MixedPrecision(Extension):
     """Run the model and the loss under torch's autocast, in training and evaluation.
 
@@ -150,7 +152,10 @@ class MixedPrecision(Extension):
         return self._scaler(optimizer_name).scale(backward_loss)
 
     def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str) -> None:
-        scaler = self.scalers.get(optimizer_name)
+        is_scaled = (
+            optimizer_name in self.scalers or optimizer_name in self._loaded
+        )  # its backward may have been before
+        scaler = self._scaler(optimizer_name) if is_scaled else None
         if scaler is None or next(parameters_with_gradients(optimizer), None) is None:
             return
         scaler.unscale_(optimizer)
@@ -165,6 +170,7 @@ class MixedPrecision(Extension):
             scaler = self.scalers[optimizer_name] = GradScaler(self._device_type)
             if optimizer_name in self._loaded:
                 scaler.load_state_dict(self._loaded.pop(optimizer_name))
+                scaler.scale(torch.zeros((), device=self._device_type))  # the first call makes its tensors
             self._scales[optimizer_name] = scaler.get_scale()
         return self.scalers[optimizer_name]
 

@@ -14,6 +14,7 @@ from train_manager.core.extension import Extension
 from train_manager.loop.windows import require_no_closure
 from train_manager.model.buffers import preserved_buffers
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
                 parameter.copy_(value)
 
 
+@recorded
 class SAM(Extension):
     """Step with the gradient at the point within ``rho`` where the loss is largest, which leads to flat minima.
 

@@ -12,12 +12,14 @@ from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.model.optimizers import Rate, StepsOf, learning_rates, optimizer_of, set_learning_rates
+from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 
+@recorded
 class WarmUp(Extension):
     """Multiply the learning rates by a factor that grows from ``start`` to 1, in steps or in epochs.
 
@@ -123,12 +125,15 @@ class WarmUp(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the steps of the optimizer, if it is one of several."""
-        return super().state_dict() | ({} if self.optimizer is None else {"steps": self._own_steps})
+        if self.optimizer is None:
+            return super().state_dict()
+        return {**super().state_dict(), "steps": self._own_steps, "update_num": self._update_num}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self._own_steps = state.get("steps", 0)
+        self._update_num = state.get("update_num", self._update_num)
 
 
 def factor_after(done: int, length: int, start: float) -> float:

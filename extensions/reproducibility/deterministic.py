@@ -9,10 +9,12 @@ from contextlib import contextmanager
 import torch
 
 from train_manager.core.extension import Extension
+from train_manager.rebuilding.recorded import recorded
 
 CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 
+@recorded
 class Deterministic(Extension):
     """Let torch use deterministic operations only, while a run is open.
 

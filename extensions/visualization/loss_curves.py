@@ -17,6 +17,7 @@ from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.metrics.deferred import DeferredScalars, numbers
+from train_manager.rebuilding.recorded import recorded
 from train_manager.records.files import replace_file
 from train_manager.reporting.curves import Curve, Curves, PartCurves, loaded_curve, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, refuse_without_matplotlib, rendered
@@ -30,6 +31,7 @@ GAP = 100  # at least so many times the last drawing pass before the next one
 FIRST_DRAWING = 1.0  # seconds that it is taken to need, with the import of matplotlib
 
 
+@recorded
 class LossCurves(Extension):
     """Draw the loss of the training and of every evaluation set, by epoch, batch and example; and metrics by epoch.
 
@@ -54,8 +56,8 @@ class LossCurves(Extension):
     *Runs at:* the start and the end of ``train`` and ``train_step_epoch``, and the end of ``train_step_batch``,
     ``eval`` and ``run``; around ``train_step_batch`` if ``update`` is given.
 
-    *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``train_result``,
-    ``eval_results``, ``standalone_eval`` and ``train_dir``, without which it is refused.
+    *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``batches_done``,
+    ``train_result``, ``eval_results``, ``standalone_eval`` and ``train_dir``, without which it is refused.
 
     *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, drawn as the run of a training ends, also after
     an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing takes at most 1 % of the
@@ -102,11 +104,12 @@ class LossCurves(Extension):
         if self._drawn_at is None:
             self._drawn_at = time.monotonic()
 
-    def pre_train_step_epoch(self, epoch_num: int, train_dir: Path) -> None:
+    def pre_train_step_epoch(self, epoch_num: int, batches_done: int, train_dir: Path) -> None:
         self._draw_seldom(train_dir)
-        self._epoch_sum = self._epoch_weight = 0.0
         self._epoch = epoch_num + 1
-        self.parts.begin_epoch()
+        if not batches_done:  # else the epoch goes on
+            self._epoch_sum = self._epoch_weight = 0.0
+            self.parts.begin_epoch()
 
     def post_train_step_batch(
         self, loss: Tensor, losses: Mapping[str, Tensor], step_num: int, true_batch_size: int
@@ -247,3 +250,4 @@ class LossCurves(Extension):
         }
         self._examples = state["examples"]
         self._epoch_sum, self._epoch_weight = state["epoch_sum"], state["epoch_weight"]
+        self._is_drawn = False  # the files may be older than the checkpoint

@@ -30,7 +30,7 @@ from train_manager import (
     always,
     staged,
 )
-from train_manager.extensions import Avg, EvalTotals, LossCurves, ProgressBar, default_extensions
+from train_manager.extensions import Avg, Checkpoints, EvalTotals, LossCurves, ProgressBar, default_extensions
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
 
@@ -319,12 +319,13 @@ def test_t12_a_training_takes_the_default_extensions(tmp_path: Path) -> None:
     tm.train()
     assert isinstance(tm["progress_bar"], ProgressBar)
     assert isinstance(tm["loss_curves"], LossCurves)
+    assert isinstance(tm["checkpoints"], Checkpoints)
 
 
 def test_t12_each_default_extension_is_replaceable_by_name(tmp_path: Path) -> None:
     for name in default_extensions():
         mine = Extension()
-        tm = tiny_manager(extensions={**default_extensions(), name: mine}, train_dir=tmp_path)
+        tm = tiny_manager(extensions={**default_extensions(), name: mine}, train_dir=tmp_path / name)
         tm.train()
         assert tm[name] is mine
 

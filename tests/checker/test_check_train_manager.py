@@ -135,6 +135,7 @@ def test_where_neither_calls_forward_both_are_told_so() -> None:
         "load_checkpoint",
         "train",
         "train_step_batch",
+        "save_checkpoint",
         "eval",
         "predict",
         "phase",
@@ -182,6 +183,7 @@ WORKING: dict[str, Callable[[], Extension]] = {
     "SAM": shipped.SAM,
     "ProgressBar": shipped.ProgressBar,
     "StopOnNonFinite": shipped.StopOnNonFinite,
+    "TimeLimit": lambda: shipped.TimeLimit(60),
     "WarmUp": lambda: shipped.WarmUp(3),
 }
 

@@ -75,7 +75,8 @@ def test_what_is_no_extension_is_refused() -> None:
     wrong: Any = "ema"
     with pytest.raises(HookError) as error:
         checked(wrong)
-    assert str(error.value) == "the text 'ema' is not an extension\n  give the object, not its name: EMA()"
+    of_dict = "of a dict: extensions={**default_extensions(), 'ema': EMA()}"
+    assert str(error.value) == f"the text 'ema' is not an extension\n  give the object, not its name: EMA(); {of_dict}"
 
 
 def test_a_dict_is_checked_as_a_list_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import warnings
 from collections.abc import Callable
@@ -226,11 +227,18 @@ def test_the_state_is_of_the_pass_that_is_read_and_not_of_one_begun_meanwhile() 
     assert (data.state_dict()["epoch"], data.state_dict()["batches"]) == (0, 2)
 
 
-def test_the_state_is_four_numbers() -> None:
+def test_the_state_is_a_few_numbers() -> None:
     data = shuffled(seed=3)
     next(iter(data))
 
-    assert data.state_dict() == {"seed": 3, "epoch": 0, "batches": 1, "examples": 50}
+    assert data.state_dict() == {
+        "epoch": 0,
+        "batches": 1,
+        "seed": 3,
+        "examples": 50,
+        "batch_size": 8,
+        "shuffle": True,
+    }
 
 
 def test_the_state_of_other_data_is_refused() -> None:
@@ -248,6 +256,15 @@ def test_how_many_batches_were_given_before_is_known_until_the_pass_begins() -> 
     list(resumed)
 
     assert (first.batches_done, before, resumed.batches_done) == (0, 3, 0)
+
+
+def test_a_copy_counts_for_itself() -> None:
+    data = shuffled()
+    other = copy.copy(data)
+    batches, others = iter(data), iter(other)
+    next(batches), next(others), next(others)
+
+    assert (data.state_dict()["batches"], other.state_dict()["batches"]) == (1, 2)
 
 
 # ---- which examples ----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count, cycle, islice
+from itertools import count, cycle
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from train_manager.data.iteration import (
     length_of,
     no_batch,
     refuse_unusable,
-    unending,
 )
 
 
@@ -63,24 +62,6 @@ class Stream(IterableDataset[int]):
 
 
 # ---- from epoch to epoch -----------------------------------------------------------------------------------------
-
-
-class Resettable(Numbers):
-    """Notes how much had been read at each reset."""
-
-    def __init__(self, end: int) -> None:
-        super().__init__(end)
-        self.resets: list[int] = []
-
-    def reset(self) -> None:
-        self.resets.append(len(self.read))
-
-
-def test_the_data_of_an_unending_stream_is_reset_between_its_passes() -> None:
-    data = Resettable(2)
-    list(islice(unending(data), 5))
-
-    assert data.resets == [2, 4]
 
 
 def test_the_epoch_is_said_to_whoever_wants_to_know() -> None:
@@ -167,7 +148,7 @@ def test_data_that_do_not_number_their_examples_are_refused() -> None:
 
     assert str(caught.value) == (
         "train_data (DataLoader) does not know the numbers of its examples\n"
-        "  InMemory and Rows do; the dataset of a DataLoader can return its index as a part of each example"
+        "  InMemory, Rows and SeededDataLoader do; any dataset can return its index as a part of each example"
     )
 
 
@@ -201,25 +182,6 @@ def test_a_data_loader_over_a_stream_does_not_know_its_length() -> None:
 
 def test_a_generator_does_not_know_its_length() -> None:
     assert length_of(n for n in range(3)) is None
-
-
-# ---- cut into epochs ---------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_read_beyond_the_last_step() -> None:
-    data = Numbers(9)
-    list(islice(unending(data), 2))
-
-    assert data.read == [0, 1]
-
-
-def test_unending_goes_through_the_data_again_and_again() -> None:
-    assert list(islice(unending([1, 2]), 5)) == [1, 2, 1, 2, 1]
-
-
-def test_unending_ends_where_a_pass_gives_nothing() -> None:
-    assert list(unending(n for n in range(2))) == [0, 1]
-    assert list(unending([])) == []
 
 
 # ---- read once -------------------------------------------------------------------------------------------------

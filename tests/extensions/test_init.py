@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import train_manager.extensions
-from train_manager.extensions import LossCurves, ProgressBar, default_extensions
+from train_manager.extensions import Checkpoints, LossCurves, ProgressBar, default_extensions
 from train_manager.testing import tiny_manager
 
 INIT = train_manager.extensions.__file__
@@ -89,7 +89,7 @@ def test_the_list_is_imported_without_torch_tqdm_or_matplotlib() -> None:
 
 def test_the_defaults_are_a_new_dict_of_new_extensions_each_time() -> None:
     first, second = default_extensions(), default_extensions()
-    assert list(first) == ["progress_bar", "log", "loss_curves"]
+    assert list(first) == ["progress_bar", "log", "loss_curves", "checkpoints"]
     assert not {id(extension) for extension in first.values()} & {id(extension) for extension in second.values()}
 
 
@@ -106,14 +106,14 @@ def test_the_defaults_without_files_need_no_train_dir() -> None:
 def test_an_extension_whose_extra_is_missing_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.warns(UserWarning, match=r"'loss_curves'.*pip install \"train-manager\[viz\]\"") as caught:
-        assert list(default_extensions()) == ["progress_bar", "log"]
+        assert list(default_extensions()) == ["progress_bar", "log", "checkpoints"]
     assert caught[0].filename == __file__
 
 
 def test_the_weights_are_the_same_to_the_bit_with_and_without_the_defaults(tmp_path: Path) -> None:
     plain = tiny_manager(epochs=3)
     bar = ProgressBar(interval=0, force=True, file=io.StringIO())
-    watched = tiny_manager(bar, LossCurves(), epochs=3, train_dir=tmp_path)
+    watched = tiny_manager(bar, LossCurves(), Checkpoints(), epochs=3, train_dir=tmp_path)
     plain.train()
     watched.train()
     for name, weights in plain.model.state_dict().items():

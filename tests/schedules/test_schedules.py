@@ -40,9 +40,10 @@ from train_manager.schedules.rules import Progress
 
 @dataclass
 class Training:
-    """A manager of which schedules read only ``progress``."""
+    """A manager as schedules read it."""
 
     progress: Progress
+    resumed_stages: frozenset[str] = frozenset()
 
 
 class Clock:

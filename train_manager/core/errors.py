@@ -10,7 +10,8 @@ TrainManagerError
 ├── CheckError         (ValueError)        mistakes found before the first stage, all at once
 ├── ExtensionNotFound  (KeyError)          no extension has this name
 ├── InputError         (ValueError)        an argument, the data, or the result of the model or the loss is invalid
-│   └── ArgumentError  (TypeError too)     a class is made with arguments that it does not have
+│   ├── ArgumentError  (TypeError too)     a class is made with arguments that it does not have
+│   └── CheckpointError                    a checkpoint cannot be written, is damaged, or does not fit
 └── NonFiniteLoss      (ArithmeticError)   the loss is nan or infinite
 
 Every error holds its data as attributes and renders them as lines: what happened, which line asked
@@ -133,6 +134,10 @@ class ArgumentError(InputError, TypeError):
     """A class is made with arguments that it does not have, or without one that it needs."""
 
 
+class CheckpointError(InputError):
+    """A checkpoint cannot be written, is damaged, or does not fit the training."""
+
+
 class NonFiniteLoss(TrainManagerError, ArithmeticError):
     """The training loss is nan or infinite.
 
@@ -147,7 +152,7 @@ class NonFiniteLoss(TrainManagerError, ArithmeticError):
         self.step = step
 
 
-for _error in (TrainManagerError, *TrainManagerError.__subclasses__(), ArgumentError):
+for _error in (TrainManagerError, *TrainManagerError.__subclasses__(), *InputError.__subclasses__()):
     _error.__module__ = "train_manager"  # users import it from there, and read so in a traceback
 
 

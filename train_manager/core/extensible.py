@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sys import _getframe
 from threading import get_ident
@@ -19,6 +19,7 @@ from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
 from train_manager.core.outside import is_as_imported, is_written_elsewhere, is_written_in
 from train_manager.core.registry import Declared, Registry, Switch, load
+from train_manager.core.schedule import load_states, states_of
 from train_manager.core.signature import NamedCall
 from train_manager.core.source_locations import line_of, site_of
 from train_manager.core.stage import Stage
@@ -360,6 +361,14 @@ class Extensible:
         """Return a call of a method by fixture names, for a loop that calls it often."""
         call = self._named_call(getattr(self, name))
         return partial(call, self._store) if call.parameters or call.takes_rest else call.function
+
+    def _schedule_states(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what the schedules of the object's own hooks remember."""
+        return states_of(self)
+
+    def _load_schedule_states(self, states: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Take that back."""
+        load_states(self, states)
 
     def _approve_extensions(self) -> None:
         """Forget the checks; override to refuse a change of the extensions: an error takes it back."""

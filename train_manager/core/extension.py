@@ -150,6 +150,7 @@ def checked(extension: Extension) -> Extension:
         what, cure = f"the function {extension.__name__} is not an extension", f"name its hook: {_as_hook(extension)}"
     elif isinstance(extension, str):
         what, cure = f"the text {extension!r:.60} is not an extension", "give the object, not its name: EMA()"
+        cure += "; of a dict: extensions={**default_extensions(), 'ema': EMA()}"
     elif extension is None:
         what, cure = "None is not an extension", "leave it out: [*usual, *([EMA()] if averages else [])]"
     elif not isinstance(extension, Extension):

@@ -122,7 +122,7 @@ _BY_TOOL: Final[dict[str, dict[str, str]]] = {
         "on_evaluate": "post_eval",
         "on_prediction_step": "post_eval_step_batch",
         "on_predict": "post_predict",
-        "on_save": "state_dict",
+        "on_save": "post_save_checkpoint",
         "on_init_end": "pre_run",
         "training_step": "train_batch",
         "prediction_step": "eval_batch",

@@ -139,9 +139,16 @@ def _refuse_unordered_modifiers(ordered: Sequence[Hook], reasons: Sequence[Reaso
         for first in modifiers[:index]:
             shared = _both_modify(first, second)
             if shared and not _leads(first, second, reasons):
-                cure = "say which is first: @priority(-1) on it, or `priority` on its extension"
+                cure = _cure_of_modifiers(first, second)
                 both = f"both modify {shared[0]!r} at {second.kind}_{second.stage}, and nothing says which is first"
                 _refuse_pair(first, second, both, shared[0], cure)
+
+
+def _cure_of_modifiers(first: Hook, second: Hook) -> str:
+    if first.label == second.label:  # two extensions of one class
+        kind = first.label.partition(".")[0]
+        return f'leave one out; in a dict, one replaces the other by its name: {{..., "{first.owner}": {kind}(...)}}'
+    return "say which is first: @priority(-1) on it, or `priority` on its extension"
 
 
 def _refuse_pair(first: Hook | Provider, second: Hook, do: str, name: str, cure: str) -> NoReturn:

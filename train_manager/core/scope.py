@@ -223,6 +223,11 @@ class Scope:
         return self.phase == OPEN
 
     @property
+    def is_ending(self) -> bool:
+        """Whether its post hooks run; known of the stage that extensions may join, else False."""
+        return self.extras is not None and self.extras.is_ending
+
+    @property
     def opened_at(self) -> Site:
         """The line that opened it."""
         return self.code, self.instruction

@@ -45,9 +45,14 @@ def users_level() -> int:
     """Return the ``stacklevel`` of a warning that shows the user's line, which is the first one outside of here."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
+    while frame is not None and _is_between(frame):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def _is_between(frame: FrameType) -> bool:
+    is_generated = frame.f_code.co_filename.startswith("<hooks of ")  # a function that calls hooks
+    return is_generated or str(frame.f_globals.get("__name__", "")).startswith(_BETWEEN)
 
 
 _BETWEEN = ("train_manager.", "contextlib")

@@ -2,13 +2,21 @@
 
 Its files in reading order; each imports only those above it:
 
+    randomness    seed and preserve the random states
     batch         the parts of a batch, its device, and the check that its structure stays the same
     description   data in a few words
     iteration     reading data: which batch is the last, and where an epoch begins
+    known_position  whether data can go on where they were
     one_pass      a pass that moves nothing, for evaluations
+    passes        passes over numbered examples, whose position is a few numbers
     row_batches   the base of InMemory and Rows: row numbers, in an order by seed and epoch
     in_memory     batches of arrays
     rows          batches of datasets, data frames and columns
+    seeded_sampler  the same order for a DataLoader
+    seeds         seeds by seed, epoch and example, and random states that are set to them
+    seeded_dataset  random numbers by seed, epoch and example
+    seeded_loader   a DataLoader with both, which knows its position
+    reader        one set of data, read pass after pass
     endless       data without an end
     named_sets    the base of Interleaved and Together: sets by name, each read pass after pass
     interleaved   several sets of data in turns

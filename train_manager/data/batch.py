@@ -19,6 +19,11 @@ class FromSource(NamedTuple):
     batch: Any
 
 
+def without_source(batch: Any) -> Any:
+    """Return the batch itself, if it carries the name of its set."""
+    return batch.batch if type(batch) is FromSource else batch
+
+
 def parts_of(batch: Any) -> dict[str, Any]:
     """Return the ``inputs`` and the ``targets`` of a batch.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import Any, Final, final
 
 from train_manager.core.errors import InputError
 from train_manager.data.description import batches_text
-from train_manager.data.iteration import begin_epoch, is_endless, is_read_once, reset, unending
+from train_manager.data.iteration import is_endless, is_read_once, reset
 from train_manager.data.one_pass import left_as_found
+from train_manager.data.reader import Reader
+from train_manager.validation import require_count
 
 NEXT_EPOCH = 1 << 20  # the numbers of the passes in one epoch: no epoch has as many
 
@@ -43,12 +45,21 @@ class Endless:
                 cure="give a list, a DataLoader, or an object with __iter__",
             )
         self.data = data
+        self._next_epoch = 0
+        self._loaded: Mapping[str, Any] | None = None  # where the coming pass begins
+        self._last: Reader | None = None  # of the training, not of an evaluation of the same data begun during it
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled: a pass over data cannot be."""
+        return {**self.__dict__, "_last": None}
 
     def __repr__(self) -> str:
         return f"Endless({batches_text(self.data)})"
 
     def __iter__(self) -> Iterator[Any]:
-        return unending(self.data)
+        epoch, loaded = self._next_epoch, self._loaded
+        self._next_epoch, self._loaded = epoch + 1, None
+        return self._batches(epoch, loaded)
 
     @property
     def example_index(self) -> Any:
@@ -56,22 +67,49 @@ class Endless:
         return self.data.example_index  # type: ignore[attr-defined]  # if it is missing, so is this
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the data's next pass; those that follow within ``epoch`` have numbers of their own."""
-        begin_epoch(self.data, epoch * NEXT_EPOCH)
+        """Set the epoch that begins next; the data's passes in it have numbers of their own.
 
-    def left_as_found(self) -> AbstractContextManager[None]:
+        An epoch that was loaded keeps its position.
+        """
+        if epoch != self._next_epoch:
+            self._next_epoch, self._loaded = require_count(epoch, "epoch", at_least=0), None
+
+    @contextmanager
+    def left_as_found(self) -> Iterator[None]:
         """Put the position of the data back after the ``with`` block."""
-        return left_as_found(self.data)
+        kept = self._next_epoch, self._loaded, self._last
+        self._loaded = None
+        with left_as_found(self.data):
+            try:
+                yield
+            finally:
+                self._next_epoch, self._loaded, self._last = kept
 
     def reset(self) -> None:
         """Call the data's ``reset``, if it has one."""
         reset(self.data)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the data, if it has one."""
-        return {"data": self.data.state_dict()} if hasattr(self.data, "state_dict") else {}
+        """Return the epoch, and where in it the data are read.
+
+        Data that are not endless themselves and have no ``state_dict`` are read again up to their place when the state
+        is loaded.
+        """
+        if self._last is None:
+            return {"epoch": self._next_epoch, "reader": self._loaded}
+        return {"epoch": self._last.epoch // NEXT_EPOCH, "reader": dict(self._last.state())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where ``state_dict`` was called."""
-        if "data" in state and hasattr(self.data, "load_state_dict"):
-            self.data.load_state_dict(state["data"])
+        self._next_epoch, self._loaded, self._last = state["epoch"], state["reader"], None
+
+    def _batches(self, epoch: int, loaded: Mapping[str, Any] | None) -> Iterator[Any]:
+        reader = Reader("Endless's data", self.data, epoch * NEXT_EPOCH, 1, loaded)
+        reader.has_ended = True  # the end of its first pass means nothing here
+        if self._last is None or self._last.is_over:
+            self._last = reader
+        try:
+            while True:
+                yield reader.read()
+        finally:
+            reader.close()

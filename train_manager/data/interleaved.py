@@ -10,9 +10,10 @@ import numpy as np
 
 from train_manager.core.errors import InputError
 from train_manager.core.showing import short
-from train_manager.data.batch import FromSource
+from train_manager.data.batch import FromSource, without_source
 from train_manager.data.description import sets_text
-from train_manager.data.named_sets import END, NamedSets, Progress, shown
+from train_manager.data.named_sets import NamedSets, Progress, shown
+from train_manager.data.reader import END
 from train_manager.validation import require_count
 
 
@@ -111,7 +112,7 @@ class Interleaved(NamedSets):
             progress.given += 1
             progress.is_complete = ends and ends_round and all(progress.finite())
             self._present = name
-            yield FromSource(name, batch)
+            yield FromSource(name, without_source(batch))
             del batch  # before the next one is read
             if progress.is_complete:
                 return

@@ -19,8 +19,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from train_manager.core.errors import InputError
 
-_END: Any = object()
-
 
 def unending(data: Iterable[Any]) -> Generator[Any, None, None]:
     """Yield the batches of pass after pass, until a pass gives none."""
@@ -68,7 +66,7 @@ def example_index_of(data: object, name: str) -> Any:
         raise InputError(
             f"{name} ({type(data).__name__}) does not know the numbers of its examples",
             name="example_index",
-            cure="InMemory and Rows do; the dataset of a DataLoader can return its index as a part of each example",
+            cure="InMemory, Rows and SeededDataLoader do; any dataset can return its index as a part of each example",
         )
     return index
 

@@ -1,8 +1,4 @@
-"""Several sets of data by name, each read pass after pass: the base of ``Interleaved`` and ``Together``.
-
-No set is read ahead. If its length is known, a set has ended with its last batch; otherwise its end is found when the
-next batch is asked for, and `Reader.read` returns `END` once.
-"""
+"""Several sets of data by name, each read pass after pass: the base of ``Interleaved`` and ``Together``."""
 
 from __future__ import annotations
 
@@ -10,81 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from train_manager.core.errors import InputError
-from train_manager.data.batch import FromSource
-from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
+from train_manager.data.iteration import is_endless, length_of, reset
 from train_manager.data.one_pass import left_as_found
+from train_manager.data.reader import Reader
 from train_manager.validation import require_count
 
 NEXT_PASS = 1 << 20  # added to the epoch for each further pass within it: no training has as many epochs
-
-END: Final[Any] = object()
-
-
-class Reader:
-    """One set of data, read pass after pass within an epoch.
-
-    Attributes:
-        passes: how many passes have been read to their end.
-        given: how many batches of the present pass were given.
-        has_ended: the first pass has given its last batch, as far as that is known; always true of an endless set.
-    """
-
-    def __init__(self, name: str, data: Iterable[Any], epoch: int, state: Mapping[str, Any] | None) -> None:
-        self.name, self.data, self.epoch = name, data, epoch
-        self.is_endless = is_endless(data)
-        self.length = None if self.is_endless else length_of(data)
-        self.passes, self.given, self.has_ended = 0, 0, self.is_endless
-        if state is not None:
-            self.passes, self.given, self.has_ended = state["passes"], state["given"], state["has_ended"]
-        self._loaded = state
-        self._iterator: Iterator[Any] | None = None
-
-    def read(self) -> Any:
-        """Return the next batch; or `END`, if only this call has found the end of the first pass."""
-        if self._iterator is None:
-            self._iterator = self._begin()
-        batch = next(self._iterator, END)
-        if batch is END:
-            return self._begin_again()
-        self.given += 1
-        self.has_ended = self.has_ended or self.given == self.length
-        return batch.batch if type(batch) is FromSource else batch
-
-    def state(self) -> Mapping[str, Any]:
-        """Return where the set is read, with its own state, if it has one."""
-        if self._loaded is not None:  # no batch was given since
-            return self._loaded
-        state = {"passes": self.passes, "given": self.given, "has_ended": self.has_ended}
-        if self.given == self.length:
-            return {**state, "passes": self.passes + 1, "given": 0}
-        if not self.given or not hasattr(self.data, "state_dict"):  # before the first batch it is of an earlier pass
-            return state
-        return {**state, "data": self.data.state_dict()}
-
-    def close(self) -> None:
-        """Let the data end a pass that was left: files are closed, and a loader's workers end."""
-        self._iterator = None
-
-    def _begin(self) -> Iterator[Any]:
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None and loaded.get("data") and hasattr(self.data, "load_state_dict"):
-            self.data.load_state_dict(loaded["data"])  # only now, so that no other pass begins there
-            return iter(self.data)
-        begin_epoch(self.data, self.epoch + self.passes * NEXT_PASS)
-        skipped = 0 if self.is_endless else self.given  # these batches were given before the state was loaded
-        return islice(self.data, skipped, None) if skipped else iter(self.data)
-
-    def _begin_again(self) -> Any:
-        if not self.given:
-            raise no_batch(self.data, self.name, f"in pass {self.passes + 1} of an epoch")
-        reset(self.data)
-        was_known, self.has_ended = self.has_ended, True
-        self.passes, self.given, self._iterator = self.passes + 1, 0, None
-        return self.read() if was_known else END
 
 
 @dataclass
@@ -206,7 +136,7 @@ class NamedSets(ABC):
             self._last = progress
         kind = type(self).__name__
         progress.readers = {
-            name: Reader(f"set {name!r} of {kind}", data, progress.epoch, progress.loaded.get(name))
+            name: Reader(f"set {name!r} of {kind}", data, progress.epoch, NEXT_PASS, progress.loaded.get(name))
             for name, data in self.data.items()
         }
         try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, final
 
+from train_manager.data.batch import without_source
 from train_manager.data.description import sets_text
-from train_manager.data.named_sets import END, NamedSets, Progress
+from train_manager.data.named_sets import NamedSets, Progress
+from train_manager.data.reader import END
 from train_manager.validation import require_one_of
 
 
@@ -72,7 +74,8 @@ class Together(NamedSets):
         if self._is_end([batch is END for batch in batches.values()]):
             return {}
         return {
-            name: reader.read() if batches.get(name, END) is END else batches[name] for name, reader in readers.items()
+            name: without_source(reader.read() if batches.get(name, END) is END else batches[name])
+            for name, reader in readers.items()
         }
 
     def _is_end(self, ended: list[bool]) -> bool:

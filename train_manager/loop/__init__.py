@@ -2,6 +2,7 @@
 
 Its files in reading order; each imports only those above it:
 
+    outside_stops  signals that end a run
     results       what training and evaluation return
     losses        losses that a model adds, and losses of several heads
     model_calls   how a model is called with its inputs
@@ -9,11 +10,11 @@ Its files in reading order; each imports only those above it:
     other_words   what other tools call the arguments
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
+    calls         which calls a program has made, for a resumed one makes them again
     phases        the attributes that a phase sets
     outputs       what a batch, a prediction and a loss must be
     cures         what is added to an error of torch
     skip          skip a batch or a stage
-    randomness    seed and preserve the random states
     modes         set and restore train and eval mode
     windows       from the first backward of an optimizer to its step
     requests      what hooks and the data request of the loop
@@ -23,7 +24,11 @@ Its files in reading order; each imports only those above it:
     overridable   the methods that a subclass overrides
     eval_at       when training evaluates
     description   a training in a few words
+    recorded_arguments  what a TrainManager was made with, and how it is made again
     parts         what a training consists of, and what a phase replaces of it
+    saved_state   the state of a training in plain dicts
+    checkpoint_parts   what a checkpoint holds by a user's choice
     control       what hooks read of the loop and request of it
+    saving        what a checkpoint holds of a training, and how a hook asks for one
     entering      what a call and a run require before they begin
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -58,6 +58,21 @@ class LoopControl(Parts[Model]):
         asked_by = f"{asker.label} at {' > '.join(path)}" if asker is not None else None
         self._run.stop(reason, at, asked_by, whole_run or "phase" not in path)
 
+    def stop_from_outside(self, reason: str) -> bool:
+        """End the run after this step, at the request of a signal handler or another thread; hooks call ``stop``.
+
+        It may be called at any moment: it only leaves a note, at which the loop looks after each step. In a phase too
+        it ends the whole run.
+
+        Returns:
+            Whether the loop will see the note: a training is under way, or the run is ending. Else none is left.
+        """
+        run = self._store.open.get("run")
+        if "train" not in self._store.open and not (run is not None and run.is_ending):
+            return False
+        self._asked_from_outside = reason
+        return True
+
     def end_epoch(self) -> None:
         """End the epoch after this step, as if its data had ended; the next one begins. Outside an epoch it is void."""
         if "train_step_epoch" in self.fixtures.path:
@@ -85,6 +100,8 @@ class LoopControl(Parts[Model]):
 
     def _decide(self, data_ended: bool = False) -> Requests:
         """Return what the loop does of what was requested, here or in a process that this one agrees with."""
+        if self._asked_from_outside is not None:
+            self._run.stop(self._asked_from_outside, "step", None, whole_run=True)
         requests = self.decide(self._run.requests(data_ended))
         if requests is not NOTHING:
             self._run.take_over(requests)
@@ -129,6 +146,11 @@ class LoopControl(Parts[Model]):
         run, end = self._run, self.end_step
         total = None if end is None else end - run.start_step
         return Progress(run.call, self.step_num + run.batch_is_alive - run.start_step, total, self._is_last_step)
+
+    @property
+    def resumed_stages(self) -> Set[str]:
+        """The stages that were open in the checkpoint that this run goes on from, until they have opened again."""
+        return self._run.resumed
 
     @property
     def median_step_seconds(self) -> float:
@@ -240,7 +262,7 @@ class LoopControl(Parts[Model]):
         run = self._run
         run.begin_call(self.step_num, steps)
         self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
-        self.fixtures.modify("start_step", self.step_num)
+        self.fixtures.modify("start_step", run.start_step)
         length = epoch_length(self.train_data, self.steps_per_epoch)
         if epochs is not None and length is not None:
             self._set_end(self.step_num + epochs * length - self._feed.done_of(self.train_data, self.steps_per_epoch))

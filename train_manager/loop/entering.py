@@ -13,6 +13,7 @@ from torch import nn
 from train_manager.core.errors import CheckError, StageError
 from train_manager.core.source_locations import users_level
 from train_manager.core.tracebacks import hide_own_frames
+from train_manager.data.randomness import seed_all
 from train_manager.loop.arguments import (
     make_train_dir,
     require_finite_epochs,
@@ -20,15 +21,14 @@ from train_manager.loop.arguments import (
     require_train_dir_for_hooks,
     warn_of_idle_hooks,
 )
-from train_manager.loop.control import LoopControl
 from train_manager.loop.optimizers import (
     require_optimizer_of,
     require_schedules_of,
     warn_of_untrained_loss,
 )
 from train_manager.loop.parts import Model
-from train_manager.loop.randomness import seed_all
 from train_manager.loop.run_state import RunState
+from train_manager.loop.saving import Saving
 
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
 NO_PREDICTION: Final = (
@@ -37,7 +37,7 @@ NO_PREDICTION: Final = (
 )
 
 
-class Entering(LoopControl[Model]):
+class Entering(Saving[Model]):
     """The checks and preparations before the loop."""
 
     def _require_ready(self, entry: str, epochs: int | None) -> None:
@@ -77,9 +77,11 @@ class Entering(LoopControl[Model]):
             make_train_dir(self.train_dir)
         if self.seed is not None and not self._has_run:
             seed_all(self.seed)
-        self._run = RunState(entry, self.step_num, self.epoch_num, self._run.call)
+        self._asked_from_outside = None
+        before, self._run = self._run, RunState(entry, self.step_num, self.epoch_num, self._run.call)
         if entry not in ("eval", "eval_on_batch", "predict"):  # which leave what schedules count as it is
             self._run.begin_call(self.step_num, steps=None)
+        self._run.go_on_from(before)
 
     @contextmanager
     def _methods_chosen(self) -> Iterator[None]:

@@ -6,14 +6,16 @@ Nothing is read ahead unless somebody asks: ``is_last`` looks one batch ahead if
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any, Final, final
 
 from train_manager.core.source_locations import users_level
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
+from train_manager.data.known_position import has_state, repeats_its_order, shuffles_unseen
 from train_manager.data.one_pass import one_pass
+from train_manager.data.reader import read_past
 
 END: Final[Any] = object()
 """In place of a batch: the epoch's data has ended."""
@@ -36,6 +38,10 @@ class Feed:
         self._data: Iterable[Any] | None = None
         self._stream: Generator[Any, None, None] | None = None  # one pass; or pass after pass, if steps cut epochs
         self._given = 0  # in all
+        self._pass, self._given_of_pass = 0, 0  # the pass that the present batch is of, and its number there
+        self._to_skip = 0  # batches that were given before the state was loaded
+        self._loaded: Any = None  # the state of the data, until an epoch begins
+        self._before_ahead: Any = None  # the state of the data before it was asked ahead of its time
         self._is_cut = False
         self._is_within = False  # an epoch was begun, and not ended
         self._length: int | None = None  # of the epoch
@@ -50,24 +56,36 @@ class Feed:
         """Whether an epoch was begun, and left."""
         return self._is_within
 
+    def goes_on_with(self, data: Iterable[Any] | None) -> bool:
+        """Return whether the next epoch is the rest of one that was left, of this data."""
+        return self._is_within and data is self._data
+
     def is_within(self, data: Iterable[Any] | None) -> bool:
         """Return whether the training is in the middle of a pass over this data."""
-        return self._stream is not None and data is self._data
+        return (self._stream is not None or self._is_within) and data is self._data
 
     def begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
         """Begin an epoch, or go on with the one that was left."""
-        if self._is_within and data is self._data:
+        goes_on = self._is_within and data is self._data
+        if goes_on and self._stream is not None:
             return
         if data is not self._data:
-            self._stream, self.passes = None, 0
+            self._stream, self.passes, self._to_skip, self._loaded = None, 0, 0, None
+        if self._loaded is not None:  # only now, so that no other pass begins there
+            data.load_state_dict(self._loaded)  # type: ignore[attr-defined]
+            self._loaded = None
         self._data, self._is_within, self._ahead = data, True, []
         self.datasource_name, self.data_name = "train", "train_data"
         if steps_per_epoch is None:
             begin_epoch(data, epoch_num)  # before its position is asked for, which another epoch resets
-            self._stream = _whole_pass(data)
-            self.batch_num, self._length = getattr(data, "batches_done", 0), length_of(data)
+            self._stream = self._next_pass(data)
+            self._length = length_of(data)
+            if not goes_on:
+                self.batch_num = getattr(data, "batches_done", 0)
         else:
-            self.batch_num, self._length = 0, steps_per_epoch
+            self._length = steps_per_epoch
+            if not goes_on:
+                self.batch_num = 0
             if self._stream is None or not self._is_cut or getgeneratorstate(self._stream) == GEN_CLOSED:
                 self._stream = self._pass_after_pass(data)
         self._is_cut = steps_per_epoch is not None
@@ -95,6 +113,7 @@ class Feed:
         self._ahead.clear()
         self._given += 1
         self.batch_num += 1
+        self._count_of_pass()
         if type(batch) is FromSource:
             self.datasource_name = batch.datasource_name
             self.data_name = f"train_data[{batch.datasource_name!r}]"
@@ -115,6 +134,11 @@ class Feed:
             reset(self._data)
         self.leave()
 
+    def close(self) -> None:
+        """Close the pass over the data, for nothing more is trained on with this feed."""
+        if self._stream is not None:
+            self._stream.close()
+
     def leave(self) -> None:
         """Forget an unfinished epoch, which closes the data also while an error is kept."""
         self._is_within = False
@@ -123,16 +147,67 @@ class Feed:
 
     def _peek(self) -> Any:
         if not self._ahead and self._stream is not None:
+            self._before_ahead = _state_of(self._data) if self._length is None else None
             self._ahead.append(next(self._stream, END))
         return self._ahead[0]
+
+    def _next_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
+        skipped, self._to_skip = self._to_skip, 0
+        return _rest_of_pass(data, skipped) if skipped else _whole_pass(data)
 
     def _pass_after_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
         before = -1
         while self._given != before:  # a pass that gives nothing ends the stream
-            before = self._given
+            before = -1 if self._to_skip else self._given
             self.passes += 1
             begin_epoch(data, self.passes - 1)
-            yield from _whole_pass(data)
+            yield from self._next_pass(data)
+
+    # ---- saved state ---------------------------------------------------------------------------------------------
+
+    def state_dict(self, data: Iterable[Any] | None) -> dict[str, Any]:
+        """Return where the epoch is, and the data's own state if it has one."""
+        knows = data is self._data
+        is_ahead = bool(self._ahead) and self._ahead[0] is not END
+        is_within = self._is_within and knows
+        batch_num = self.batch_num if is_within else 0
+        passed, given = (self._pass, self._given_of_pass) if self._is_cut and knows else (0, batch_num)
+        if self._is_cut and given and given == length_of(data):  # that pass has ended
+            passed, given = passed + 1, 0
+        # Of data whose order is a function of the epoch, only a position within an epoch must be known.
+        is_needed = knows and (is_within or self._is_cut or not hasattr(data, "set_epoch"))
+        state = None if not is_needed else self._before_ahead if is_ahead else _state_of(data)
+        return {"is_within": is_within, "batch_num": batch_num, "pass": passed, "given_of_pass": given, "data": state}
+
+    def load_state_dict(self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool) -> bool:
+        """Go on where ``state_dict`` was called; if the data cannot, the epoch begins anew, with a warning.
+
+        Returns:
+            Whether the epoch goes on.
+        """
+        self._data, self._stream, self._ahead, self._is_cut = data, None, [], is_cut
+        self._pass, self._given_of_pass = state["pass"], state["given_of_pass"]
+        self.passes = max(0, state["pass"] - 1)  # the next one that begins is that pass
+        self._is_within, self.batch_num = state["is_within"], state["batch_num"]
+        self._to_skip, self._loaded = 0, None
+        if state["data"] is not None and has_state(data):
+            self._loaded = state["data"]
+            if is_cut:  # a pass that has ended unnoticed is known to the data alone
+                self.passes = max(self.passes, state["data"].get("epoch", 0))
+        elif self._is_within or (is_cut and state["given_of_pass"]):
+            if shuffles_unseen(data):
+                self._is_within, self.batch_num, self._given_of_pass = False, 0, 0
+                warn_of_epoch_begun_anew(data, state["given_of_pass"])
+            else:
+                self._to_skip = state["given_of_pass"]
+                if not repeats_its_order(data):
+                    warn_of_unknown_order(data, self._to_skip)
+        return self._is_within
+
+    def _count_of_pass(self) -> None:
+        if self._pass != self.passes:
+            self._pass, self._given_of_pass = self.passes, 0
+        self._given_of_pass += 1
 
     def _warn_of_wrong_length(self) -> None:
         if self._length is None or self.batch_num in (0, self._length):  # an epoch without a batch is an error
@@ -144,6 +219,25 @@ class Feed:
         warnings.warn(f"{what}, so `last_batch` was wrong", RuntimeWarning, stacklevel=users_level())
 
 
+def _state_of(data: Any) -> Any:
+    return data.state_dict() if has_state(data) else None
+
+
+def warn_of_epoch_begun_anew(data: object, given: int) -> None:
+    """Warn that a training does not go on in the middle of an epoch."""
+    what = f"train_data ({type(data).__name__}) shuffles in an order that cannot be had again, so the epoch begins anew"
+    cure = "SeededDataLoader(dataset, shuffle=True, seed=0) in place of the DataLoader goes on where it was"
+    warnings.warn(f"{what}: its {given} batches are not counted off; {cure}", RuntimeWarning, stacklevel=users_level())
+
+
+def warn_of_unknown_order(data: object, given: int) -> None:
+    """Warn that a training goes on where it was only if the data give the same batches again."""
+    what = f"train_data ({type(data).__name__}) does not tell its position, so its first {given} batches are read again"
+    cure = "give it state_dict() and load_state_dict(), or set_epoch() if its order depends on the epoch alone"
+    told = f"{what} and left out: the training goes on where it was only if they are the same ones; {cure}"
+    warnings.warn(told, RuntimeWarning, stacklevel=users_level())
+
+
 def _whole_pass(data: Iterable[Any]) -> Generator[Any, None, None]:
     """Yield the batches of one pass, after which the data is reset."""
     yield from data  # without a name for the batch, which would keep it alive while the next one is made
@@ -153,6 +247,11 @@ def _whole_pass(data: Iterable[Any]) -> Generator[Any, None, None]:
 def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int | None:
     """Return the number of batches of an epoch, or None if it is unknown."""
     return steps_per_epoch if steps_per_epoch is not None else length_of(data)
+
+
+def _rest_of_pass(data: Iterable[Any], skipped: int) -> Generator[Any, None, None]:
+    """Yield the batches of one pass but the first ones."""
+    yield from read_past(_whole_pass(data), skipped)
 
 
 def eval_batches(data: Iterable[Any], name: str, epoch_num: int, *, is_within: bool) -> Iterator[Any]:

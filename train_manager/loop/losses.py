@@ -19,6 +19,7 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from train_manager.core.errors import InputError
+from train_manager.rebuilding.recorded import recorded
 
 
 @final
@@ -158,6 +159,7 @@ def report_loss(value: Tensor, name: str) -> None:
         losses.collect(name, _mean(value, "report_loss").detach())
 
 
+@recorded
 class WeightedLosses(nn.Module):
     """The weighted sum of the losses of several heads, for a model that returns a dict of predictions.
 

@@ -47,7 +47,13 @@ _MEANT: Final = {
     "extensions show a training: extensions=[ProgressBar()], or Log(); without them it is silent": "verbose",
     "an extension shows it: extensions=[ProgressBar()]": "enable_progress_bar",
     "an extension logs: extensions=[Log(every=...)]": "log_every_n_steps",
-    "write your own: torch.save in a hook; hooks of the stage load_checkpoint load it": "checkpoint",
+    "an extension saves: extensions=[Checkpoints()], with train_dir=": (
+        "checkpoint checkpoints checkpointing enable_checkpointing save_checkpoint save_strategy"
+    ),
+    "an extension resumes: extensions=[Checkpoints(resume=True)], with train_dir=": (
+        "ckpt_path resume resume_from_checkpoint resume_training"
+    ),
+    "an extension keeps n: extensions=[Checkpoints(keep=...)], with train_dir=": "save_total_limit save_top_k",
 }
 
 OTHER_WORDS: Final = {word: meant for meant, words in _MEANT.items() for word in words.split()}
@@ -62,6 +68,9 @@ METHODS: Final = {
     "fit_one_cycle": "tm.train(), with lr_schedule= or the extension LRSchedule",
     "lr_find": "lr_finder(tm), of train_manager",
     "summary": "summary(tm), of train_manager",
+    "save_checkpoint": "tm.save_soon() in a hook, with the extension Checkpoints",
+    "load_checkpoint": "tm.load_weights(path); Checkpoints(resume=True) goes on with all else too",
+    "resume": "tm.train(), with the extension Checkpoints(resume=True)",
     "current_epoch": "tm.epoch_num",
     "global_step": "tm.step_num",
     "epoch": "tm.epoch_num",

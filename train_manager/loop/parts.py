@@ -17,6 +17,7 @@ from train_manager.core.argument_names import named_arguments
 from train_manager.core.errors import InputError, near
 from train_manager.core.extension import Extensions, free_name, named
 from train_manager.data.batch import to_device
+from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.arguments import (
     TrainsItself,
     modules_of_loss,
@@ -27,6 +28,7 @@ from train_manager.loop.arguments import (
     require_train_data,
     require_train_dir,
 )
+from train_manager.loop.calls import CallLog
 from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAt, EvalAtArgument, EvalAtPoints, eval_at_schedule, require_eval_at
 from train_manager.loop.feed import Feed
@@ -41,8 +43,8 @@ from train_manager.loop.optimizers import (
 )
 from train_manager.loop.other_words import METHODS, OTHER_WORDS
 from train_manager.loop.overridable import OverridableMethods
-from train_manager.loop.phases import PHASE_PARTS
-from train_manager.loop.randomness import preserved_random_state
+from train_manager.loop.phases import PHASE_PARTS, PhaseLog
+from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.windows import Windows, preserved_gradients
 from train_manager.model.replacement import replace_in_optimizers
@@ -110,18 +112,27 @@ class Parts(OverridableMethods, Generic[Model]):
         self.seed: int | None = None if seed is None else require_count(seed, "seed", at_least=0)
         self.train_dir: Path | None = require_train_dir(train_dir)
         self._has_run = False
+        self._brought_by: dict[str, str] = {}
         self._run = RunState(None, step_num=0, epoch_num=0, call=0)
+        self._asked_from_outside: str | None = None
         self._counts = Counts()
         self._feed = Feed()
         self._epoch = OpenEpoch()
+        self._phases, self._calls = PhaseLog(), CallLog()
+        self._loaded_state: dict[str, Any] | None = None  # until the program has come to the phase that it is of
         self.history: History = History()
         self._windows = Windows()
         self._collector = Collector()
         self._step_seconds: deque[float] = deque(maxlen=1001)
-        self._registry.add(named(extensions))
+        added = named(extensions)
+        self._registry.add(added)
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
         self.eval_at = eval_at
+        given: dict[str, Any] = {"model": model, "loss": loss, "optimizer": optimizer, "lr_schedule": lr_schedule}
+        given |= {"train_data": train_data, "eval_data": eval_data, "eval_at": eval_at}
+        given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch, "device": device, "seed": seed}
+        self._recorded_arguments = record_of_manager(type(self), {**given, "extensions": added})
 
     if not TYPE_CHECKING:  # which would let any attribute be read
 
@@ -136,7 +147,7 @@ class Parts(OverridableMethods, Generic[Model]):
         state = super().__getstate__()
         parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
         own = {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
-        own |= {"_windows": Windows(), "_collector": Collector()}
+        own |= {"_windows": Windows(), "_collector": Collector(), "_phases": PhaseLog(), "_calls": CallLog()}
         if not isinstance(self._optimizer_argument, type):
             own["_optimizer_argument"] = None  # a lambda cannot be pickled
         return {**state, **parts, **own, "_chosen": None, "_held": None}
@@ -266,24 +277,47 @@ class Parts(OverridableMethods, Generic[Model]):
 
     # ---- what a phase replaces -----------------------------------------------------------------------------------
 
+    def brought_by(self, part: str) -> str:
+        """Return which phase has replaced a part, such as "model": ``"phase 2"`` is the second of all, ``""`` is none.
+
+        So what an extension keeps for a model or an optimizer has a name in a checkpoint.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> with tm.run():
+        ...     with tm.phase("head", optimizer=torch.optim.Adam):
+        ...         tm.brought_by("optimizer"), tm.brought_by("model")
+        ('phase 1', '')
+        """
+        return self._brought_by.get(part, "")
+
     @contextmanager
     def _phase_parts(self, name: str, parts: dict[str, Any]) -> Iterator[None]:
         """Set the attributes and fixtures of a phase, and put them back."""
-        outer, run, epoch_num = dict(self.__dict__), self._run, self._counts.epoch_num
+        outer, run = {**self.__dict__, "_epoch_num": self._counts.epoch_num}, self._run
         before = self.fixtures["phase_name"]
         run.losses.check()
-        self.__dict__.update(parts, _feed=Feed(), _run=RunState(run.entry, self._counts.step_num, 0, run.call))
+        phase = self._phases.enter(name, outer)
+        self.__dict__.update(
+            parts, _feed=Feed(), _epoch=OpenEpoch(), _run=RunState(run.entry, self._counts.step_num, 0, run.call)
+        )
+        self._brought_by = {**self._brought_by, **dict.fromkeys(parts, f"phase {self._phases.number}")}
         self._run.first_step = self._counts.step_num
         self._run.go_on_after(run)  # a run that was stopped trains in none of its phases
-        self._set_phase(name, 0)
+        self._run.is_done = phase["is_done"]
+        self._set_phase(name, phase["epoch_num"] if phase["is_done"] else 0)
+        failed = True
         try:
             yield
+            failed = self._run.stop_at is not None and self._run.stops_run
         finally:
             inner = self._run
+            self._feed.close()
+            self._phases.leave(self._counts.epoch_num, failed=failed)
             changed = (*parts, *PHASE_PARTS)
             self.__dict__.update({attribute: outer[attribute] for attribute in changed if attribute in outer})
             run.go_on_after(inner)
-            self._set_phase(before, epoch_num)
+            self._set_phase(before, outer["_epoch_num"])
 
     def _set_phase(self, name: str | None, epoch_num: int) -> None:
         self._counts.epoch_num = epoch_num

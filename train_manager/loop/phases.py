@@ -1,13 +1,14 @@
-"""The parts of a training that a phase replaces: its model, loss, optimizer, data and lengths."""
+"""The parts of a training that a phase replaces, and which phases were opened: a resumed program opens them again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, final
 
 from torch.optim import Optimizer
 
-from train_manager.core.errors import InputError
+from train_manager.core.errors import CheckpointError, InputError
 from train_manager.loop.arguments import (
     bind_loss,
     require_eval_data,
@@ -37,6 +38,7 @@ PHASE_PARTS: Final = (
     "_feed",
     "_epoch",
     "_run",
+    "_brought_by",
 )
 """The attributes that are put back as a phase ends, also if they were set inside it."""
 
@@ -93,3 +95,72 @@ def _argument_again(argument: Any) -> Any:
             cure="give the phase one: tm.phase(..., optimizer=torch.optim.AdamW)",
         )
     return argument
+
+
+@final
+@dataclass
+class PhaseLog:
+    """Which phases a program has opened, in the order in which it did.
+
+    A program that goes on from a checkpoint opens them again. In those that were completed nothing is trained; in the
+    one that the checkpoint was written in, the training goes on.
+
+    Attributes:
+        entered: for each phase its path of names, its ``epoch_num``, and whether it was completed.
+        around: the attributes of the manager around each open phase, outermost first.
+    """
+
+    entered: list[dict[str, Any]] = field(default_factory=list)
+    around: list[dict[str, Any]] = field(default_factory=list)
+    _open: list[dict[str, Any]] = field(default_factory=list)
+    _passed: int = 0  # of those entered, by this program
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether phases of the checkpoint are left that this program has not opened yet."""
+        return self._passed < len(self.entered)
+
+    @property
+    def number(self) -> int:
+        """How many phases this program has opened so far."""
+        return self._passed
+
+    def enter(self, name: str, around: dict[str, Any]) -> dict[str, Any]:
+        """Take note that a phase opens, and return what is known of it.
+
+        Raises:
+            CheckpointError: the program of the checkpoint had opened another phase.
+        """
+        path = [*(phase["path"][-1] for phase in self._open), name]
+        if not self.is_behind:
+            self.entered.append({"path": path, "epoch_num": 0, "is_done": False})
+        phase = self.entered[self._passed]
+        if phase["path"] != path:
+            raise _other_phase(path, phase["path"])
+        self._passed += 1
+        self._open.append(phase)
+        self.around.append(around)
+        return phase
+
+    def leave(self, epoch_num: int, *, failed: bool) -> None:
+        """Take note that the innermost phase ends."""
+        phase = self._open.pop()
+        self.around.pop()
+        if not phase["is_done"]:
+            phase |= {"epoch_num": epoch_num, "is_done": not failed}
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Return the phases that were entered."""
+        return [dict(phase) for phase in self.entered[: self._passed]]
+
+    def load_state_dict(self, state: list[dict[str, Any]]) -> None:
+        """Go on from what ``state_dict`` returned; phases that are open stay so."""
+        open_now = [phase["path"] for phase in self._open]
+        self.entered = [dict(phase) for phase in state]
+        self._open = [next(p for p in reversed(self.entered[: self._passed]) if p["path"] == path) for path in open_now]
+
+
+def _other_phase(opened: list[str], expected: list[str]) -> CheckpointError:
+    what = f"the program opens phase {' > '.join(opened)!r}, but the checkpoint was written after"
+    cure = "open the same phases in the same order; for another program take the weights alone: tm.load_weights(path)"
+    return CheckpointError(f"{what} phase {' > '.join(expected)!r} was opened here", name=opened[-1], cure=cure)

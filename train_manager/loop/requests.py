@@ -18,6 +18,7 @@ class Requests(NamedTuple):
         end_epoch: end the epoch, and go on with the next.
         data_ended: the epoch's data has ended.
         evaluate: evaluate before the next batch.
+        save: save a checkpoint before the next batch, after an evaluation.
         skip_batch: leave this batch out.
         stop_after_epoch: end the training after this epoch.
     """
@@ -28,6 +29,7 @@ class Requests(NamedTuple):
     evaluate: bool = False
     skip_batch: bool = False
     stop_after_epoch: bool = False
+    save: bool = False
 
     @property
     def stops(self) -> bool:

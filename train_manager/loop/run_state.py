@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -18,7 +18,7 @@ from train_manager.data.batch import Structures
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.results import EvalResult
 from train_manager.metrics.deferred import FiniteLosses
-from train_manager.schedules.rules import new_call
+from train_manager.schedules.rules import known_call, new_call
 
 
 @final
@@ -57,8 +57,16 @@ class RunState:
         stops_run: not only the present phase.
         eval_requested: a hook has requested an evaluation before the next batch.
         epoch_end_requested: ``end_epoch`` was called since the epoch began.
+        save_requested: a hook has requested a checkpoint before the next batch.
+        saves_at_end: a hook has requested a checkpoint as the training call ends.
+        saved_at: what the last checkpoint of the run was of.
         data_has_ended: the point of decision has ended the epoch's data during a batch.
         evaluated_at: the ``step_num`` at which the loop has evaluated last.
+        call_entry: the method that made the present or last training call.
+        goes_on: a call that a checkpoint was written in, its entry, number and ``start_step``, until it is made again.
+        resumed: the stages that were open when the checkpoint was written, until they are opened again.
+        is_done: of a phase that was completed before the checkpoint, so that nothing is trained in it.
+        counts_before: the epochs, steps and updates as that call began.
         epochs_asked: how many epochs the present or last training call was asked for.
         evaluates: the present call evaluates when ``eval_at`` says so.
         batch_is_alive: a batch is being trained on, and not counted yet.
@@ -88,7 +96,14 @@ class RunState:
         self.stop_at: str | None = None
         self.stops_run = False
         self.eval_requested = self.epoch_end_requested = self.data_has_ended = False
+        self.save_requested = self.saves_at_end = False
+        self.saved_at: tuple[int, ...] | None = None
         self.evaluated_at: int | None = None
+        self.call_entry: str | None = None
+        self.goes_on: tuple[str, int, int] | None = None
+        self.resumed: set[str] = set()
+        self.is_done = False
+        self.counts_before = epoch_num, step_num, 0
         self.epochs_asked: int | None = None
         self.evaluates = False
         self.batch_is_alive = self.skip_is_decided = False
@@ -119,7 +134,7 @@ class RunState:
     def requests(self, data_ended: bool) -> Requests:
         """Return what is requested between two batches."""
         data_ended = data_ended or self.data_has_ended
-        if not (self.stop_at or data_ended or self.epoch_end_requested or self.eval_requested):
+        if not (self.stop_at or data_ended or self.epoch_end_requested or self.eval_requested or self.save_requested):
             return NOTHING  # as nearly always
         return Requests(
             stop=self.stop_at == "step",
@@ -127,6 +142,7 @@ class RunState:
             data_ended=data_ended,
             evaluate=self.eval_requested,
             stop_after_epoch=self.stop_at == "epoch",
+            save=self.save_requested,
         )
 
     def take_over(self, requests: Requests) -> None:
@@ -135,21 +151,38 @@ class RunState:
             reason = self.stop_reason or "another process has stopped"
             self.stop(reason, "step" if requests.stop else "epoch", self.stopped_by, self.stops_run)
         self.eval_requested = self.eval_requested or requests.evaluate
+        self.save_requested = self.save_requested or requests.save
+
+    def go_on_from(self, before: RunState) -> None:
+        """Take over what was saved, and what a checkpoint has left for the next training, if that has not begun."""
+        self.saved_at = before.saved_at
+        if before.goes_on is not None:
+            self.goes_on, self.resumed, self.evaluated_at = before.goes_on, before.resumed, before.evaluated_at
 
     # ---- how far a call has come ---------------------------------------------------------------------------------
 
     def begin_call(self, step_num: int, steps: int | None) -> None:
         """Take note that a training call begins, of so many steps if they are counted."""
-        self.call = new_call()
-        self.start_step = step_num
+        goes_on, self.goes_on = self.goes_on, None
+        if goes_on is not None and goes_on[0] == self.call_entry:
+            self.call, self.start_step = known_call(goes_on[1]), goes_on[2]
+        else:
+            self.call, self.start_step, self.resumed = new_call(), step_num, set()
         self.step_limit = None if steps is None else step_num + steps
         self.expected_end = None
         self.is_last_epoch = False
 
-    def begin_epoch(self, epoch: int, *, is_last: bool) -> None:
-        """Keep the losses of an epoch, counted from 1; those of batches trained on before it are looked at."""
+    def begin_epoch(self, epoch: int, part: tuple[float, float], *, is_last: bool) -> None:
+        """Keep the losses of an epoch, counted from 1; those of batches trained on before it are looked at.
+
+        Args:
+            epoch: its number.
+            part: the sum of losses and the number of examples that it goes on from.
+            is_last: no epoch of the call comes after it.
+        """
         self.losses.check()
         self.losses = FiniteLosses(epoch)
+        self.losses.total, self.losses.examples = part
         self.is_last_epoch, self.data_has_ended = is_last, False
 
     def end_batch(self) -> None:
@@ -203,3 +236,24 @@ class RunState:
         if is_full:
             self.losses.check()
         self.batch_is_alive = False
+
+    # ---- saved state ---------------------------------------------------------------------------------------------
+
+    def state_dict(self, open_stages: Iterable[str]) -> dict[str, Any]:
+        """Return what the rest of the run depends on; ``open_stages`` are those that are open at this moment."""
+        return {
+            "call": [self.call_entry, self.call, self.start_step],
+            "open": list(open_stages),
+            "first_step": self.first_step,
+            "evaluated_at": self.evaluated_at,
+            "results": self.results,
+            "results_at": self.results_at,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], *, epoch_goes_on: bool) -> None:
+        """Go on from what ``state_dict`` returned."""
+        entry, call, start_step = state["call"]
+        self.goes_on = None if entry is None else (entry, call, start_step)
+        self.first_step, self.evaluated_at = state["first_step"], state["evaluated_at"]
+        self.keep_results(state["results"], state["results_at"])
+        self.resumed = set(state["open"]) - (set() if epoch_goes_on else {"train_step_epoch"})

@@ -10,7 +10,7 @@ A window begins with gradients of zero and leaves none behind, so no gradient en
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from inspect import Parameter, signature
@@ -44,6 +44,17 @@ class Window:
         self.loss: Tensor | None = None
         self.loss_again: Callable[[], Tensor] | None = None
         self.is_modified = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the gradients, and what they are made of."""
+        gradients = [parameter.grad for parameter in parameters_in(self.optimizer)]
+        return {"gradients": gradients, "backwards": self.backwards, "is_modified": self.is_modified}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put the gradients back."""
+        self.backwards, self.is_modified = state["backwards"], state["is_modified"]
+        for parameter, gradient in zip(parameters_in(self.optimizer), state["gradients"], strict=True):
+            parameter.grad = None if gradient is None else gradient.to(parameter, copy=True)
 
     def require_loss_again(self, name: str) -> Callable[[], Tensor]:
         """Return the function that computes the loss anew; the gradients must be those of this loss alone.
@@ -170,6 +181,19 @@ class Windows:
                 "(to go on in the same window, hold a run open: `with tm.run():`)",
                 stacklevel=users_level(),
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the gradients of the open windows, in the order of each optimizer's parameters."""
+        return {"ended": self.ended, "open": {name: window.state_dict() for name, window in self._open.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any], optimizers: Mapping[str, Optimizer]) -> None:
+        """Open the windows that were open when ``state_dict`` was called."""
+        for name in list(self._open):
+            self.close(name)
+        self.ended = state["ended"]
+        for name in state["open"].keys() & optimizers.keys():
+            window = self._open[name] = Window(optimizers[name])
+            window.load_state_dict(state["open"][name])
 
     def _set_aside(self, name: str) -> AbstractContextManager[None]:
         own = {id(parameter) for parameter in parameters_in(self._open[name].optimizer)}

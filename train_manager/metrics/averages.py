@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
-from typing import final
+from collections.abc import Mapping
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -41,6 +41,14 @@ class ExponentialMovingAverage:
         # A new tensor, because a caller may still hold the last one.
         self.value = value.clone() if self.value is None else torch.lerp(self.value.to(value), value, share)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the average, a tensor or None, and the number of its values."""
+        return {"value": self.value, "count": self.count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.value, self.count = state["value"], state["count"]
+
 
 @final
 class WeightedMean:
@@ -70,8 +78,20 @@ class WeightedMean:
         self._take()
         return self._sum / self._weight if self._weight else math.nan
 
+    def state_dict(self) -> dict[str, float]:
+        """Return the sums so far; this reads the values that are not in them yet."""
+        self._take()
+        return {"sum": self._sum, "weight": self._weight}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self._scalars, self._weights = DeferredScalars(), []
+        self._sum, self._weight = state["sum"], state["weight"]
+
     def _take(self) -> None:
         weights = numbers(self._weights)  # they may be tensors
         self._weights.clear()
-        self._sum += sum(map(operator.mul, self._scalars.take(), weights))
-        self._weight += sum(weights)
+        # One by one: the last bit of sum() depends on where it begins (Python 3.12), and checkpoints look in between.
+        for value, weight in zip(self._scalars.take(), weights, strict=True):
+            self._sum += value * weight
+            self._weight += weight

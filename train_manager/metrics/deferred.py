@@ -153,5 +153,6 @@ class FiniteLosses:
             return
         steps, _, sizes = zip(*origins, strict=True)
         weights = numbers(sizes)
-        self.total = sum(map(mul, losses, weights), self.total)
+        for product in map(mul, losses, weights):  # not by sum(), which in Python 3.12 depends on where it begins
+            self.total += product
         self.examples += sum(dict(zip(reversed(steps), reversed(weights), strict=True)).values())

@@ -38,3 +38,14 @@ class PerObject(WeakKeyDictionary[Key, Value]):
 
     def __reduce__(self) -> tuple[Any, tuple[()], None, None, Iterator[tuple[Key, Value]]]:
         return PerObject, (), None, None, iter(list(self.items()))
+
+
+def name_of_part(train_manager: Any, part: str) -> str:
+    """Return the name that the present model, or optimizer, of a manager has in checkpoints: ``""`` outside of phases.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> name_of_part(tiny_manager(), "model")
+    ''
+    """
+    brought_by = getattr(train_manager, "brought_by", None)  # another Extensible may have none
+    return "" if brought_by is None else str(brought_by(part))

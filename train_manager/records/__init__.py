@@ -3,4 +3,23 @@
 Its files in reading order; each imports only those above it:
 
     files         files that are replaced as a whole
+    hashed_file   a file that is hashed while it is written
+    strict_json   JSON that is read strictly
+    tensor_header  what a file of tensors says of itself, read without torch
+    tensor_file   tensors in one file that cannot run
+    state_tree    a state as JSON and tensors, and back
+    manifest      which files belong to a checkpoint
+    checkpoint_names   what checkpoints are called, and where those of a training are
+    verification  what is checked before a checkpoint is read
+    checkpoint    one checkpoint: written as a whole, checked before it is read
+    pickle_scan   what a pickle would do, found without doing it
+    weights_file  weights from a file of any program
+    lock          one writer in a train_dir at a time
+    moves         folders that are moved out of the way, to a name that is free
+    copies        a copy of a state that the training no longer changes
+    background    writing in a thread while the training goes on
+    contents      what a checkpoint holds, told without torch
+    leftovers     how checkpoints are deleted, and what killed processes leave behind
+    checkpoint_folder  all checkpoints of a training: which one is sound, and which ones stay
+    weights       the weights of a checkpoint, or the mean of several
 """

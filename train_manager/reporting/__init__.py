@@ -10,4 +10,5 @@ Its files in reading order; each imports only those above it:
     epoch_table     a table with a line for each epoch
     lines           lines of text in a terminal, a file or a notebook
     epoch_lines     lines that tell what epochs have come to
+    checkpoint_text  what a checkpoint holds, as lines
 """

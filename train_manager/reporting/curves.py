@@ -8,7 +8,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from train_manager.metrics.deferred import DeferredScalars
+from train_manager.metrics.deferred import DeferredScalars, numbers
 
 MOST_POINTS = 2000  # per curve: more than a panel has pixels
 
@@ -179,7 +179,7 @@ class PartCurves:
         self.take()
         curves = {name: {by: curve.state_dict() for by, curve in of.items()} for name, of in self.curves.items()}
         of_epoch = {name: list(sums) for name, sums in self._of_epoch.items()}
-        return {"curves": curves, "of_epoch": of_epoch, "examples": float(self._examples)}
+        return {"curves": curves, "of_epoch": of_epoch, "examples": numbers([self._examples])[0]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state_dict`` returned."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TextIO, final
+from typing import Any, TextIO, final
 
 from train_manager.metrics.monitor import Patience, metric_name, metric_value, mode_of
 from train_manager.reporting.epoch_table import TRAINING, EpochTable, Row
@@ -52,6 +52,19 @@ class EpochLines:
         """Print the training that waits for an evaluation."""
         if self._pending is not None:
             self._print(self._pending, file)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best evaluation so far, where the training is, and what waits for an evaluation."""
+        row = self._pending
+        pending = None if row is None else {"figures": dict(row.groups[TRAINING]), "seconds": row.seconds}
+        return {"best": self._best.best, "label": self._label, "step": self._step, "pending": pending}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, in a new table: the lines of before are in another output."""
+        self.begin()
+        self._best.best, self._label, self._step = state["best"], state["label"], state["step"]
+        if state["pending"] is not None:
+            self.take_training(self._label, self._step, state["pending"]["figures"], state["pending"]["seconds"])
 
     def _improves(self, results: Mapping[str, Mapping[str, float]]) -> bool:
         name = self._monitor or f"{next(iter(results))}/loss"

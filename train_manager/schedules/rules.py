@@ -7,15 +7,16 @@ What a schedule remembers goes into checkpoints. All else that it keeps belongs 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Self, final
 
 from train_manager.core.decorators import Function
 from train_manager.core.errors import HookError
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
+from train_manager.rebuilding.recorded import recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,19 @@ class Progress:
         return self.ends()
 
 
-_numbers = count(1)
+_calls = [0]
 
 
 def new_call() -> int:
     """Return a number for a training call that no other call in this process has."""
-    return next(_numbers)
+    _calls[0] += 1
+    return _calls[0]
+
+
+def known_call(number: int) -> int:
+    """Return the number of a call that goes on from a checkpoint; no new call will have it."""
+    _calls[0] = max(_calls[0], number)
+    return number
 
 
 class Counted(Schedule):
@@ -59,11 +67,17 @@ class Counted(Schedule):
         self._runs: dict[int, bool] = {}
 
     def opened(self, stage: Scope, alive: Mapping[str, Any]) -> None:
-        self.count += 1
+        manager = alive.get("train_manager")
+        if manager is None or stage.name not in manager.resumed_stages:  # else counted before the checkpoint
+            self.count += 1
         self._runs[stage.depth] = self._includes(self.count)
 
     def should_run(self, stage: Scope) -> bool:
         return self._runs.get(stage.depth, False)  # False if the extension was added while the stage was open
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._runs = dict.fromkeys(self._runs, self._includes(self.count))  # the run is open as a checkpoint is loaded
 
     def copy(self) -> Self:
         made = super().copy()
@@ -75,6 +89,7 @@ class Counted(Schedule):
 
 
 @final
+@recorded
 class Every(Counted):
     """Run at every n-th opening, and perhaps at the first one."""
 
@@ -90,6 +105,7 @@ class Every(Counted):
 
 
 @final
+@recorded
 class EveryOf(Schedule):
     """Run as soon as another stage has ended n more times, and perhaps when it has ended once."""
 
@@ -120,6 +136,7 @@ class EveryOf(Schedule):
 
 
 @final
+@recorded
 class Exponentially(Counted):
     """Run at openings with growing gaps between them."""
 
@@ -132,8 +149,8 @@ class Exponentially(Counted):
         return f"exponentially({self.start}, {self.factor})"
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
         self._next = self._gap = float(self.start)  # `_includes` walks from here to the loaded count
+        super().load_state_dict(state)
 
     def _includes(self, count: int) -> bool:
         while count >= self._next + 0.5:  # that opening is past; round() would fail if it is infinite
@@ -143,6 +160,7 @@ class Exponentially(Counted):
 
 
 @final
+@recorded
 class AtMost(Schedule):
     """Run at most n times in each run, spread over its steps, and at its last step."""
 
@@ -184,12 +202,13 @@ class AtMost(Schedule):
 
 
 @final
+@recorded
 class Periodically(Schedule):
     """Run when a time has passed since the hook ran last."""
 
     remembers = ("elapsed",)
 
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds, self.clock = seconds, clock
         self.elapsed = 0.0  # since the hook ran last, without the time between runs
         self._measured_at: float | None = None  # the moment up to which it is measured
@@ -212,6 +231,10 @@ class Periodically(Schedule):
     def finished(self) -> None:
         self.elapsed, self._measured_at = 0.0, self.clock()
 
+    def state_dict(self) -> dict[str, Any]:
+        since = 0.0 if self._measured_at is None else self.clock() - self._measured_at
+        return {"elapsed": self.elapsed + since}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._measured_at = None
@@ -223,6 +246,7 @@ class Periodically(Schedule):
 
 
 @final
+@recorded
 class OrAtEnd(Schedule):
     """Run when another schedule does, and once at the last step of each run, whatever the other one says there."""
 
@@ -263,6 +287,7 @@ class OrAtEnd(Schedule):
 
 
 @final
+@recorded
 class Once(Schedule):
     """Run until the hook has run."""
 
@@ -287,6 +312,7 @@ class Once(Schedule):
 
 
 @final
+@recorded
 class When(Schedule):
     """Run if a function of fixtures returns something true."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.core.errors import StageError
-from train_manager.loop.randomness import preserved_random_state
+from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.windows import preserved_gradients
 from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserved_buffers

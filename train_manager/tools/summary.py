@@ -15,12 +15,12 @@ from train_manager.core.errors import InputError
 from train_manager.data.batch import FromSource, parts_of, to_device
 from train_manager.data.iteration import is_read_once, no_batch
 from train_manager.data.one_pass import one_pass
+from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.arguments import kind_of
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import mode
 from train_manager.loop.outputs import require_parts
 from train_manager.loop.overridable import OverridableMethods
-from train_manager.loop.randomness import preserved_random_state
 from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserved_buffers
 from train_manager.model.summary import Layer, layer_of, shapes_of, total

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager import Extension, InputError, SkipStage, TrainManager, modifies
-from train_manager.extensions import EMA, EarlyStopping
+from train_manager.extensions import EMA, Checkpoints, EarlyStopping
 from train_manager.testing import tiny_manager
 
 
@@ -342,3 +343,31 @@ def test_a_set_without_a_loss_is_refused_with_the_cure(extensions: list[Extensio
         "EarlyStopping monitors 'valid/loss', which is not among the results of 'valid'",
         f"  {cure}",
     ]
+
+
+def test_a_program_that_is_started_again_after_it_stopped_trains_nothing_more(tmp_path: Path) -> None:
+    def program(patience: int = 1) -> TrainManager:
+        stopping = EarlyStopping(patience=patience, mode="max")
+        tm = tiny_manager(Checkpoints(resume=True), stopping, epochs=10, seed=0, train_dir=tmp_path)
+        tm.train()
+        return tm
+
+    first, second = program(), program()
+
+    assert (first.step_num, first.stop_reason) == (second.step_num, second.stop_reason)
+    assert program(patience=3).step_num > first.step_num
+
+
+def test_a_phase_after_a_training_that_stopped_early_trains_also_if_it_is_resumed(tmp_path: Path) -> None:
+    def program(*, ends: bool) -> int:
+        stopping = EarlyStopping(patience=1, mode="max")
+        tm = tiny_manager(Checkpoints(resume=True), stopping, epochs=10, seed=0, train_dir=tmp_path)
+        tm.train()
+        steps = tm.step_num
+        if not ends:
+            with tm.phase("more", epochs=1):
+                tm.train()
+        return tm.step_num - steps
+
+    assert program(ends=True) == 0
+    assert program(ends=False) == 3

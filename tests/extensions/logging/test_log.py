@@ -5,6 +5,7 @@ import io
 import pickle
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor
 from tests.host_reads import HostReads
 from train_manager import CheckError, Extension, InputError, SkipStage, TrainManager, every, exponentially
 from train_manager.core.fixtures import Fixtures
-from train_manager.extensions import Log, LRSchedule, Metrics, ProgressBar
+from train_manager.extensions import Checkpoints, Log, LRSchedule, Metrics, ProgressBar
 from train_manager.extensions.logging.log import rate_text
 from train_manager.testing import Recorder, tiny_manager
 
@@ -38,6 +39,29 @@ class EverySecond(Extension):
     def post_train_loss_forward(self, step_num: int, fixtures: Fixtures) -> None:
         if step_num % 2 == 0:
             fixtures.define("second", step_num, stage="train_step_batch")
+
+
+# ---- where a training goes on ----------------------------------------------------------------------------------------
+
+
+def goes_on_in(train_dir: Path, **options: Any) -> list[str]:
+    """Return the lines of a training that goes on after two epochs."""
+    tiny_manager(Checkpoints(), epochs=2, train_dir=train_dir).train()
+    return lines(Log(), Checkpoints(resume=True), epochs=3, train_dir=train_dir, **options)
+
+
+def test_a_training_that_goes_on_says_from_which_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = goes_on_in(tmp_path / "runs")
+    assert told[0] == f"goes on from {tmp_path}/runs/checkpoints/step-000000000006 (step 6, 2 epochs done)"
+    monkeypatch.chdir(tmp_path)
+    told = goes_on_in(Path("others"))
+    assert told[0] == "goes on from others/checkpoints/step-000000000006 (step 6, 2 epochs done)"
+    assert [line for line in told if line.startswith(("goes on", "3/3"))] == [told[0], told[-1]]
+
+
+def test_a_training_that_begins_says_nothing_of_checkpoints(tmp_path: Path) -> None:
+    log = Log()
+    assert "goes on" not in "".join(lines(log, Checkpoints(resume=True), epochs=1, train_dir=tmp_path))
 
 
 # ---- a line for each epoch -------------------------------------------------------------------------------------------

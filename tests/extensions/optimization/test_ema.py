@@ -233,7 +233,7 @@ def test_the_state_from_before_the_first_step_resets_it() -> None:
     ema = EMA(0.9)
     tm = tiny_manager(ema)
     state = ema.state_dict()
-    assert state == {"updates": 0, "average": {}}
+    assert state == {"updates": 0, "average": {}, "name": "", "others": {}}
     tm.train()
     ema.load_state_dict(state)
     assert ema.average == {}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from train_manager.loop.randomness import preserved_random_state, seed_all
+from train_manager.data.randomness import preserved_random_state, seed_all
 
 
 def draw() -> tuple[float, float, float]:

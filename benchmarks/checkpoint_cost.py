@@ -1,0 +1,109 @@
+"""What a checkpoint costs: written with hash and sync, beside torch.save; checked and read, beside torch.load.
+
+python -m benchmarks checkpoint_cost
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, Final
+
+import torch
+
+from benchmarks.measure import interleaved, ratios, spread
+from benchmarks.section import Claim, Section, table
+from train_manager.records.background import Background
+from train_manager.records.checkpoint import read_checkpoint, write_checkpoint
+from train_manager.records.copies import copied
+from train_manager.records.verification import verify
+
+PARTS: Final = 10  # tensors
+WRITES: Final = {"torch.save": "torch.save", "torch.save, synced": "torch.save", "a checkpoint": "torch.save"}
+WAITS: Final = {"a copy of the state": "a copy of the state", "in the background, the wait": "a copy of the state"}
+READS: Final = {"torch.load": "torch.load", "the check of a checkpoint": "torch.load", "check and read": "torch.load"}
+QUICK: dict[str, Any] = {"rounds": 1, "megabytes": 5}
+
+TEXT: Final = """\
+Time on the clock (waits for the disk are a part of it) of a state of {megabytes} MB in {parts} tensors on the CPU, and
+the ratio to torch's own. A checkpoint is hashed (SHA-256) while it is written, and synced: when the call returns, the
+disk has it. `torch.save` does neither, so a power failure after it may lose the file; it is also measured with a sync.
+With `in_background=True` the training waits for a copy of the state only; a thread writes it. `torch.load` notices no
+flipped bit; reading a checkpoint looks at each byte. All files were written a moment ago, so they are read from memory.
+
+{table}
+
+Larger by {overhead} bytes than the tensors in it: names, sums and the state beside the tensors.
+"""
+
+
+def section(rounds: int = 9, megabytes: int = 100) -> Section:
+    """Measure."""
+    state = {"model": {f"layer{n}.weight": torch.rand(megabytes * 1_000_000 // 4 // PARTS) for n in range(PARTS)}}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        saved, written = folder / "x.pt", write_checkpoint(folder, "kept", state, {})
+        torch.save(state, saved)
+        assert read_checkpoint(written)["model"]["layer3.weight"].equal(state["model"]["layer3.weight"])
+        tensors = sum(tensor.nbytes for tensor in state["model"].values())
+        overhead = sum(file.stat().st_size for file in written.iterdir()) - tensors
+        measured = interleaved(_cases(folder, state, saved, written), rounds)
+    rows = [
+        [case, spread(measured[case]).times(1e3).shown(0), ratios(measured[case], measured[to]).shown(2)]
+        for case, to in {**WRITES, **WAITS, **READS}.items()
+    ]
+    claim = ratios(measured["a checkpoint"], measured["torch.save"]).median
+    wait = ratios(measured["in the background, the wait"], measured["a copy of the state"]).median
+    text = TEXT.format(megabytes=megabytes, parts=PARTS, table=table(["", "ms", "ratio"], rows), overhead=overhead)
+    claims = [
+        Claim("a checkpoint over torch.save", claim, must=2, goal=1.6),
+        Claim("the wait for a checkpoint in the background, over a copy of the state", wait, must=1.1, goal=1.05),
+    ]
+    return Section("A checkpoint", text, claims)
+
+
+def _cases(folder: Path, state: Any, saved: Path, written: Path) -> dict[str, Callable[[], float]]:
+    new, checkpoint = folder / "new.pt", folder / "new"
+
+    def save_synced() -> None:
+        with new.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    return {
+        "torch.save": lambda: _seconds(lambda: torch.save(state, new), new),
+        "torch.save, synced": lambda: _seconds(save_synced, new),
+        "a checkpoint": lambda: _seconds(lambda: write_checkpoint(folder, checkpoint.name, state, {}), checkpoint),
+        "a copy of the state": lambda: _seconds(lambda: copied(state)),
+        "in the background, the wait": lambda: _wait(folder, state, checkpoint),
+        "torch.load": lambda: _seconds(lambda: torch.load(saved, weights_only=True)),
+        "the check of a checkpoint": lambda: _seconds(lambda: verify(written)),
+        "check and read": lambda: _seconds(lambda: read_checkpoint(written)),
+    }
+
+
+def _wait(folder: Path, state: Any, made: Path) -> float:
+    """Seconds until the training goes on, while a thread writes."""
+    writing = Background(lambda copy: write_checkpoint(folder, made.name, copy, {}))
+    seconds = _seconds(lambda: writing.submit(copied(state)))
+    writing.join()
+    shutil.rmtree(made)
+    return seconds
+
+
+def _seconds(run: Callable[[], object], made: Path | None = None) -> float:
+    """Seconds on the clock; what was made is removed, and nobody before has left the disk work to do."""
+    os.sync()
+    before = perf_counter()
+    run()
+    seconds = perf_counter() - before
+    if made is not None and made.is_dir():
+        shutil.rmtree(made)
+    elif made is not None:
+        made.unlink()
+    return seconds

@@ -1,0 +1,407 @@
+"""Checkpoints: save the whole training, and go on from there to the same result."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from train_manager.core.decorators import modifies, priority
+from train_manager.core.errors import CheckpointError, InputError
+from train_manager.core.extension import Extension
+from train_manager.core.fixtures import Fixtures
+from train_manager.core.schedule import Schedule
+from train_manager.core.source_locations import users_level
+from train_manager.data.known_position import shuffles_unseen
+from train_manager.loop.checkpoint_parts import (
+    numbers_of,
+    put_back,
+    restore_fixtures,
+    state_of_fixtures,
+    warn_of_no_match,
+    without,
+)
+from train_manager.loop.outside_stops import stopped_by_signals
+from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, mode_of
+from train_manager.rebuilding.recorded import recorded
+from train_manager.records.background import Background
+from train_manager.records.checkpoint import read_checkpoint
+from train_manager.records.checkpoint_folder import CheckpointFolder
+from train_manager.records.copies import copied
+from train_manager.records.lock import WriterLock
+from train_manager.records.manifest import differences_from_here
+from train_manager.records.moves import move_away
+from train_manager.records.verification import verify
+from train_manager.schedules import scheduled
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+WORDS: Final = ("epoch", "end", "best")
+
+
+@recorded
+class Checkpoints(Extension):
+    """Save the whole training into ``train_dir``, and go on from there to the same result, to the bit.
+
+    >>> import tempfile
+    >>> from train_manager.testing import tiny_manager
+    >>> folder = tempfile.mkdtemp()
+    >>> result = tiny_manager(Checkpoints(), epochs=2, train_dir=folder).train()
+    >>> tm = tiny_manager(Checkpoints(resume=True), epochs=3, train_dir=folder)
+    >>> result = tm.train()
+    >>> result.epochs, tm.epoch_num
+    (1, 3)
+
+    A checkpoint holds what ``tm.state_dict()`` returns: the model, optimizers, schedules, the state of each extension,
+    random states, counters, the position in the data, phases, the history. It is written between two batches, when
+    counters, schedules and extensions agree; and as a whole or not at all, whenever the process is killed.
+
+    If ``train_dir`` has checkpoints already, ``resume`` says what becomes of them. A damaged checkpoint is renamed,
+    with a warning, and the newest sound one is used. Nothing in a checkpoint is ever executed, and nothing overwritten.
+
+    To save the best weights, and to go on when the program is started again:
+
+    >>> checkpoints = Checkpoints(save_at="best", resume=True)
+
+    SIGTERM and Ctrl-C end the run after the present step, with a checkpoint if ``save_at`` has "end"; a second one ends
+    the process at once. SIGUSR1, which clusters send before the time is up, does the same, with an exit code that asks
+    to be queued again.
+
+    *Runs at:* around ``run``; the start of ``load_checkpoint``, ``train`` and ``save_checkpoint``; the end of
+    ``train_step_epoch`` and ``eval``; the end of ``train_step_batch`` if ``save_at`` has a schedule.
+
+    *Asks for:* ``train_dir``, ``eval_results``, ``standalone_eval``, ``epoch_num``, ``step_num``, ``start_step``, and
+    the fixtures that it saves.
+
+    *Leaves behind:* folders ``checkpoints/step-000000000123`` in ``train_dir``; modified fixtures ``checkpoint_loaded``
+    and ``checkpoint_saved``, which are paths.
+
+    Args:
+        save_at: any of "epoch" (after each), "end" (of each training call, also if it is stopped), "best" (after each
+            evaluation that is better than all before), and one schedule (``every(500)`` counts batches,
+            ``periodically(600)`` seconds).
+        keep: how many of the newest checkpoints to keep, beside the best one; None keeps all.
+        monitor: the set and the metric that decide which one is the best, as ``"valid/accuracy"``; None takes the loss
+            of the first set of ``eval_data``, if there is one.
+        mode: "min" if less is better, "max" if more is better; None derives it from the metric's name.
+        resume: False refuses a ``train_dir`` that has checkpoints; True goes on from one; "fresh" moves the folder
+            aside, to ``<train_dir>-before-1``, and begins anew.
+        at: with ``resume=True``, the checkpoint to go on from: "last", "best", a step, or a path, also that of another
+            training, from which a new ``train_dir`` begins. Later checkpoints of this training are moved to
+            ``checkpoints/superseded`` as it goes on.
+        exclude: patterns of names in the model's state that are not saved, as ``"backbone.*"``; loading leaves them as
+            they are.
+        fixtures: names of live fixtures to save too: those with a ``state_dict``, and plain values.
+        in_background: write in a thread, one checkpoint at a time; the training waits for the copy only.
+        strict: refuse a checkpoint that does not fit; False loads what fits, and says what does not.
+        requeue_exit_code: of the process after SIGUSR1: 99 for Grid Engine, 85 for HTCondor.
+
+    Attributes:
+        best: the best value so far; None before the first.
+
+    Raises:
+        InputError: an argument is invalid, or the evaluation has no such metric.
+        CheckpointError: ``train_dir`` has checkpoints, another process writes there, a checkpoint is damaged, does not
+            fit, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        save_at: str | Schedule | Iterable[str | Schedule] = ("epoch", "end"),
+        *,
+        keep: int | None = 3,
+        monitor: str | None = None,
+        mode: str | None = None,
+        resume: bool | str = False,
+        at: str | int | os.PathLike[str] = "last",
+        exclude: str | Iterable[str] = (),
+        fixtures: str | Iterable[str] = (),
+        in_background: bool = False,
+        strict: bool = True,
+        requeue_exit_code: int = 99,
+    ) -> None:
+        self.save_at: tuple[str | Schedule, ...] = require_save_at(save_at)
+        self.keep: int | None = None if keep is None else require_keep(keep)
+        self.monitor: str | None = None if monitor is None else metric_name(monitor, "Checkpoints")
+        self.mode: str = mode_of(monitor or "valid/loss", mode, "Checkpoints")
+        self.resume: bool | str = require_resume(resume, at)
+        self.at: str | int | os.PathLike[str] = at
+        self.exclude, self.fixtures = several(exclude), several(fixtures)
+        self.in_background, self.strict = in_background, strict
+        self.requeue_exit_code = requeue_exit_code
+        self.best: float | None = None
+        self._evaluated: tuple[int, float | None, dict[str, Any]] | None = None  # step, value, results
+        self._run = secrets.token_hex(8)
+        self._folder: CheckpointFolder | None = None
+        self._train_dir: Path | None = None  # as it was given
+        self._lock: WriterLock | None = None
+        self._background = Background(self._write)
+        self._raise_signal: Callable[[], None] = no_signal
+        self._is_new = True  # no run has passed `load_checkpoint`
+        self._loaded: Path | None = None  # until something is written after it
+        for schedule in (one for one in self.save_at if isinstance(one, Schedule)):
+            vars(self)["post_train_step_batch"] = ask_for_a_checkpoint
+            scheduled(self, "post_train_step_batch", schedule)
+
+    # ---- the run -------------------------------------------------------------------------------------------------
+
+    @priority(-100)  # before an extension opens a file in a folder that is moved
+    def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
+        self._open(train_dir)
+        with stopped_by_signals(
+            train_manager, saves="end" in self.save_at, requeue_exit_code=self.requeue_exit_code
+        ) as raise_signal:
+            self._raise_signal = raise_signal
+            try:
+                yield
+            finally:
+                self._raise_signal = no_signal
+                self._close()
+
+    def _open(self, train_dir: Path) -> None:
+        """Find the folder; with ``resume="fresh"`` move what is there aside."""
+        if self._folder is not None and self._train_dir == train_dir:
+            return  # a further run of the same training, also in another working directory
+        self._train_dir, train_dir = train_dir, train_dir.absolute()
+        self._lock, self._folder = WriterLock(train_dir), CheckpointFolder(train_dir / "checkpoints")
+        self._is_new, self._loaded = True, None
+        if self.resume == "fresh":
+            with self._lock:
+                move_away(self._lock)
+
+    def _close(self) -> None:
+        try:
+            self._background.join()
+        finally:
+            while self._lock is not None and self._lock.is_held:
+                self._lock.release()
+
+    # ---- loading -------------------------------------------------------------------------------------------------
+
+    @modifies("checkpoint_loaded")
+    def pre_load_checkpoint(self, train_manager: TrainManager, fixtures: Fixtures) -> Path | bool:
+        if not self._is_new:
+            return False  # a further run of the same training
+        warn_of_unseen_order(train_manager.train_data)
+        path = self._to_load()
+        if path is not None:
+            self._load(path, train_manager, fixtures)
+        self._is_new, self._loaded = False, path
+        return path or False
+
+    def _to_load(self) -> Path | None:
+        """Return the checkpoint to go on from; None if the training begins anew."""
+        assert self._folder is not None, "the run has opened it"
+        has_own, at = bool(self._folder.checkpoints()), self.at
+        if self.resume is not True:
+            if has_own:
+                raise has_checkpoints(self._folder)
+            return None
+        if not isinstance(at, int) and at not in ("last", "best"):
+            is_another = Path(at).exists() and not self._folder.has(at)  # one that is misspelt is an error
+            return self._folder.find("last" if has_own and is_another else at, mode=self.mode)
+        return self._folder.find(at, mode=self.mode) if has_own or isinstance(at, int) else None
+
+    def _load(self, path: Path, train_manager: TrainManager, fixtures: Fixtures) -> None:
+        state = read_checkpoint(path)
+        warn_of_another_place(path)
+        state["model"] = put_back(state.get("model", {}), train_manager.model, self.exclude)
+        train_manager.load_state_dict(state, strict=self.strict)
+        restore_fixtures(fixtures, state.get("fixtures", {}))
+
+    # ---- asking for one ------------------------------------------------------------------------------------------
+
+    def pre_train(self, train_manager: TrainManager) -> None:
+        self._raise_signal()
+        if "best" in self.save_at and not train_manager.eval_data:
+            cure = 'give eval_data={"valid": ...}, or save_at="epoch"'
+            what = "save_at has 'best', but there is no eval_data"
+            raise InputError(what, name="save_at", asked_by="Checkpoints", cure=cure)
+        warn_of_no_match(train_manager.model, self.exclude)
+        self._begin_to_write()
+        if "end" in self.save_at:
+            train_manager.save_soon(at="end")
+
+    def post_train_step_epoch(self, train_manager: TrainManager) -> None:
+        if "epoch" in self.save_at:
+            train_manager.save_soon()
+
+    def post_eval(
+        self,
+        train_manager: TrainManager,
+        eval_results: Mapping[str, Mapping[str, Any]],
+        standalone_eval: bool,
+        epoch_num: int,
+        step_num: int,
+        start_step: int,
+    ) -> None:
+        if standalone_eval:
+            return
+        value = self._monitored(eval_results, train_manager)
+        self._evaluated = step_num, value, numbers_of(eval_results)
+        if value is None or value != value or is_at_start(epoch_num, step_num, start_step):
+            return
+        if self.best is None or (value < self.best if self.mode == "min" else value > self.best):
+            self.best = value
+            if "best" in self.save_at:
+                train_manager.save_soon()
+
+    def _monitored(self, results: Mapping[str, Mapping[str, Any]], train_manager: TrainManager) -> float | None:
+        if self.monitor is not None:
+            return metric_value(self.monitor, results, train_manager.eval_data, "Checkpoints")
+        loss = next(iter(results.values()), {}).get("loss")
+        return None if loss is None else float(loss)
+
+    # ---- saving --------------------------------------------------------------------------------------------------
+
+    @modifies("checkpoint_saved")
+    def pre_save_checkpoint(self, train_manager: TrainManager, fixtures: Fixtures, step_num: int) -> Path:
+        self._begin_to_write()
+        assert self._folder is not None, "the run has opened it"
+        state = train_manager.state_dict()
+        state["model"] = without(state.get("model", {}), self.exclude)
+        state["fixtures"] = state_of_fixtures(fixtures, self.fixtures)
+        self._background.join()  # the name of the one in flight is taken only when it is there
+        self._folder.set_aside_after(step_num)  # those of another way: an earlier state was loaded since
+        path = self._folder.next_path(step_num)
+        if self.in_background:
+            self._background.submit(step_num, copied(state), self._facts(step_num))
+        else:
+            self._write(step_num, state, self._facts(step_num))
+        return path
+
+    def _begin_to_write(self) -> None:
+        """Keep other processes out, and put away what they have left, and what this training goes back before."""
+        assert self._folder is not None, "the run has opened it"
+        assert self._lock is not None, "and this too"
+        if not self._lock.is_held:
+            self._lock.acquire()
+            self._folder.clean_up(self._lock)
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None and loaded.parent == self._folder.path:
+            self._folder.set_aside_after(loaded)
+
+    def _facts(self, step_num: int) -> dict[str, Any]:
+        """Return what the manifest tells, beside what the checkpoint is made of."""
+        step, value, results = self._evaluated or (None, None, {})
+        is_present = step == step_num
+        return {
+            "run": self._run,
+            "metrics": results if is_present else {},
+            "monitored": value if is_present else None,
+            "mode": self.mode,
+        }
+
+    def _write(self, step: int, state: dict[str, Any], facts: dict[str, Any]) -> None:
+        assert self._folder is not None, "the run has opened it"
+        self._folder.write(step, state, facts)
+        if self.keep is not None:
+            self._folder.keep(self.keep, self.mode)
+
+    # ---- its own state -------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value so far, and the last evaluation."""
+        return {**super().state_dict(), "best": self.best, "evaluated": self._evaluated}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self.best, self._evaluated = state["best"], state["evaluated"]
+
+
+def ask_for_a_checkpoint(train_manager: Any) -> None:
+    """Ask for a checkpoint: the hook that a schedule of ``save_at`` is put on."""
+    train_manager.save_soon()
+
+
+def no_signal() -> None:
+    """Raise nothing: no run is open in which a signal may have come."""
+
+
+def require_save_at(value: Any) -> tuple[str | Schedule, ...]:
+    """Return the words and the schedule that say when to save.
+
+    Raises:
+        InputError: there is something else, or there are several schedules.
+    """
+    given = [value] if isinstance(value, str | Schedule) or not isinstance(value, Iterable) else list(value)
+    cure = 'give some of them: save_at=("epoch", "end"), save_at="best", save_at=(every(500), "end")'
+    for part in given:
+        if not (part in WORDS if isinstance(part, str) else isinstance(part, Schedule)):
+            what = f"save_at takes 'epoch', 'end', 'best' and one schedule, but has {part!r:.60}"
+            if isinstance(part, int) and part > 0:
+                cure = f"save_at=every({part}) saves after each {part} steps"
+            raise InputError(what, name="save_at", asked_by="Checkpoints", cure=cure)
+    if sum(isinstance(part, Schedule) for part in given) > 1:
+        cure = "ask for the other checkpoints in a hook of your own: train_manager.save_soon()"
+        raise InputError(
+            "save_at takes one schedule, but has several", name="save_at", asked_by="Checkpoints", cure=cure
+        )
+    return tuple(given)
+
+
+def require_keep(value: Any) -> int:
+    """Return how many checkpoints to keep.
+
+    Raises:
+        InputError: it is not a number of at least 1.
+    """
+    try:
+        return require_count(value, "keep", at_least=1)
+    except InputError as error:
+        raise InputError(error.what, name="keep", asked_by="Checkpoints", cure="keep=None keeps all") from None
+
+
+def require_resume(value: Any, at: Any) -> bool | str:
+    """Return the argument ``resume``.
+
+    Raises:
+        InputError: it is neither a bool nor "fresh", or ``at`` is given without it.
+    """
+    if value not in (True, False, "fresh"):
+        what = f"resume must be True, False or 'fresh', but is {value!r:.60}"
+        is_path = isinstance(value, os.PathLike) or (isinstance(value, str) and os.sep in value)
+        cure = f"Checkpoints(resume=True, at={os.fspath(value)!r})" if is_path else "Checkpoints(resume=True) goes on"
+        raise InputError(what, name="resume", asked_by="Checkpoints", cure=cure)
+    if at != "last" and value is not True:
+        what = f"at={at!r:.60} says where to go on, but resume is {value!r}"
+        raise InputError(what, name="at", asked_by="Checkpoints", cure=f"Checkpoints(resume=True, at={at!r:.60})")
+    return bool(value) if value != "fresh" else "fresh"
+
+
+def several(value: str | Iterable[str]) -> tuple[str, ...]:
+    """Return one name, or several, as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def has_checkpoints(folder: CheckpointFolder) -> CheckpointError:
+    """Return the error for a folder that has checkpoints, if ``resume`` does not say what becomes of them."""
+    names = [path.name for path in folder.checkpoints()]
+    listed = ", ".join(names[-3:]) if len(names) <= 3 else f"{len(names)} checkpoints, up to {names[-1]}"
+    cure = 'Checkpoints(resume=True) goes on from the last one, resume="fresh" moves the folder aside; '
+    cure += "or give another train_dir"
+    return CheckpointError(f"{folder.path} has {listed}, which this training would not go on from", cure=cure)
+
+
+def warn_of_unseen_order(data: object) -> None:
+    """Warn if the training cannot go on in the middle of its data."""
+    if shuffles_unseen(data):
+        what = f"train_data ({type(data).__name__}) shuffles in an order that cannot be had again"
+        cure = "SeededDataLoader(dataset, ..., shuffle=True, seed=0) in its place goes on where it was"
+        told = f"{what}: from a checkpoint within an epoch, the epoch begins anew; {cure}"
+        warnings.warn(told, stacklevel=users_level())
+
+
+def warn_of_another_place(path: Path) -> None:
+    """Warn if the results may differ in their last bits from those of the training that wrote a checkpoint."""
+    found = differences_from_here(verify(path))
+    if found:
+        what = f"{path.name} was written with {', '.join(found)}"
+        told = f"{what}: the training goes on, but not bit for bit as it would have"
+        warnings.warn(told, RuntimeWarning, stacklevel=users_level())

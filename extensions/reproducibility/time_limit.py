@@ -1,0 +1,116 @@
+"""An end in time: the run ends before the machine is taken away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.rebuilding.recorded import recorded
+from train_manager.validation import require_number
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+Duration = str | float | timedelta
+"""``"3:50:00"``, ``"50:00"``, ``"1-12:00:00"`` (days), a number of seconds, or a timedelta."""
+
+SECONDS: Final = (86400, 3600, 60, 1)
+BELOW: Final = (24, 60, 60)  # hours, minutes and seconds that follow something larger
+FORMS: Final = 'give "3:50:00", "50:00", days as "1-12:00:00" or "1:12:00:00", seconds, or a timedelta'
+
+
+@recorded
+class TimeLimit(Extension):
+    """End the run before a time is over, with room for what follows its last step.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> tm = tiny_manager(TimeLimit("0:00:00"), epochs=100)
+    >>> result = tm.train()
+    >>> tm.step_num, tm.stop_reason
+    (0, 'TimeLimit: no step fits into what is left of 0:00:00')
+
+    The time counts from the opening of the run. A job of a cluster began before: give the limit of the job less the
+    time that the program takes until then, and less a ``margin`` for what follows the last step: the evaluation, if it
+    ends an epoch, and the writing of a checkpoint. The run ends as soon as another step as long as the last one would
+    end too late. It is the whole run, also inside a phase; it ends as by ``tm.stop``, so that hooks run and
+    ``Checkpoints`` writes a checkpoint. In a loop of your own (``train_on_batch``) look at ``tm.stop_reason``.
+
+    Nothing of it is saved: a run that goes on from a checkpoint has all of the time again.
+
+    *Runs at:* the start of ``run`` and ``train``, the end of ``train_step_batch`` and ``eval``.
+
+    *Asks for:* nothing.
+
+    *Leaves behind:* the manager's ``stop_reason``.
+
+    Args:
+        limit: hours, minutes and seconds as ``"3:50:00"``, minutes and seconds as ``"50:00"``, with days before them as
+            ``"1-12:00:00"`` or ``"01:12:00:00"``; a number of seconds, or a ``timedelta``.
+        margin: how much of it to leave unused, in the same forms.
+        clock: what tells the seconds.
+
+    Raises:
+        InputError: the limit or the margin is not a time.
+    """
+
+    def __init__(self, limit: Duration, *, margin: Duration = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit: timedelta = duration(limit, "limit")
+        self.margin: timedelta = duration(margin, "margin")
+        self._now = clock
+        self._ends = 0.0  # the time at which the last step must have ended
+        self._looked = 0.0  # when the last step, or the evaluation after it, has ended
+
+    def __repr__(self) -> str:
+        margin = f', margin="{self.margin}"' if self.margin else ""
+        return f'TimeLimit("{self.limit}"{margin})'
+
+    def pre_run(self) -> None:
+        self._looked = self._now()
+        self._ends = self._looked + (self.limit - self.margin).total_seconds()
+
+    def pre_train(self, train_manager: TrainManager) -> None:
+        self._looked = self._now()
+        self._look(0.0, train_manager)
+
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        before, self._looked = self._looked, self._now()
+        self._look(self._looked - before, train_manager)
+
+    def post_eval(self) -> None:
+        self._looked = self._now()  # so that the next step does not seem as long as an evaluation
+
+    def _look(self, step_seconds: float, train_manager: TrainManager) -> None:
+        if self._looked + step_seconds >= self._ends:
+            reason = f"TimeLimit: no step fits into what is left of {self.limit}"
+            train_manager.stop(reason, whole_run=True)
+
+
+def duration(value: Duration, name: str) -> timedelta:
+    """Return a time that is given in one of several forms.
+
+    >>> [str(duration(value, "limit")) for value in ("3:50:00", "90:00", "1-12:00:00", "01:12:00:00", 90)]
+    ['3:50:00', '1:30:00', '1 day, 12:00:00', '1 day, 12:00:00', '0:01:30']
+
+    Raises:
+        InputError: it is something else, or negative.
+    """
+    if isinstance(value, str):
+        return timedelta(seconds=_seconds(value, name))
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    return timedelta(seconds=require_number(seconds, name, at_least=0, cure=FORMS))
+
+
+def _seconds(text: str, name: str) -> int:
+    parts = text.strip().replace("-", ":", 1).split(":")
+    is_time = 2 <= len(parts) <= len(SECONDS) and all(part.isascii() and part.isdigit() for part in parts)
+    if not is_time or ("-" in text and len(parts) != len(SECONDS)):
+        raise InputError(f"{name} must be a time, but is {text!r:.60}", name=name, cure=FORMS)
+    numbers = [int(part) for part in parts]
+    if any(number >= below for number, below in zip(numbers[:0:-1], BELOW[::-1], strict=False)):
+        cure = "hours after days are below 24, minutes after hours and seconds below 60"
+        raise InputError(f"{name} must be a time, but is {text!r:.60}", name=name, cure=cure)
+    return sum(number * seconds for number, seconds in zip(numbers, SECONDS[-len(numbers) :], strict=True))

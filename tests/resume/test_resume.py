@@ -1,0 +1,96 @@
+"""A training that was ended at a step goes on, in new objects, to the same bits as one that never ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.fork_server import ForkServer
+from tests.resume import of_data, of_practices, of_programs  # noqa: F401  # they fill TRAININGS
+from tests.resume.of_data import Augmented
+from tests.resume.resuming import differences, end_of, saved_every_step, stopped_and_resumed, whole
+from tests.resume.trainings import TRAININGS, Training
+from tests.training import At
+from train_manager import SeededDataLoader, TrainManager, every
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:train.. has nothing to do"),
+    pytest.mark.filterwarnings("ignore:the loss .Weighted. has 2 parameters"),
+]
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where a sync costs nothing
+
+
+@cache
+def whole_of(name: str) -> dict[str, Any]:
+    return whole(TRAININGS[name])
+
+
+def places(name: str) -> list[tuple[str, int]]:
+    """Steps to fail at: early, in the middle, late; before a step, and right after it."""
+    last = whole_of(name)["counts"]["step_num"]
+    return [
+        ("pre_train_step_batch", last // 3),
+        ("post_train_step_batch", last // 2 + 1),
+        ("pre_train_step_batch", last - 1),
+    ]
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_it_goes_on_to_the_same_bits(name: str) -> None:
+    for hook, at in places(name):
+        with TemporaryDirectory(dir=MEMORY) as folder:
+            resumed = end_of(stopped_and_resumed(TRAININGS[name], Path(folder), at, hook))
+
+        assert differences(whole_of(name), resumed) == [], f"failed at {hook} {at}"
+
+
+@pytest.mark.parametrize("name", ["dropout_and_shuffled_in_memory", "windows_over_the_ends_of_epochs", "phases"])
+@pytest.mark.parametrize(
+    "options",
+    [{"save_at": ("epoch", "end", "best")}, {"in_background": True}, {"save_at": every(3), "keep": 1}],
+    ids=["each epoch", "in the background", "each third step"],
+)
+def test_so_it_does_whenever_and_however_it_saves(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    resumed = stopped_and_resumed(TRAININGS[name], tmp_path, whole_of(name)["counts"]["step_num"] - 2, **options)
+
+    assert differences(whole_of(name), end_of(resumed)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 1)])
+def test_the_number_of_workers_may_be_another_one_after_a_resume(before: int, after: int, tmp_path: Path) -> None:
+    def with_workers(count: int) -> Training:
+        loader = SeededDataLoader(Augmented(), batch_size=8, shuffle=True, num_workers=count)
+        return Training(lambda: {"train_data": loader}, TrainManager.train, TrainManager)
+
+    resumed = stopped_and_resumed(with_workers(before), tmp_path, 6, then=with_workers(after))
+
+    assert differences(whole_of("seeded_data_loader_with_augmentation"), end_of(resumed)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.parametrize("name", ["all_practices_at_once", "nested_phases", "two_optimizers"])
+def test_so_it_does_if_the_process_is_killed(name: str, fork_server: ForkServer, tmp_path: Path) -> None:
+    child = fork_server.start(killed, name, str(tmp_path), whole_of(name)["counts"]["step_num"] * 2 // 3)
+    assert child.wait() == -signal.SIGKILL, child.errors
+    resumed = TRAININGS[name].make(saved_every_step(resume=True), train_dir=tmp_path)
+    TRAININGS[name].program(resumed)
+
+    assert differences(whole_of(name), end_of(resumed)) == []
+
+
+def killed(name: str, folder: str, at: int) -> None:
+    def kill(step_num: int) -> None:
+        if step_num == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    training = TRAININGS[name]
+    training.program(training.make(saved_every_step(), At("pre_train_step_batch", kill), train_dir=folder))

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from train_manager import Extension, InputError, TrainManager, modifies, verify_resume
+from train_manager.extensions import EMA, Checkpoints
+from train_manager.testing import tiny_manager
+
+
+class GrowingLoss(Extension):
+    """Scales the loss by all losses so far, which its state forgets."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    @modifies("loss")
+    def post_train_loss_forward(self, loss: Tensor) -> Tensor:
+        self.total += loss.item()
+        return loss * self.total
+
+
+class RememberedLoss(GrowingLoss):
+    """Does the same, and forgets nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.total = state["total"]
+
+
+def exact() -> TrainManager:
+    return tiny_manager(EMA(), RememberedLoss(), epochs=2, seed=0)
+
+
+def forgetful() -> TrainManager:
+    return tiny_manager(GrowingLoss(), epochs=2)
+
+
+def unseeded() -> TrainManager:
+    tm = tiny_manager(epochs=2)
+    with torch.no_grad():
+        tm.model[0].weight.fill_(int.from_bytes(os.urandom(4)) / 2**32)
+    return tm
+
+
+def shuffled() -> TrainManager:
+    inputs = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(inputs, (inputs.sum(dim=1) > 1).long())
+    return tiny_manager(epochs=2, seed=0, train_data=DataLoader(data, batch_size=8, shuffle=True))
+
+
+def test_a_training_whose_state_is_whole_resumes_exactly() -> None:
+    report = verify_resume(exact, at=4)
+
+    assert report.identical, str(report)
+    assert str(report) == "identical: killed after step 4 and resumed, the training comes to the same, to the bit"
+
+
+def test_a_training_is_killed_several_times_with_steps_that_are_done_again() -> None:
+    report = verify_resume(exact, at=[4, 2], lose=1)
+
+    assert report.identical, str(report)
+    assert report.at == (2, 4)
+
+
+def test_without_a_step_it_is_killed_in_the_middle_of_an_epoch() -> None:
+    assert verify_resume(exact).at == (4,)  # epochs end at the steps 3 and 6
+
+
+def test_a_training_may_be_killed_at_its_end() -> None:
+    report = verify_resume(exact, at=6)
+
+    assert report.identical, str(report)
+
+
+def test_checkpoints_of_the_training_itself_are_used() -> None:
+    def make() -> TrainManager:
+        return tiny_manager(Checkpoints(keep=1, resume=False, in_background=True), epochs=2)
+
+    report = verify_resume(make, at=4)
+
+    assert report.identical, str(report)
+
+
+def test_a_training_that_goes_on_from_another_one_begins_there_each_time(tmp_path: Path) -> None:
+    tiny_manager(Checkpoints(), epochs=1, train_dir=tmp_path / "first").train()
+    begin = tmp_path / "first" / "checkpoints" / "step-000000000003"
+
+    report = verify_resume(lambda: tiny_manager(Checkpoints(resume=True, at=begin), epochs=2), at=5)
+
+    assert report.identical, str(report)
+
+
+def test_what_an_extension_forgets_is_named() -> None:
+    report = verify_resume(forgetful, at=4)
+
+    assert not report.identical
+    assert report.differences[0].startswith("model > 0.weight: ")
+    (cause,) = report.causes
+    told = r"after step 4, the state_dict of extension 'growing_loss' did not bring back total: \d\.\d+ in the "
+    assert re.fullmatch(told + r"killed run, 0\.0 in the resumed run", cause)
+
+
+def test_a_training_that_differs_from_run_to_run_is_told_apart_from_a_resume_that_fails() -> None:
+    report = verify_resume(unseeded, at=4)
+
+    assert not report.identical
+    (cause,) = report.causes
+    told = (
+        "the training is not deterministic: two straight runs differ too. Does it lack a seed? (model > 0.weight: 16 of"
+    )
+    assert cause.startswith(told)
+
+
+def test_data_that_do_not_go_on_where_they_were_are_named() -> None:
+    report = verify_resume(shuffled, at=7)
+
+    assert not report.identical
+    assert report.causes[0].startswith(
+        "after step 7, the training data do not go on where they were: the next batch is another one. "
+        "SeededDataLoader goes on (batch > 0: "
+    )
+
+
+def test_a_step_after_the_end_of_the_training_is_refused() -> None:
+    with pytest.raises(InputError) as refused:
+        verify_resume(exact, at=[2, 7])
+
+    assert str(refused.value) == "the training ends after 6 steps, before step 7\n  give a step from 1 to 6"
+
+
+def test_the_end_of_the_output_of_a_training_that_fails_is_shown() -> None:
+    def make() -> TrainManager:
+        raise ValueError("no data today")
+
+    with pytest.raises(InputError) as failed:
+        verify_resume(make)
+
+    text = str(failed.value)
+    assert text.startswith("the training failed in the run 'straight' (exit code 1); its output ended with:\n")
+    assert text.endswith("    ValueError: no data today")
+
+
+def test_nothing_stays_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    verify_resume(exact, at=4)
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,203 @@
+"""Passes over a fixed number of examples, whose position is a few numbers: the base of ``RowBatches`` and loaders.
+
+The order of an epoch is a function of its number, so that a pass can begin in its middle. A subclass says what the
+order is, and reads the batches.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from train_manager.core.errors import InputError
+from train_manager.core.showing import short
+from train_manager.data.description import count_text
+from train_manager.validation import require_count
+
+
+@dataclass
+class Position:
+    """The epoch of a pass, how many batches it has given, and whether it has ended or was abandoned."""
+
+    epoch: int
+    batches: int
+    is_over: bool = False
+
+
+class Passes(ABC):
+    """Batches of a fixed number of examples, pass after pass.
+
+    ``iter(data)`` begins a pass: the epoch that ``set_epoch`` has set, or else the next one. A TrainManager calls
+    ``set_epoch`` itself.
+
+    Args:
+        examples: how many there are.
+        size: the examples of a batch.
+        shuffle: whether each epoch has an order of its own.
+        seed: determines the orders.
+        drop_last: whether a last batch that is not full is dropped.
+    """
+
+    def __init__(self, examples: int, size: int, shuffle: bool, seed: int, drop_last: bool) -> None:
+        name = type(self).__name__
+        self._size: int = require_count(size, f"{name}'s batch_size", at_least=1)
+        self.seed: int = require_count(seed, f"{name}'s seed", at_least=0)
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.num_examples = examples
+        if Passes.__len__(self) == 0:
+            raise no_full_batch(name, examples, self._size)
+        self._next = Position(epoch=0, batches=0)  # where the next pass begins
+        # The state is that of the training's pass, not that of an evaluation of the same data begun during it.
+        self._last: Position | None = None
+        self._given: Tensor | slice | None = None  # the numbers of the examples in the batch that was given last
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled: a copy is where its original was, but its next pass is its own."""
+        return {**self.__dict__, "_last": None if self._last is None else replace(self._last, is_over=True)}
+
+    def __len__(self) -> int:
+        full, rest = divmod(self.num_examples, self._size)
+        return full + bool(rest and not self.drop_last)
+
+    def __repr__(self) -> str:
+        given = [f"{self.num_examples:,} rows", count_text(len(self), self._size)]
+        switches = {"shuffle": self.shuffle, "drop_last": self.drop_last}
+        given += [f"{name}=True" for name, is_on in switches.items() if is_on]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def __iter__(self) -> Iterator[Any]:
+        position, self._next = replace(self._next), Position(self._next.epoch + 1, 0)
+        return self._pass(position)
+
+    @property
+    def batches_done(self) -> int:
+        """How many batches of the coming pass were given before its state was loaded; 0 at the start of an epoch."""
+        return self._next.batches
+
+    @property
+    def example_index(self) -> Tensor:
+        """The row numbers of the batch that was given last, on the device of the rows; missing before the first one.
+
+        It is made when it is asked for, and waits for no device.
+        """
+        if self._given is None:
+            raise AttributeError(f"{type(self).__name__} has given no batch, so there is no example_index")
+        if isinstance(self._given, slice):
+            return torch.arange(self._given.start, self._given.stop, device=self._device)
+        return self._given.clone()  # the order of the epoch is not to be changed
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next pass, counted from 0. A pass of this epoch that was loaded keeps its position."""
+        if epoch != self._next.epoch:
+            self._next = Position(require_count(epoch, "epoch", at_least=0), 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch, how many of its batches were given, and what determines which examples these were."""
+        last = self._last
+        here = last if last is not None and last.batches < len(self) else self._next
+        return {"epoch": here.epoch, "batches": here.batches, "seed": self.seed, **self._fixed()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the next pass where ``state_dict`` was called, in the same order.
+
+        The batch size and ``shuffle`` may be others than those of the state only at the start of an epoch.
+
+        Raises:
+            InputError: the state was saved with another number of examples; or within an epoch, whose rest would be
+                other examples, with another batch size or order; or it is not of such data.
+        """
+        name = type(self).__name__
+        here, there = self._fixed(), {key: state.get(key) for key in self._fixed()}
+        if not {"epoch", "batches", "seed", *here} <= set(state):
+            raise InputError(
+                f"{name} was given the state of something else, with {short(list(state))}",
+                name="state",
+                cure="give what state_dict() of the same data returned",
+            )
+        if here["examples"] != there["examples"]:
+            raise InputError(
+                f"{name} has {here['examples']} examples, but its state was saved with {there['examples']}",
+                name="examples",
+                cure="give the data that the state was saved with, or leave the state out",
+            )
+        for key in ("batch_size", "shuffle"):
+            if state["batches"] and here[key] != there[key]:
+                raise InputError(
+                    f"{name} has {key}={here[key]}, but its state was saved within an epoch with {key}={there[key]}",
+                    name=key,
+                    cure=f"give {key}={there[key]}; it may be changed at the start of an epoch",
+                )
+        self.seed = state["seed"]
+        self._next = Position(state["epoch"], state["batches"])
+        self._last = None
+
+    @contextmanager
+    def left_as_found(self) -> Iterator[None]:
+        """Begin the passes in the ``with`` block at their start, and put the position back after it."""
+        kept = self._next, self._last, self._given
+        self._next = Position(self._next.epoch, 0)
+        try:
+            yield
+        finally:
+            self._next, self._last, self._given = kept
+
+    def _fixed(self) -> dict[str, Any]:
+        return {"examples": self.num_examples, "batch_size": self._size, "shuffle": self.shuffle}
+
+    def _pass(self, position: Position) -> Iterator[Any]:
+        if self._last is None or self._last.is_over:
+            self._last = position
+        try:
+            with self._reading(position) as read:
+                for rows in self._rows(position.epoch, position.batches):
+                    yield self._give(position, rows, read)
+        finally:
+            position.is_over = True
+
+    def _give(self, position: Position, rows: Tensor | slice, read: Callable[[Tensor | slice], Any]) -> Any:
+        """Return the next batch, which only counts if it could be read."""
+        batch = read(rows)  # a local of this function, so that the pass keeps no batch alive
+        position.batches += 1  # before it is given: a checkpoint written during a batch counts that batch
+        self._given = rows
+        return batch
+
+    def _rows(self, epoch: int, first: int) -> Iterator[Tensor | slice]:
+        """Return the rows of each batch from number ``first`` on; slices if they are in their own order."""
+        size = self._size
+        end = min(len(self) * size, self.num_examples)
+        starts = range(first * size, end, size)
+        if not self.shuffle:
+            return (slice(start, min(start + size, end)) for start in starts)
+        order = self._order(epoch)
+        return (order[start : min(start + size, end)] for start in starts)
+
+    @property
+    def _device(self) -> torch.device:
+        """The device of the rows."""
+        return torch.device("cpu")
+
+    @abstractmethod
+    def _order(self, epoch: int) -> Tensor:
+        """Return the row numbers in the order of a shuffled epoch, on the device of the rows."""
+
+    @abstractmethod
+    def _reading(self, position: Position) -> AbstractContextManager[Callable[[Tensor | slice], Any]]:
+        """Give a function that returns one batch after the other from a position on, given their rows."""
+
+
+def no_full_batch(name: str, examples: int, batch_size: int) -> InputError:
+    """Return the error for data that makes no batch at all."""
+    if examples == 0:
+        return InputError(f"{name} was given no examples: the length is 0", name="data")
+    return InputError(
+        f"{name} has {examples} examples, fewer than one batch of {batch_size}, and drop_last drops them",
+        name="drop_last",
+        cure="give a smaller batch_size, or drop_last=False",
+    )

@@ -1,0 +1,68 @@
+"""The seeds of examples, as a pure function of seed, epoch and example, and the random states that are set to them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+
+_64_BITS = (1 << 64) - 1
+_32_BITS = (1 << 32) - 1
+
+
+def mixed(number: int) -> int:
+    """Return 64 bits that all depend on all bits of a number: one step of SplitMix64.
+
+    Steele, Lea and Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014. It takes 0.4 us;
+    ``np.random.SeedSequence`` takes 6.
+    """
+    number = (number + 0x9E3779B97F4A7C15) & _64_BITS
+    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
+    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _64_BITS
+    return number ^ (number >> 31)
+
+
+def example_seed(seed: int, epoch: int, row: int) -> int:
+    """Return the seed of an example in an epoch, 64 bits.
+
+    >>> example_seed(0, 0, 1) == example_seed(0, 0, 1), example_seed(0, 0, 1) == example_seed(0, 1, 0)
+    (True, False)
+    """
+    return mixed(epoch_seed(seed, epoch) + row)
+
+
+@lru_cache
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Return the number that the seeds of an epoch's examples are made of."""
+    return mixed(mixed(seed) + epoch)
+
+
+def set_random_states(seed: int) -> None:
+    """Seed python, numpy and torch with 64 bits.
+
+    numpy and torch use 32 bits of a seed, and the same generator: they are given different halves, without which both
+    would draw the same bits. ``torch.manual_seed`` visits all devices and takes 70 times as long as its CPU generator.
+    """
+    random.seed(seed)
+    np.random.seed(seed & _32_BITS)
+    torch.default_generator.manual_seed(seed >> 32)
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Put the random states back after the ``with`` block; in a worker nobody else needs them."""
+    if get_worker_info() is not None:
+        yield
+        return
+    states = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.default_generator.set_state(states[2])

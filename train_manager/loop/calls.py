@@ -1,0 +1,61 @@
+"""Which training calls a program has made: a resumed program makes them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+
+@final
+@dataclass
+class CallLog:
+    """The calls of ``train``, ``train_epochs`` and ``train_steps``, in the order in which a program made them.
+
+    A program that goes on from a checkpoint makes the same calls again. Those that were followed by another one are
+    over, also if they were stopped early, and train nothing; the last one trains the rest. If a call differs, this is
+    another program, and all of its calls train what they say.
+
+    Attributes:
+        made: each call: the method, its argument, and the count of steps or epochs at which it is to end.
+    """
+
+    made: list[tuple[str, int, int]] = field(default_factory=list)
+    _number: int = 0  # of them, by this program
+
+    def repeats(self, method: str, n: int) -> bool:
+        """Return whether the coming call was made before the checkpoint; if another one was, forget what followed."""
+        while method == "train" and self.is_behind and self.made[self._number][0] == "train":
+            if self.made[self._number][1] >= n:
+                break
+            self._number += 1  # up to fewer epochs: a program that looks at epoch_num first does not make it again
+        is_known = self.is_behind and self.made[self._number][:2] == (method, n)
+        if not is_known:
+            del self.made[self._number :]
+        return is_known
+
+    def begin(self, method: str, n: int, count: int) -> int:
+        """Return the count at which a call ends: that of the same call before the checkpoint, or ``count + n``."""
+        if not self.repeats(method, n):
+            self.made.append((method, n, count + n))
+        self._number += 1
+        return self.made[self._number - 1][2]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether calls of the checkpoint are left that this program has not made yet."""
+        return self.left > 0
+
+    @property
+    def left(self) -> int:
+        """How many calls of the checkpoint this program has not made yet."""
+        return len(self.made) - self._number
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the calls that were made."""
+        return {"made": [list(call) for call in self.made[: self._number]]}
+
+    def load_state_dict(self, state: Mapping[str, Any], *, are_made_again: bool) -> None:
+        """Go on from what ``state_dict`` returned, in a program that makes the same calls again, or further ones."""
+        self.made = [(method, n, end) for method, n, end in state["made"]]
+        self._number = min(self._number, len(self.made)) if are_made_again else len(self.made)

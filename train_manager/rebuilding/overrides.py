@@ -1,0 +1,76 @@
+"""Values that replace recorded ones: ``{"model.threshold": 0.7}``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from inspect import Parameter
+from typing import Any
+
+from train_manager.core.errors import CheckpointError, did_you_mean, near
+from train_manager.rebuilding.recorded import signature_of
+from train_manager.rebuilding.registry import find
+from train_manager.rebuilding.tree import NOT_REBUILDABLE, Given, Step, Tree, parts_of, text_of, with_part
+
+
+def with_overrides(tree: Tree, overrides: Mapping[str, Any]) -> Tree:
+    """Return a tree in which the values at these places are the given ones.
+
+    Args:
+        tree: as ``check`` lets it pass.
+        overrides: dotted paths, such as ``model.head.width``, ``optimizer.lr`` and ``extensions.ema.decay``.
+
+    Raises:
+        CheckpointError: there is no such place.
+    """
+    for path in sorted(overrides, key=lambda path: path.count(".")):  # a whole before its parts, which it refuses
+        tree = _overridden(tree, path.split("."), overrides[path], ())
+    return tree
+
+
+def _overridden(tree: Tree, steps: list[str], value: Any, at: tuple[Step, ...]) -> Tree:
+    if not steps:
+        return Given(value)
+    path = text_of((*at, *steps))
+    _refuse_inside(tree, path, at, steps)
+    parts = parts_of(tree)
+    for count in range(len(steps), 0, -1):  # for the key of a dict may have dots
+        name = ".".join(steps[:count])
+        step = int(name) if isinstance(next(iter(parts), None), int) and name.isdecimal() else name
+        if step in parts or (step in _more_arguments(tree) and count == len(steps)):
+            return with_part(tree, step, _overridden(parts.get(step), steps[count:], value, (*at, step)))
+    raise _unknown(path, steps[0], at, [*map(str, parts), *_more_arguments(tree)], rest=steps[1:])
+
+
+def _refuse_inside(tree: Tree, path: str, at: tuple[Step, ...], steps: list[str]) -> None:
+    """Refuse to look into what has no parts: a given value, one that is not rebuildable, an object's second place."""
+    place = text_of(at)
+    if isinstance(tree, Given):
+        what, cure = f"{place} is given itself", f"set it in what you give for {place}"
+    elif isinstance(tree, dict) and NOT_REBUILDABLE in tree:
+        what = f"{place} was {tree[NOT_REBUILDABLE]}"
+        cure = f'give all of it: overrides={{"{place}": ...}}'
+    elif isinstance(tree, dict) and "same_as" in tree:
+        first = text_of(tuple(tree["same_as"]))
+        what, cure = f"{place} is the same object as {first}", f'write "{".".join([first, *steps])}"'
+    else:
+        return
+    raise CheckpointError(f"{path!r} cannot be overridden: {what}", name=path, cure=cure)
+
+
+def _more_arguments(tree: Tree) -> Collection[str]:
+    """Return the arguments of a class or a function that are not recorded, and may be given nevertheless."""
+    if not isinstance(tree, dict) or not ("object" in tree or "callable" in tree):
+        return ()
+    signature = signature_of(find(tree["object"] if "object" in tree else tree["callable"]))
+    rest = (Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL)
+    named = [] if signature is None else [p.name for p in signature.parameters.values() if p.kind not in rest]
+    return [name for name in named if name not in tree.get("arguments", {})]
+
+
+def _unknown(path: str, step: str, at: tuple[Step, ...], known: list[str], rest: list[str]) -> CheckpointError:
+    nearest = tuple(text_of((*at, name, *rest)) for name in near(step, known))
+    place = text_of(at) or "it"
+    has = f"{place} has {', '.join(known[:20])}" if known else f"{place} has no parts"
+    return CheckpointError(
+        f"there is no {path!r} to override", name=path, nearest=nearest, cure=did_you_mean(nearest) or has
+    )

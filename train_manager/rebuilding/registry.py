@@ -1,0 +1,118 @@
+"""The classes and functions that a file may name: those that the program has registered, by ``module:QualName``.
+
+A name from a file is looked up in a dict. No attribute is read for it, and nothing is imported but an extension that
+ships, by its name in a table. So a file can name no more than the program and this library have put there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import PurePath
+from typing import Any, Final
+
+from train_manager.core.errors import CheckpointError, InputError, did_you_mean, near
+
+_REGISTERED: Final[dict[str, Any]] = {}
+_EXTENSIONS: Final = "train_manager.extensions"  # a room above, which is not imported until a file names one of them
+_CURE: Final = "If you trust it, import the module that defines it, and write @recorded above it there"
+
+
+def register(thing: Any) -> str:
+    """Let files name a class or a function; return its name.
+
+    Raises:
+        InputError: it has no name at the top level of a module.
+    """
+    name = written_name(thing)
+    if ":" not in name:
+        what = f"recorded() takes a class or a function at the top level of a module, but was given {name}"
+        cure = "move it out of the function, so that another process which imports the module has it too"
+        raise InputError(what, name="recorded", cure=cure)
+    _REGISTERED[name] = (
+        thing  # a class that is defined anew, as by a cell of a notebook, takes the place of the old one
+    )
+    return name
+
+
+def is_recorded(thing: Any) -> bool:
+    """Return whether the program, or this library, has registered a class or a function."""
+    return thing is not None and _REGISTERED.get(written_name(thing)) is thing
+
+
+def name_of(thing: Any) -> str | None:
+    """Return the name that a file may give a class or a function."""
+    return written_name(thing) if is_recorded(thing) else _torch_name(thing)
+
+
+def find(name: str, at: str = "") -> Any:
+    """Return what is registered under a name.
+
+    Args:
+        name: ``module:QualName``, as read from a file.
+        at: the place in the file, for the error.
+
+    Raises:
+        CheckpointError: nothing is registered under it.
+    """
+    if name not in _REGISTERED and name.partition(":")[0] == _EXTENSIONS:
+        importlib.import_module(_EXTENSIONS).import_one(name.partition(":")[2])
+    known = _known()
+    if name in known:
+        return known[name]
+    nearest = _nearest(name, known)
+    place = f"{at} is" if at else "it is"
+    raise CheckpointError(
+        f"{place} made by {name!r:.100}, which this program has not registered",
+        name=name,
+        nearest=nearest,
+        cure=f"{did_you_mean(nearest)} {_CURE}".strip(),
+    )
+
+
+def written_name(thing: Any) -> str:
+    """Return ``module:QualName``; or, of what no other process could find by a name, a few words that tell why.
+
+    The module of the program that runs is called as others import it, so that ``python train.py`` writes what a program
+    with ``from train import Net`` reads.
+    """
+    name, module = getattr(thing, "__qualname__", None), getattr(thing, "__module__", None)
+    if not (isinstance(name, str) and isinstance(module, str)):
+        return f"a {type(thing).__name__}"
+    if "<lambda>" in name:
+        return "a lambda"
+    if "<locals>" in name:
+        return f"{name.rpartition('.')[2]}, which is defined inside {name.split('.<locals>')[0]}()"
+    return f"{_imported_as(module)}:{name}"
+
+
+def _imported_as(module: str) -> str:
+    package, *rest = module.split(".")
+    if package == "train_manager" and len(rest) > 1:
+        return f"{package}.{rest[0]}"  # the file of a room may change, and old checkpoints still be read
+    if module != "__main__":
+        return module
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    return spec.name if spec is not None else PurePath(file).stem if file else module
+
+
+def _known() -> dict[str, Any]:
+    from train_manager.rebuilding.torch_names import torch_names  # here, since `recorded` itself needs no torch
+
+    return {**torch_names(), **_REGISTERED}
+
+
+def _torch_name(thing: Any) -> str | None:
+    if "torch" not in sys.modules:
+        return None
+    from train_manager.rebuilding.torch_names import name_in_torch
+
+    return name_in_torch(thing)
+
+
+def _nearest(name: str, known: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names most like one: first those of the same class in another module."""
+    called = name.rpartition(":")[2]
+    moved = tuple(sorted(other for other in known if other.rpartition(":")[2] == called))
+    return moved[:3] or near(name, known)

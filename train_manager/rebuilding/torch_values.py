@@ -1,0 +1,82 @@
+"""Values of PyTorch and NumPy as trees: dtypes, devices, a few numbers, and layers without parameters of their own."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from train_manager.core.errors import CheckpointError
+from train_manager.rebuilding.torch_names import name_in_torch
+from train_manager.rebuilding.tree import Tree
+
+MAX_NUMBERS: Final = 64
+"""Of a tensor that is written as a parameter, such as the weights of classes; a larger one is data."""
+
+_DTYPES: Final = {str(kind): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
+_DEVICE: Final = re.compile(r"[a-z]{1,20}(:\d{1,3})?")
+_DEPRECATED: Final = ("size_average", "reduce")  # of losses, which keep neither
+
+
+def word_of(value: Any) -> Tree:
+    """Return the tree of a dtype or a device, or None."""
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value)}
+    return {"device": str(value)} if isinstance(value, torch.device) else None
+
+
+def tree_of_tensor(value: Any, write: Callable[[Any], Tree]) -> Tree:
+    """Return the tree of a tensor with a few numbers, of an array of NumPy or a number of it; or None."""
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return write(value.item())  # a number as any other: nobody writes np.float64(0.1) by hand
+    is_small = type(value) is Tensor and value.device.type == "cpu" and value.layout == torch.strided
+    if not is_small or value.requires_grad or value.dtype.is_complex or value.numel() > MAX_NUMBERS:
+        return None
+    return {"tensor": write(value.tolist()), "dtype": str(value.dtype)} if str(value.dtype) in _DTYPES else None
+
+
+def arguments_of(value: Any) -> dict[str, Any] | None:
+    """Return the arguments of a loss or another module of PyTorch that has no parameters, from its attributes.
+
+    They are read from the attributes of the same names, which tell them all if nothing is trained; else None.
+    """
+    if not isinstance(value, nn.Module) or name_in_torch(type(value)) is None:
+        return None
+    if any(True for _ in value.children()) or any(True for _ in value.parameters()):
+        return None
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)  # of Identity, which ignores them
+    parameters = [p for p in inspect.signature(type(value)).parameters.values() if p.kind not in rest]
+    if any(p.default is inspect.Parameter.empty and not hasattr(value, p.name) for p in parameters):
+        return None
+    names = [p.name for p in parameters if p.name not in _DEPRECATED and hasattr(value, p.name)]
+    return {name: getattr(value, name) for name in names}
+
+
+def dtype_of(name: str, at: str) -> torch.dtype:
+    """Return a dtype by its name."""
+    if name not in _DTYPES:
+        raise CheckpointError(f"{at} is {name!r:.40}, which is not a dtype of this PyTorch", name=at)
+    return _DTYPES[name]
+
+
+def device_of(name: str, at: str) -> torch.device:
+    """Return a device by its name."""
+    try:
+        if _DEVICE.fullmatch(name):
+            return torch.device(name)
+    except RuntimeError:
+        pass  # no kind of device of this torch
+    raise CheckpointError(f"{at} is {name!r:.40}, which is not a device of this PyTorch", name=at)
+
+
+def tensor_of(numbers: Any, dtype: str, at: str) -> Tensor:
+    """Return a tensor of a few numbers."""
+    try:
+        return torch.tensor(numbers, dtype=dtype_of(dtype, at))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{at} is not a tensor of {dtype:.40}: {error!s:.100}", name=at) from error

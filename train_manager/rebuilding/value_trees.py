@@ -1,0 +1,205 @@
+"""Values as they are at the time of a call, in the form of ``tree``. The values themselves are not kept.
+
+A value that cannot be written is not an error: its place says why. A list or a set with such a value cannot be rebuilt
+as a whole, while the other arguments of an object, and the other keys of a dict, can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from functools import partial
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, Final
+
+from train_manager.core.showing import cut
+from train_manager.rebuilding.registry import is_recorded, name_of, written_name
+from train_manager.rebuilding.secrets import looks_secret
+from train_manager.rebuilding.tree import MAX_BITS, MAX_TEXT, MAX_VALUES, NOT_REBUILDABLE, Tree
+
+RECORD: Final = "_recorded_arguments"
+"""The attribute of an object in which its record is kept: copies and pickles have it too, and it dies with the object.
+
+Two places with one record are one object: a record is never made for two.
+"""
+
+MAX_NESTING: Final = 20  # of lists and dicts, in one argument
+
+
+def tree_of(value: Any, name: str = "") -> Tree:
+    """Return the tree of a value; where it cannot be written, why.
+
+    >>> tree_of((1, float("inf"))), tree_of(lambda: 1)
+    ({'tuple': [1, {'float': 'inf'}]}, {'not_rebuildable': 'a lambda'})
+    """
+    return _Writer().part(value, name)
+
+
+def trees_of(values: Mapping[str, Any]) -> dict[str, Tree]:
+    """Return the trees of the arguments of one call, by name."""
+    writer = _Writer()
+    return {name: writer.part(value, name) for name, value in values.items()}
+
+
+class _NotWritten(Exception):
+    """A value cannot be written, and why; inside of this file only."""
+
+
+class _Writer:
+    """Writes one value, and counts what it writes."""
+
+    def __init__(self) -> None:
+        self.left = MAX_VALUES
+        self.around: list[int] = []
+
+    def part(self, value: Any, name: str = "") -> Tree:
+        """Return the tree of a value that may fail alone."""
+        try:
+            if looks_secret(name, value):
+                raise _NotWritten("what looks like a secret")
+            return self.whole(value)
+        except _NotWritten as why:
+            return {NOT_REBUILDABLE: cut(str(why), 200)}
+        except Exception as error:  # of a user's class, whose repr, == or iteration may do anything
+            return {NOT_REBUILDABLE: cut(f"a {type(value).__name__}, whose look-up raised {type(error).__name__}", 200)}
+
+    def whole(self, value: Any) -> Tree:
+        """Return the tree of a value.
+
+        Raises:
+            _NotWritten: a part of it cannot be written.
+        """
+        self.left -= 1
+        if self.left < 0:
+            raise _NotWritten(f"more than {MAX_VALUES} values")
+        write = _PLAIN.get(type(value))
+        if write is not None:
+            return write(value)
+        if type(value) in _CONTAINERS:
+            return self._inside(value)
+        record = getattr(value, "__dict__", {}).get(RECORD)
+        return self._other(value) if record is None else record
+
+    def _inside(self, value: Any) -> Tree:
+        if id(value) in self.around:
+            raise _NotWritten(f"a {type(value).__name__} that contains itself")
+        if len(self.around) >= MAX_NESTING:
+            raise _NotWritten(f"what is nested deeper than {MAX_NESTING} times")
+        self.around.append(id(value))
+        tree = _CONTAINERS[type(value)](self, value)
+        self.around.pop()
+        return tree
+
+    def items(self, values: Iterable[Any]) -> list[Tree]:
+        trees = []
+        for value in values:
+            if looks_secret("", value):
+                raise _NotWritten("what looks like a secret")
+            trees.append(self.whole(value))
+        return trees
+
+    def dict(self, value: Mapping[Any, Any]) -> Tree:
+        if all(type(key) is str for key in value) and not any(looks_secret("", key) for key in value):
+            return {"dict": {key: self.part(item, key) for key, item in value.items()}}
+        return {"items": [self.items(pair) for pair in value.items()]}
+
+    def set(self, value: Iterable[Any]) -> list[Tree]:
+        return sorted(self.items(value), key=repr)  # the order of a set changes from one process to the next
+
+    def _other(self, value: Any) -> Tree:
+        if isinstance(value, Enum):
+            return _enum(value)
+        if isinstance(value, PurePath):
+            return {"path": _text(str(value))}
+        if isinstance(value, partial):
+            return self._partial(value)
+        if isinstance(value, type | FunctionType | BuiltinFunctionType):
+            return {"callable": _registered(value)}
+        fields = getattr(type(value), "_fields", None)
+        if isinstance(value, tuple) and fields is not None and name_of(type(value)) is not None:
+            arguments = {name: self.part(item, name) for name, item in zip(fields, value, strict=True)}
+            return {"object": name_of(type(value)), "arguments": arguments}
+        if type(value).__module__.partition(".")[0] in ("torch", "numpy"):
+            return self._torch(value)
+        raise _NotWritten(_described(value))
+
+    def _partial(self, value: partial[Any]) -> Tree:
+        arguments = {name: self.part(item, name) for name, item in value.keywords.items()}
+        return {"callable": _registered(value.func), "positional": self.items(value.args), "arguments": arguments}
+
+    def _torch(self, value: Any) -> Tree:
+        from train_manager.rebuilding.torch_values import arguments_of, tree_of_tensor, word_of  # after torch itself
+
+        tree = word_of(value) or tree_of_tensor(value, self.whole)
+        if tree is not None:
+            return tree
+        arguments = arguments_of(value)
+        if arguments is None:
+            raise _NotWritten(_described(value))
+        return {
+            "object": name_of(type(value)),
+            "arguments": {name: self.part(v, name) for name, v in arguments.items()},
+        }
+
+
+def _number(value: float) -> Tree:
+    return value if math.isfinite(value) else {"float": repr(value)}
+
+
+def _whole_number(value: int) -> int:
+    if value.bit_length() > MAX_BITS:
+        raise _NotWritten(f"a whole number of {value.bit_length()} bits")
+    return value
+
+
+def _text(value: str) -> str:
+    if len(value) > MAX_TEXT:
+        raise _NotWritten(f"a text of {len(value)} characters")
+    return value
+
+
+def _enum(value: Enum) -> Tree:
+    name = name_of(type(value))
+    if name is None or type(value).__members__.get(str(value.name)) is not value:
+        raise _NotWritten(f"a {type(value).__name__}, an enum that is not recorded")
+    return {"enum": name, "member": value.name}
+
+
+def _registered(value: Any) -> str:
+    name = name_of(value)
+    if name is None:
+        written = written_name(value)
+        kind = "class" if isinstance(value, type) else "function"
+        raise _NotWritten(f"the {kind} {written}, which is not recorded" if ":" in written else written)
+    return name
+
+
+def _described(value: Any) -> str:
+    kind = type(value)
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and kind.__module__.partition(".")[0] in ("torch", "numpy"):
+        what = "an array" if kind.__module__ == "numpy" else "a tensor"
+        return f"{what} of shape {tuple(shape)}"
+    if isinstance(value, MethodType):
+        return f"the method {value.__qualname__} of an object"
+    base = next((base.__name__ for base in kind.__mro__[1:] if is_recorded(base)), "")
+    return f"a {kind.__name__}, which is not recorded" + (f" (its base {base} is)" if base else "")
+
+
+_PLAIN: Final[Mapping[type, Callable[[Any], Tree]]] = {
+    type(None): lambda value: value,
+    bool: lambda value: value,
+    int: _whole_number,
+    float: _number,
+    str: _text,
+}
+
+_CONTAINERS: Final[Mapping[type, Callable[[_Writer, Any], Tree]]] = {
+    list: _Writer.items,
+    tuple: lambda writer, value: {"tuple": writer.items(value)},
+    set: lambda writer, value: {"set": writer.set(value)},
+    frozenset: lambda writer, value: {"frozenset": writer.set(value)},
+    dict: _Writer.dict,
+}

@@ -1,0 +1,218 @@
+"""A training that is watched, and killed where it is told to: what runs in the child process of ``verify_resume``.
+
+The script or function knows nothing of it: each TrainManager that it makes gets a ``train_dir`` of its own, and, as its
+first run opens, ``Checkpoints`` if it has none, and an extension that watches. At the end the state of each is written.
+
+    python -m train_manager.tools.driven plan.json script.py arguments...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+from torch import nn
+
+from train_manager.core.decorators import priority
+from train_manager.core.errors import CheckpointError
+from train_manager.core.extension import Extension
+from train_manager.core.fixtures import Fixtures
+from train_manager.data.known_position import has_state
+from train_manager.data.randomness import random_state
+from train_manager.extensions.reproducibility.checkpoints import Checkpoints
+from train_manager.loop.saving import KNOWN
+from train_manager.manager import TrainManager
+from train_manager.records.checkpoint import write_checkpoint
+from train_manager.records.state_tree import split
+
+NAME: Final = "verify_resume"  # of the extension that watches
+NOT_COMPARED: Final = ("run", "epoch", "parameters")  # of a state: the open call and epoch; what the manager is made of
+FACTS: Final = "facts.json"
+LOADED: Final = "loaded.json"
+DEEPEST: Final = 3  # levels of attributes that are looked at
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is told.
+
+    Attributes:
+        train_dirs: in which the managers have theirs: "1" for the first that is made, "2" for the next.
+        notes: the folder for what is seen.
+        kill_at: the step after which a checkpoint is written, and the process killed; None runs to the end.
+        lose: how many steps are done between the two.
+        resume: whether it goes on from the newest checkpoint.
+        look_at: steps after which the attributes of extensions are written down.
+    """
+
+    train_dirs: str = ""
+    notes: str = ""
+    kill_at: int | None = None
+    lose: int = 0
+    resume: bool = False
+    look_at: tuple[int, ...] = ()
+
+
+class Driver:
+    """What is done to each TrainManager of a process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.notes = Path(plan.notes)
+        self.managers: list[TrainManager] = []
+        self._ready: list[TrainManager] = []
+
+    def install(self) -> None:
+        """Drive every TrainManager that this process makes from now on; the process has no other purpose."""
+        init, prepare_run = TrainManager.__init__, TrainManager._prepare_run
+
+        @wraps(init)
+        def driven_init(manager: TrainManager, *args: Any, **kwargs: Any) -> None:
+            init(manager, *args, **kwargs)
+            self.managers.append(manager)
+            manager.train_dir = Path(self.plan.train_dirs, str(len(self.managers)))
+
+        @wraps(prepare_run)
+        def driven_prepare_run(manager: TrainManager, entry: str | None) -> None:
+            if not any(manager is one for one in self._ready):
+                self._ready.append(manager)
+                self._make_ready(manager)
+            prepare_run(manager, entry)
+
+        setattr(TrainManager, "__init__", driven_init)  # noqa: B010  # type checkers know methods only
+        setattr(TrainManager, "_prepare_run", driven_prepare_run)  # noqa: B010
+
+    def _make_ready(self, manager: TrainManager) -> None:
+        own = [one for one in manager._registry.extensions.values() if isinstance(one, Checkpoints)]
+        for checkpoints in own or [Checkpoints()]:
+            checkpoints.in_background = False  # else a kill right after it would come too early
+            if self.plan.resume:
+                checkpoints.resume, checkpoints.at = True, "last"
+            if not own:
+                manager.add_extension(checkpoints)
+        manager.add_extension(Watch(self), NAME)
+
+    def number_of(self, manager: TrainManager) -> int:
+        """Return the number of a manager, from 1."""
+        return next(number for number, one in enumerate(self.managers, 1) if one is manager)
+
+    def look(self, manager: TrainManager, fixtures: Fixtures) -> None:
+        """Write down what a checkpoint should bring back: attributes, the next batch, random states."""
+        name = look_name(self.number_of(manager), manager.step_num)
+        if (self.notes / name).exists():
+            return
+        extensions = {name: vars(one) for name, one in manager._registry.extensions.items() if _is_looked_at(one)}
+        own = {key: value for key, value in vars(manager).items() if key not in KNOWN and not key.startswith("_")}
+        own.pop("train_dir", None)
+        seen = {"extensions": extensions, "manager": own, "batch": fixtures.get("batch"), "random": random_state()}
+        write_checkpoint(self.notes, name, {part: _storable(value) for part, value in seen.items()}, {})
+
+    def finish(self) -> None:
+        """Write the state of each manager; or kill the process, if the training has come to where it is due."""
+        if self.plan.kill_at is not None and any(one.step_num >= self.plan.kill_at for one in self.managers):
+            kill()
+        for number, manager in enumerate(self.managers, 1):
+            state = {part: value for part, value in manager.state_dict().items() if part not in NOT_COMPARED}
+            state["extensions"] = {name: one for name, one in state["extensions"].items() if name != NAME}
+            write_checkpoint(self.notes, f"final-{number}", state, {})
+        facts = {
+            "steps": [one.step_num for one in self.managers],
+            "epochs": [[row["step"] for row in one.history.epochs] for one in self.managers],
+        }
+        (self.notes / FACTS).write_text(json.dumps(facts))
+
+
+class Watch(Extension):
+    """Ask for a checkpoint after one step, and kill the process; note what was loaded."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    @priority(-1_000_000)  # before Checkpoints brings back others
+    def pre_load_checkpoint(self, train_manager: TrainManager) -> None:
+        name = begin_name(self._driver.number_of(train_manager))
+        if not (self._driver.notes / name).exists():
+            write_checkpoint(self._driver.notes, name, {"random": random_state()}, {})
+
+    def post_load_checkpoint(self, checkpoint_loaded: Path | bool, train_manager: TrainManager) -> None:
+        note = self._driver.notes / LOADED
+        if isinstance(checkpoint_loaded, Path):
+            loaded = json.loads(note.read_text()) if note.exists() else {}
+            loaded[str(self._driver.number_of(train_manager))] = train_manager.step_num
+            note.write_text(json.dumps(loaded))
+
+    @priority(-1_000_000)  # before other hooks change anything
+    def pre_train_step_batch(self, train_manager: TrainManager, fixtures: Fixtures) -> None:
+        plan, done = self._driver.plan, train_manager.step_num
+        if done in plan.look_at:
+            self._driver.look(train_manager, fixtures)
+        if plan.kill_at is not None and done == plan.kill_at + plan.lose:
+            kill()
+
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        if train_manager.step_num == self._driver.plan.kill_at:
+            train_manager.save_soon()
+
+
+def kill() -> None:
+    """End this process as a power cut would: nothing is flushed, and no ``finally`` runs."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def look_name(manager: int, step: int) -> str:
+    """Return the name of what ``Driver.look`` writes."""
+    return f"look-{manager}-{step}"
+
+
+def begin_name(manager: int) -> str:
+    """Return the name of what says the random states as the first run of a manager began."""
+    return f"begin-{manager}"
+
+
+def _is_looked_at(extension: object) -> bool:
+    return not isinstance(extension, Checkpoints | Watch) and hasattr(extension, "__dict__")
+
+
+def _storable(value: Any, depth: int = 0) -> Any:
+    """Return what of a value a checkpoint can hold, objects as dicts of their attributes; the rest is left out."""
+    try:
+        split(value)
+    except CheckpointError:
+        pass
+    else:
+        return value
+    if depth > DEEPEST or isinstance(value, type | nn.Module | TrainManager):
+        return None
+    if isinstance(value, list | tuple):
+        return [_storable(item, depth + 1) for item in value]
+    if not isinstance(value, Mapping):
+        value = value.state_dict() if has_state(value) else getattr(value, "__dict__", {})
+    return {str(key): _storable(item, depth + 1) for key, item in value.items()}
+
+
+def main() -> None:
+    """Run a script as ``python script.py arguments...`` does, and drive it."""
+    plan_file, script = sys.argv[1:3]
+    plan = json.loads(Path(plan_file).read_text())
+    driver = Driver(Plan(**{**plan, "look_at": tuple(plan["look_at"])}))
+    sys.argv = sys.argv[2:]
+    sys.path[0] = str(Path(script).resolve().parent)
+    driver.install()
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise
+    driver.finish()
+
+
+if __name__ == "__main__":
+    main()

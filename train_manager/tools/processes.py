@@ -1,0 +1,87 @@
+"""How driven trainings are run: each in a process of its own, of a script or of a function. Their output is a file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from train_manager.core.errors import InputError
+from train_manager.manager import TrainManager
+from train_manager.tools.driven import Driver, Plan
+
+Run = Callable[[Plan, Path], int]
+"""Runs a training as a plan says, with its output in a file, and returns the exit code; -9 if it was killed."""
+
+
+def runs_of_script(script: Path, arguments: Sequence[str]) -> Run:
+    """Return how a script is run: in a new interpreter, as from a shell."""
+
+    def run(plan: Plan, log: Path) -> int:
+        plan_file = Path(plan.notes, "plan.json")
+        plan_file.write_text(json.dumps(asdict(plan)))
+        command = [sys.executable, "-m", "train_manager.tools.driven", str(plan_file), str(script), *arguments]
+        with log.open("wb") as output:
+            return subprocess.run(
+                command,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},  # what was printed before a kill is in the file too
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                check=False,
+            ).returncode
+
+    return run
+
+
+def runs_of_function(make: Callable[[], TrainManager], train: Callable[[TrainManager], object]) -> Run:
+    """Return how a function is run: in a process that is forked from this one, in milliseconds.
+
+    Raises:
+        InputError: this process uses a GPU, which no fork of it could.
+    """
+    if torch.cuda.is_initialized():
+        raise InputError(
+            "verify_resume() forks this process, which uses a GPU already; a fork of it could not",
+            name="make",
+            cure="run `train-manager verify-resume SCRIPT`, or call verify_resume before CUDA is used",
+        )
+
+    importlib.import_module("torch._dynamo")  # the first optimizer of each process would do so, for a second
+
+    def body(plan: Plan, log: Path) -> None:
+        _send_output_to(log)
+        warnings.resetwarnings()  # those of this process may be errors, as in tests
+        torch.set_num_threads(1)  # the threads of this pool exist in the parent only
+        driver = Driver(plan)
+        driver.install()
+        train(make())
+        driver.finish()
+
+    def run(plan: Plan, log: Path) -> int:
+        process: Any = multiprocessing.get_context("fork").Process(target=body, args=(plan, log))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks where there are threads: see body
+            process.start()
+        process.join()
+        return int(process.exitcode)
+
+    return run
+
+
+def _send_output_to(log: Path) -> None:
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  # until the process ends
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115

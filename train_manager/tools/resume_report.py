@@ -1,0 +1,126 @@
+"""What the runs of a training come to: whether they are identical, where they differ, and what explains it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from train_manager.records.checkpoint import read_checkpoint
+from train_manager.tools.comparing import differences
+from train_manager.tools.driven import FACTS, begin_name, look_name
+
+FIRST: Final = ("model", "optimizers", "extensions")  # of the parts of a state
+BEGINS: Final = ("first", "second")
+UNSEEDED: Final = "the training is not deterministic: two straight runs differ too. Does it lack a seed?"
+OTHER_DATA: Final = (
+    "the training data do not go on where they were: the next batch is another one. SeededDataLoader goes on"
+)
+
+
+@final
+@dataclass(frozen=True)
+class ResumeReport:
+    """What a comparison of a resumed training with an uninterrupted one has come to; as text, it is for people.
+
+    Attributes:
+        identical: whether both come to the same, to the bit.
+        at: the steps after which the training was killed.
+        differences: the first value of each part that differs, and how.
+        causes: what explains them, as far as that was found.
+    """
+
+    identical: bool
+    at: tuple[int, ...]
+    differences: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        steps = " and ".join(map(str, self.at))
+        if self.identical:
+            return f"identical: killed after step {steps} and resumed, the training comes to the same, to the bit"
+        first, *others = self.differences
+        lines = [f"different: {first}", *(f"  also {one}" for one in others), *(f"cause: {one}" for one in self.causes)]
+        return "\n".join(lines)
+
+
+def differences_of(folder: Path, one: str, other: str, begins: Sequence[str]) -> Iterator[str]:
+    """Yield the first difference in each part of each manager's state.
+
+    Args:
+        one: the name of a run.
+        other: the name of the run that is compared with it.
+        begins: the names of the runs in which the managers of the other one began.
+    """
+    names = (f"{one} run", f"{other} run")
+    counts = len(_facts(folder, one)["steps"]), len(_facts(folder, other)["steps"])
+    if counts[0] != counts[1]:
+        yield f"{counts[0]} TrainManagers in the {names[0]}, {counts[1]} in the {names[1]}"
+    for number in range(1, min(counts) + 1):
+        states = [read_checkpoint(folder / run / f"final-{number}") for run in (one, other)]
+        for name in _unseeded(folder, number, one, begins):
+            for state in states:
+                state["random"].pop(name, None)
+        for text in _first_of_each_part(states[0], states[1], names):
+            yield text if counts[0] == 1 else f"manager {number}: {text}"
+
+
+def _unseeded(folder: Path, number: int, one: str, others: Sequence[str]) -> list[str]:
+    """Return the random states that already differ as the first run of a manager begins."""
+    paths = [folder / run / begin_name(number) for run in (one, *others)]
+    begun = [read_checkpoint(path)["random"] for path in paths if path.exists()]  # after a kill, some began later
+    return [name for name in begun[0] if any(differences(begun[0][name], begun[1][name], BEGINS))]
+
+
+def causes_of(folder: Path, steps: Sequence[int]) -> Iterator[str]:
+    """Yield what explains that a resumed training differs, by a look at what it lost."""
+    if unseeded := next(differences_of(folder, "straight", "straight-again", ["straight-again"]), None):
+        yield f"{UNSEEDED} ({unseeded})"
+        return
+    afterwards = [f"killed-at-{step}" for step in steps[1:]] + ["resumed"]
+    for step, after in zip(steps, afterwards, strict=True):
+        yield from _lost(folder, step, f"killed-at-{step}", after)
+
+
+def _lost(folder: Path, step: int, before: str, after: str) -> Iterator[str]:
+    """Say what was one thing when the training was killed, and another when it went on."""
+    for number in range(1, len(_facts(folder, "straight")["steps"]) + 1):
+        name = look_name(number, step)
+        found = [folder / run / name for run in (before, after, "straight-again")]
+        if not all(path.exists() for path in found):
+            continue
+        killed, resumed, again = (read_checkpoint(path) for path in found)
+        names = ("killed run", "resumed run")
+        unsteady = {_path_of(text) for text in differences(killed, again, names)}  # clocks, names of files
+        lost = [text for text in differences(killed, resumed, names) if _path_of(text) not in unsteady]
+        if batch := next((text for text in lost if text.startswith("batch")), None):
+            yield f"after step {step}, {OTHER_DATA} ({batch})"
+        yield from (f"after step {step}, {cause}" for cause in _causes_of(lost))
+
+
+def _facts(folder: Path, run: str) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads((folder / run / FACTS).read_text())
+    return facts
+
+
+def _first_of_each_part(one: dict[str, Any], other: dict[str, Any], names: tuple[str, str]) -> Iterator[str]:
+    for part in [*FIRST, *sorted({*one, *other} - {*FIRST})]:
+        of_part = ({part: state[part]} if part in state else {} for state in (one, other))
+        if (text := next(differences(next(of_part), next(of_part), names), None)) is not None:
+            yield text
+
+
+def _causes_of(lost: Sequence[str]) -> Iterator[str]:
+    for text in lost:
+        owner, _, what = text.partition(" > ")
+        if owner == "extensions":
+            name, _, attribute = what.partition(" > ")
+            yield f"the state_dict of extension {name!r} did not bring back {attribute}"
+        elif owner == "manager":
+            yield f"no state_dict brought back the manager's {what}"
+
+
+def _path_of(text: str) -> str:
+    return text.partition(":")[0]
