@@ -8,6 +8,8 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     validation  checks of numbers and words that a caller passes
     records     what a training leaves on disk
     rebuilding  what objects were made with, and how they are made again
+    code_records  which code a training ran, and how it is put back
+    run_records  what a run was, and what it measured
     schedules   when a hook runs
     data        where the batches come from
     metrics     how numbers are measured and kept
@@ -21,6 +23,7 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     extensions  everything that is not the algorithm
     tools       what is asked of a TrainManager around a training
     demo        what `make demo` runs
+    commands    what `train-manager` can be asked
     cli         the command `train-manager`
     __main__    the same as `python -m train_manager`
 """

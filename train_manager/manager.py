@@ -111,7 +111,8 @@ class TrainManager(Entering[Model]):
             optimizers; stepped after each epoch.
         device: the device that the model and the batches are moved to; None leaves both as they are.
         seed: for the random states of python, numpy and torch, once, as the first run opens; None touches none.
-        train_dir: folder for the files of extensions; None writes nothing.
+        train_dir: folder for the files of extensions; None writes nothing. The environment variable
+            ``TRAIN_MANAGER_TRAIN_DIR`` takes its place, so that a program can be run again into another folder.
         extensions: a list, or a dict of names; a list may have such dicts: ``[default_extensions(), MyExtension()]``.
 
     Attributes:
@@ -124,6 +125,8 @@ class TrainManager(Entering[Model]):
         called_model: what is called in place of the model: its compiled or wrapped form.
         samples_seen: examples in those batches.
         history: the figures of each epoch and each evaluation.
+        run_id: the name of this training in what extensions record: 16 hexadecimal digits, other ones for each object.
+        train_dir_number: which TrainManager of this process with a train_dir it is, from 1; None without one.
         start_step: ``step_num`` as the present or last training call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
         datasource_name: the set of ``Interleaved`` data that the batch is of; "train" if there is one set only.

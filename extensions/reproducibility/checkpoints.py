@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -136,7 +135,7 @@ class Checkpoints(Extension):
         self.requeue_exit_code = requeue_exit_code
         self.best: float | None = None
         self._evaluated: tuple[int, float | None, dict[str, Any]] | None = None  # step, value, results
-        self._run = secrets.token_hex(8)
+        self._run_id = ""
         self._folder: CheckpointFolder | None = None
         self._train_dir: Path | None = None  # as it was given
         self._lock: WriterLock | None = None
@@ -152,6 +151,7 @@ class Checkpoints(Extension):
 
     @priority(-100)  # before an extension opens a file in a folder that is moved
     def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
+        self._run_id = train_manager.run_id
         self._open(train_dir)
         with stopped_by_signals(
             train_manager, saves="end" in self.save_at, requeue_exit_code=self.requeue_exit_code
@@ -291,7 +291,7 @@ class Checkpoints(Extension):
         step, value, results = self._evaluated or (None, None, {})
         is_present = step == step_num
         return {
-            "run": self._run,
+            "run": self._run_id,
             "metrics": results if is_present else {},
             "monitored": value if is_present else None,
             "mode": self.mode,

@@ -21,7 +21,6 @@ from train_manager import Endless, HookError, InMemory, InputError, TrainManager
 from train_manager.loop.arguments import (
     FIXTURES_OF_A_BATCH,
     bind_loss,
-    make_train_dir,
     require_device,
     require_eval_data,
     require_finite_epochs,
@@ -29,7 +28,6 @@ from train_manager.loop.arguments import (
     require_model,
     require_ready_to_train,
     require_train_data,
-    require_train_dir,
 )
 from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
 from train_manager.model.optimizers import fused_argument
@@ -375,15 +373,6 @@ def test_an_invalid_evaluation_set_is_named() -> None:
     assert text.startswith("eval_data['test'] must be an iterable of batches, but is a tensor\n")
 
 
-def test_a_number_as_train_dir_is_refused() -> None:
-    assert refusal(lambda: require_train_dir(5)) == (  # type: ignore[arg-type]
-        'train_dir must be a path, but is 5\n  give a path: train_dir="runs/first"'
-    )
-
-
-# ---- before a run --------------------------------------------------------------------------------------------------
-
-
 def ready(train_data: Any = (), train_passes: int = 1, eval_data: Any = None, eval_passes: int = 2) -> None:
     require_ready_to_train(nn.Linear(1, 1), True, train_data, train_passes, eval_data or {}, eval_passes)
 
@@ -425,15 +414,6 @@ def test_epochs_with_a_number_of_steps_end() -> None:
 
 def test_epochs_of_data_that_ends_end() -> None:
     require_finite_epochs([1], None)
-
-
-@pytest.mark.parametrize("below", ["", "deeper"])
-def test_a_file_as_train_dir_is_refused(tmp_path: Path, below: str) -> None:
-    path = tmp_path / "file"
-    path.touch()
-    assert refusal(lambda: make_train_dir(path / below)) == (
-        f"train_dir must be a folder, but a file is in the way: {str(path / below)!r}\n  give the path of a folder"
-    )
 
 
 def test_a_device_of_another_name_is_refused() -> None:

@@ -8,6 +8,7 @@ Its files in reading order; each imports only those above it:
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
     other_words   what other tools call the arguments
+    train_dirs    the folder for the files of extensions, and what takes its place
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
     calls         which calls a program has made, for a resumed one makes them again

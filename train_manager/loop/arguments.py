@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import inspect
-import os
 import warnings
 from collections.abc import Callable, Container, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
@@ -201,14 +199,6 @@ def refuse_a_pair(data: Any) -> None:
         raise InputError(what, name="data", cure="give a list of batches: tm.predict([batch]), or the inputs alone")
 
 
-def require_train_dir(value: Path | str | None) -> Path | None:
-    """Return a path."""
-    if not (value is None or isinstance(value, str | os.PathLike)):
-        cure = 'give a path: train_dir="runs/first"'
-        raise InputError(f"train_dir must be a path, but is {value!r:.60}", name="train_dir", cure=cure)
-    return None if value is None else Path(value).expanduser()
-
-
 def kind_of(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
@@ -247,29 +237,6 @@ def require_finite_epochs(train_data: Iterable[Any] | None, steps_per_epoch: int
         what = f"train_data ({type(train_data).__name__}) has no end, so no epoch of it would end either"
         cure = "pass steps_per_epoch=1000, or train by steps: tm.train_steps(1000)"
         raise InputError(what, name="train_data", cure=cure)
-
-
-def require_train_dir_for_hooks(hooks: Iterable[Hook], has_train_dir: bool) -> None:
-    """Require a train_dir if a hook names it."""
-    needing = next((hook for hook in hooks if "train_dir" in hook.call.required), None)
-    if needing is not None and not has_train_dir:
-        raise InputError(
-            f"{needing.label} (extension {needing.owner!r}) needs a train_dir, but there is none",
-            name="train_dir",
-            asked_by=needing.label,
-            asked_at=needing.call.defined_at,
-            cure='pass train_dir="runs/first", or leave that extension out: '
-            "default_extensions(files=False) has none that needs it",
-        )
-
-
-def make_train_dir(path: Path) -> None:
-    """Make the folder if it does not exist."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        what = f"train_dir must be a folder, but a file is in the way: {str(path)!r}"
-        raise InputError(what, name="train_dir", cure="give the path of a folder") from error
 
 
 # ---- hooks that do not run -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -26,7 +27,6 @@ from train_manager.loop.arguments import (
     require_loss,
     require_model,
     require_train_data,
-    require_train_dir,
 )
 from train_manager.loop.calls import CallLog
 from train_manager.loop.description import Facts, as_html, as_text, facts
@@ -46,6 +46,7 @@ from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.phases import PHASE_PARTS, PhaseLog
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.run_state import Counts, RunState
+from train_manager.loop.train_dirs import train_dir_and_number
 from train_manager.loop.windows import Windows, preserved_gradients
 from train_manager.model.replacement import replace_in_optimizers
 from train_manager.validation import require_count
@@ -110,7 +111,10 @@ class Parts(OverridableMethods, Generic[Model]):
             None if steps_per_epoch is None else require_count(steps_per_epoch, "steps_per_epoch", at_least=1)
         )
         self.seed: int | None = None if seed is None else require_count(seed, "seed", at_least=0)
-        self.train_dir: Path | None = require_train_dir(train_dir)
+        self.run_id: str = secrets.token_hex(8)
+        self.train_dir: Path | None
+        self.train_dir_number: int | None
+        self.train_dir, self.train_dir_number = train_dir_and_number(train_dir)
         self._has_run = False
         self._brought_by: dict[str, str] = {}
         self._run = RunState(None, step_num=0, epoch_num=0, call=0)

@@ -1,0 +1,4 @@
+"""The command line: a file for each command of ``train-manager``.
+
+Its files in reading order; each imports only those above it:
+"""
