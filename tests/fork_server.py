@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 60.0  # a child that takes longer hangs: it is ended, and says where it was
+SECONDS = 100.0  # a child that takes longer hangs: it is ended, and says where it was; less than tests have
 
 
 class ForkServer:

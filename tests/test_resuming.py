@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import ExponentialLR, MultiStepLR, OneCycleLR
 
 from tests.extensions.optimization.gan import gan_manager
-from tests.resuming import Kill, KilledError, Resume, assert_resumes, differences, resumed, round_trip, states_of
+from tests.resuming import END, Kill, KilledError, Resume, assert_resumes, differences, resumed, round_trip, states_of
+from tests.training import At
 from train_manager import (
     Endless,
     Extension,
@@ -195,6 +197,55 @@ def test_killed_in_train_steps_it_comes_to_the_same() -> None:
         tm.train_steps(7)  # ends within an epoch
 
     assert_resumes(lambda: manager(*usual(), train_data=shuffled()), train, (1, 4))
+
+
+def test_killed_after_the_last_step_the_epoch_that_it_left_is_in_the_history() -> None:
+    def train(tm: TrainManager) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"train_steps\(7\) has nothing to do")
+            tm.train_steps(7)
+
+    assert_resumes(manager, train, (7,))
+
+
+# ---- stops -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hook", ["post_train_backward", "post_train_step_batch", "post_save_checkpoint"])
+def test_killed_between_a_stop_and_the_end_of_its_epoch_it_stops_there_too(hook: str) -> None:
+    def make() -> TrainManager:
+        stop = At(hook, lambda train_manager, step_num: step_num == 4 and train_manager.stop("enough", at="epoch"))
+        return manager(stop, train_data=shuffled())
+
+    assert_resumes(make, TrainManager.train, (3, 4, 5) if hook != "post_train_backward" else (3, 4))
+
+
+def test_a_stop_of_a_phase_ends_the_same_phase_of_the_resumed_program() -> None:
+    def make() -> TrainManager:
+        stop = At(
+            "post_train_step_batch",
+            lambda train_manager, step_num: step_num == 1 and train_manager.stop("on", at="epoch"),
+        )
+        return manager(stop)
+
+    def train(tm: TrainManager) -> None:
+        with tm.run():
+            with tm.phase("head", optimizer=adam, epochs=2):
+                tm.train()
+            tm.train()
+
+    assert_resumes(make, train, (1, 2, 4))
+
+
+@pytest.mark.parametrize("at", ["step", "epoch"])
+def test_a_program_that_is_started_again_after_a_stop_trains_on(at: str) -> None:
+    stop = At("post_train_step_batch", lambda train_manager, step_num: step_num == 4 and train_manager.stop("x", at=at))
+    ended = states_of(manager(stop), TrainManager.train)[END]
+
+    tm = manager(Resume(ended))
+    tm.train()
+
+    assert (tm.epoch_num, tm.stop_reason) == (3, None)
 
 
 # ---- phases ----------------------------------------------------------------------------------------------------------

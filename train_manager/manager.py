@@ -37,7 +37,7 @@ from train_manager.loop.cures import add_cure
 from train_manager.loop.entering import Entering
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, eval_batches
-from train_manager.loop.history import OpenEpoch, figures_of
+from train_manager.loop.history import OpenEpoch
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserved_modes
 from train_manager.loop.objectives import Objective
@@ -61,7 +61,7 @@ from train_manager.loop.outputs import (
 from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
 from train_manager.loop.parts import Model
 from train_manager.loop.phases import KEPT, replaced_parts
-from train_manager.loop.recorded_arguments import (
+from train_manager.loop.rebuilt_arguments import (
     apply_options,
     checkpoint_in,
     read_parameters,
@@ -73,6 +73,7 @@ from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.skip import SkipBatch, skippable
 from train_manager.loop.windows import needs_closure, updated_twice, warn_without_gradients
 from train_manager.metrics.averages import WeightedMean
+from train_manager.metrics.history_rows import figures_of
 from train_manager.stages import TOO_LATE
 from train_manager.validation import require_count
 
@@ -130,6 +131,7 @@ class TrainManager(Entering[Model]):
         start_step: ``step_num`` as the present or last training call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
         datasource_name: the set of ``Interleaved`` data that the batch is of; "train" if there is one set only.
+        entered_by: the method that opened the present or last run, as "train"; None if the program holds it open.
         stop_reason: the reason that ``stop`` was given in the last run; None if it was not called.
 
     Raises:
@@ -502,6 +504,7 @@ class TrainManager(Entering[Model]):
                 epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
             else:
                 self._go_on()
+                self._run.stop_to_load = None  # a loop of the program's own asks anew
             self._run.epochs_asked, self._run.call_entry = epochs, entry
             self._run.counts_before = self.epoch_num, self.step_num, self.update_num  # not what was loaded
             if not self._run.is_done and not self._calls.is_behind:
@@ -744,7 +747,7 @@ class TrainManager(Entering[Model]):
     def _eval_in_run(self, entry: str, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult] | None:
         with self._in_run(entry):
             results = self._eval(eval_data)
-            if entry == "eval":  # not that of a single batch
+            if entry == "eval" and not self._calls.is_behind:  # not that of a batch; a loaded history has it already
                 self._record_evaluation(results)
             return results
 
@@ -910,7 +913,7 @@ class TrainManager(Entering[Model]):
         asked_for, batches = self._windows.asked_for, self._windows.batches
         with self._methods_chosen():
             self._require_ready(entry, epochs)
-            self._run.keep_results({}, None)
+            self._run.forget_results(entry)
             self._run.counts_before = self.epoch_num, self.step_num, self.update_num
             self._train_in_own_run(entry, epochs, steps, evaluates)
         batches = self._windows.batches - batches

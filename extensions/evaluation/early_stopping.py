@@ -124,7 +124,8 @@ class EarlyStopping(Extension):
         best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
         waited = f"in {self.patience.waited} evaluations"
         end = "" if self._best is None else f"; the weights of step {self._best.step_num} are put back"
-        train_manager.stop(f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}{end}")
+        reason = f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}{end}"
+        train_manager.stop(reason)
 
     @priority(-10)  # before hooks that save the model
     def post_phase(self, train_manager: TrainManager) -> None:

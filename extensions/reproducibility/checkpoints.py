@@ -6,15 +6,16 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from train_manager.core.decorators import modifies, priority
+from train_manager.core.decorators import always, modifies, priority
 from train_manager.core.errors import CheckpointError, InputError
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.core.source_locations import users_level
 from train_manager.data.known_position import shuffles_unseen
+from train_manager.loop.checkpoint_arguments import require_keep, require_resume, require_save_at, several
 from train_manager.loop.checkpoint_parts import (
     numbers_of,
     put_back,
@@ -35,12 +36,9 @@ from train_manager.records.manifest import differences_from_here
 from train_manager.records.moves import move_away
 from train_manager.records.verification import verify
 from train_manager.schedules import scheduled
-from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
-
-WORDS: Final = ("epoch", "end", "best")
 
 
 @recorded
@@ -71,7 +69,7 @@ class Checkpoints(Extension):
     the process at once. SIGUSR1, which clusters send before the time is up, does the same, with an exit code that asks
     to be queued again.
 
-    *Runs at:* around ``run``; the start of ``load_checkpoint``, ``train`` and ``save_checkpoint``; the end of
+    *Runs at:* around ``run``; the start of ``load_checkpoint``, ``train`` and ``save_checkpoint``; the end of ``run``,
     ``train_step_epoch`` and ``eval``; the end of ``train_step_batch`` if ``save_at`` has a schedule.
 
     *Asks for:* ``train_dir``, ``eval_results``, ``standalone_eval``, ``epoch_num``, ``step_num``, ``start_step``, and
@@ -162,6 +160,10 @@ class Checkpoints(Extension):
             finally:
                 self._raise_signal = no_signal
                 self._close()
+
+    @always
+    def post_run(self) -> None:
+        self._background.join()  # here, so that its error is one of the run for hooks that record how the run ends
 
     def _open(self, train_dir: Path) -> None:
         """Find the folder; with ``resume="fresh"`` move what is there aside."""
@@ -322,62 +324,6 @@ def ask_for_a_checkpoint(train_manager: Any) -> None:
 
 def no_signal() -> None:
     """Raise nothing: no run is open in which a signal may have come."""
-
-
-def require_save_at(value: Any) -> tuple[str | Schedule, ...]:
-    """Return the words and the schedule that say when to save.
-
-    Raises:
-        InputError: there is something else, or there are several schedules.
-    """
-    given = [value] if isinstance(value, str | Schedule) or not isinstance(value, Iterable) else list(value)
-    cure = 'give some of them: save_at=("epoch", "end"), save_at="best", save_at=(every(500), "end")'
-    for part in given:
-        if not (part in WORDS if isinstance(part, str) else isinstance(part, Schedule)):
-            what = f"save_at takes 'epoch', 'end', 'best' and one schedule, but has {part!r:.60}"
-            if isinstance(part, int) and part > 0:
-                cure = f"save_at=every({part}) saves after each {part} steps"
-            raise InputError(what, name="save_at", asked_by="Checkpoints", cure=cure)
-    if sum(isinstance(part, Schedule) for part in given) > 1:
-        cure = "ask for the other checkpoints in a hook of your own: train_manager.save_soon()"
-        raise InputError(
-            "save_at takes one schedule, but has several", name="save_at", asked_by="Checkpoints", cure=cure
-        )
-    return tuple(given)
-
-
-def require_keep(value: Any) -> int:
-    """Return how many checkpoints to keep.
-
-    Raises:
-        InputError: it is not a number of at least 1.
-    """
-    try:
-        return require_count(value, "keep", at_least=1)
-    except InputError as error:
-        raise InputError(error.what, name="keep", asked_by="Checkpoints", cure="keep=None keeps all") from None
-
-
-def require_resume(value: Any, at: Any) -> bool | str:
-    """Return the argument ``resume``.
-
-    Raises:
-        InputError: it is neither a bool nor "fresh", or ``at`` is given without it.
-    """
-    if value not in (True, False, "fresh"):
-        what = f"resume must be True, False or 'fresh', but is {value!r:.60}"
-        is_path = isinstance(value, os.PathLike) or (isinstance(value, str) and os.sep in value)
-        cure = f"Checkpoints(resume=True, at={os.fspath(value)!r})" if is_path else "Checkpoints(resume=True) goes on"
-        raise InputError(what, name="resume", asked_by="Checkpoints", cure=cure)
-    if at != "last" and value is not True:
-        what = f"at={at!r:.60} says where to go on, but resume is {value!r}"
-        raise InputError(what, name="at", asked_by="Checkpoints", cure=f"Checkpoints(resume=True, at={at!r:.60})")
-    return bool(value) if value != "fresh" else "fresh"
-
-
-def several(value: str | Iterable[str]) -> tuple[str, ...]:
-    """Return one name, or several, as a tuple."""
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def has_checkpoints(folder: CheckpointFolder) -> CheckpointError:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
+from train_manager.core.fixtures import Fixtures
+from train_manager.loop.feed import epoch_length
 from train_manager.rebuilding.recorded import recorded
 from train_manager.validation import require_number
 
@@ -34,16 +36,17 @@ class TimeLimit(Extension):
     (0, 'TimeLimit: no step fits into what is left of 0:00:00')
 
     The time counts from the opening of the run. A job of a cluster began before: give the limit of the job less the
-    time that the program takes until then, and less a ``margin`` for what follows the last step: the evaluation, if it
-    ends an epoch, and the writing of a checkpoint. The run ends as soon as another step as long as the last one would
-    end too late. It is the whole run, also inside a phase; it ends as by ``tm.stop``, so that hooks run and
+    time that the program takes until then, and less a ``margin`` for what follows the last step: the writing of a
+    checkpoint, and an evaluation if there was none before. The run ends as soon as another step as long as the last one
+    would end too late; with an evaluation as long as the last one, if the step may end an epoch, or ``eval_at`` has
+    "end" or a schedule. It is the whole run, also inside a phase; it ends as by ``tm.stop``, so that hooks run and
     ``Checkpoints`` writes a checkpoint. In a loop of your own (``train_on_batch``) look at ``tm.stop_reason``.
 
     Nothing of it is saved: a run that goes on from a checkpoint has all of the time again.
 
-    *Runs at:* the start of ``run`` and ``train``, the end of ``train_step_batch`` and ``eval``.
+    *Runs at:* the start of ``run``, ``train`` and ``eval``, the end of ``train_step_batch`` and ``eval``.
 
-    *Asks for:* nothing.
+    *Asks for:* ``batch_num``.
 
     *Leaves behind:* the manager's ``stop_reason``.
 
@@ -63,6 +66,7 @@ class TimeLimit(Extension):
         self._now = clock
         self._ends = 0.0  # the time at which the last step must have ended
         self._looked = 0.0  # when the last step, or the evaluation after it, has ended
+        self._step_seconds = self._eval_seconds = 0.0  # of the last one
 
     def __repr__(self) -> str:
         margin = f', margin="{self.margin}"' if self.margin else ""
@@ -76,17 +80,32 @@ class TimeLimit(Extension):
         self._looked = self._now()
         self._look(0.0, train_manager)
 
-    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+    def post_train_step_batch(self, train_manager: TrainManager, batch_num: int) -> None:
         before, self._looked = self._looked, self._now()
-        self._look(self._looked - before, train_manager)
+        self._step_seconds = self._looked - before
+        follows = self._eval_seconds if may_be_followed_by_an_evaluation(train_manager, batch_num) else 0.0
+        self._look(self._step_seconds + follows, train_manager)
 
-    def post_eval(self) -> None:
-        self._looked = self._now()  # so that the next step does not seem as long as an evaluation
+    def pre_eval(self) -> None:
+        self._looked = self._now()
 
-    def _look(self, step_seconds: float, train_manager: TrainManager) -> None:
-        if self._looked + step_seconds >= self._ends:
+    def post_eval(self, train_manager: TrainManager, fixtures: Fixtures) -> None:
+        began, self._looked = self._looked, self._now()  # so that the next step does not seem as long
+        self._eval_seconds = self._looked - began
+        if "train" in fixtures.path:
+            self._look(self._step_seconds, train_manager)
+
+    def _look(self, seconds: float, train_manager: TrainManager) -> None:
+        if self._looked + seconds >= self._ends:
             reason = f"TimeLimit: no step fits into what is left of {self.limit}"
             train_manager.stop(reason, whole_run=True)
+
+
+def may_be_followed_by_an_evaluation(train_manager: TrainManager, batch_num: int) -> bool:
+    """Return whether an evaluation may come before, or right after, the step that follows this batch."""
+    points, length = train_manager.eval_at, epoch_length(train_manager.train_data, train_manager.steps_per_epoch)
+    ends_epoch = length is None or batch_num >= length - 1
+    return bool(train_manager.eval_data) and (points.end or bool(points.schedules) or (points.epoch and ends_epoch))
 
 
 def duration(value: Duration, name: str) -> timedelta:

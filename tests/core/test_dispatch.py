@@ -69,9 +69,22 @@ def test_the_text_calls_plain_hooks_by_position_and_hands_the_rest_to_the_stage(
         "    store.running = hook_1\n"
         "    if call_1() is not None: stage._refuse_return(hook_1)  # Nameless.post_step\n"
         "    store.running = hook_2\n"
-        "    stage._call(hook_2)  # Optional.post_step\n"
+        "    if call_2(x=cell_x.value if hasattr(cell_x, 'value') else default_2_x) is not None: "
+        "stage._refuse_return(hook_2)  # Optional.post_step\n"
         "    store.running = None\n"
     )
+
+
+def test_a_default_stands_for_a_fixture_that_is_not_alive() -> None:
+    found: list[Any] = []
+
+    class Takes(Extension):
+        def post_step(self, y: int, x: Any = None, z: Any = "default", stage: Any = None) -> None:
+            found.append((y, x, z, stage.name))
+
+    Stepper([Takes()]).step()
+
+    assert found == [(2, 1, "default", "step")]
 
 
 def test_lazy_fixtures_are_asked_for_through_the_stage() -> None:

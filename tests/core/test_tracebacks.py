@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from tests.training import At
 from train_manager import Extensible, Extension, FixtureNotFound, InputError, TrainManager, always
 from train_manager.core.tracebacks import FULL_TRACEBACK, hide_own_frames
+from train_manager.extensions import Checkpoints
 from train_manager.testing import tiny_manager
 
 ENTRY = ["train", "_train_in_run"]
@@ -118,6 +121,14 @@ def test_a_call_that_joins_an_open_run_hides_its_frames() -> None:
 
 def test_an_error_of_this_library_ends_at_the_call() -> None:
     assert frames(error_of(tiny_manager(train_data=[1]).train)) == ENTRY
+
+
+def test_ctrl_c_ends_at_the_call(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    press = At("post_train_loss_forward", lambda: signal.raise_signal(signal.SIGINT))
+    error = error_of(tiny_manager(Checkpoints(), press, train_dir=tmp_path).train)
+
+    assert (type(error), frames(error)) == (KeyboardInterrupt, ENTRY)
+    assert capfd.readouterr().err.startswith("SIGINT: ending after this step")
 
 
 def test_an_argument_of_the_constructor_ends_at_the_call() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +205,22 @@ def test_what_a_hook_changes_of_a_loaded_state_stays(tmp_path: Path) -> None:
         tm = program(manager(Lower(), train_dir=tmp_path))
 
     assert tm.learning_rates == {"optimizer": (0.125,)}
+
+
+class OfAnotherVersion(Extension):
+    """An extension of somebody else, which cannot load what an older one has saved."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        raise OSError("a file of it is missing")
+
+
+def test_a_state_that_an_extension_cannot_load_is_told_by_its_name() -> None:
+    tm = tiny_manager(OfAnotherVersion())
+
+    with pytest.raises(CheckpointError) as caught:
+        tm.load_state_dict(tm.state_dict())
+    assert str(caught.value).splitlines()[:2] == [
+        "the state of extension 'of_another_version' cannot be loaded (OSError: a file of it is missing)",
+        "  make the training anew before you load another one, for parts of this one may have been restored",
+    ]
+    assert isinstance(caught.value.__cause__, OSError)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from train_manager.core.errors import InputError
 from train_manager.loop import train_dirs
@@ -63,3 +65,9 @@ def test_trainings_with_a_folder_are_counted() -> None:
 
 def test_each_training_has_a_name_of_its_own() -> None:
     assert tiny_manager().run_id != tiny_manager().run_id
+
+
+def test_a_copy_has_a_run_id_of_its_own() -> None:
+    tm = tiny_manager(optimizer=torch.optim.SGD)
+
+    assert copy.deepcopy(tm).run_id != tm.run_id

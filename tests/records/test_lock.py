@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from train_manager import CheckpointError
-from train_manager.records.lock import WriterLock, shown
+from train_manager.records.files import shown_path
+from train_manager.records.lock import WriterLock
 
 HOLDER = """
 import sys
@@ -232,4 +233,4 @@ def test_a_folder_that_is_moved_while_its_lock_is_taken_is_not_taken_for_the_new
     [("my runs", "my runs"), ("two\nlines", r"'two\nlines'"), ("🦊", "🦊"), ("a\x1b[31m", r"'a\x1b[31m'")],
 )
 def test_any_name_of_a_folder_is_shown_on_one_line(name: str, text: str) -> None:
-    assert shown(Path(name)) == text
+    assert shown_path(Path(name)) == text

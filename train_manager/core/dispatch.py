@@ -2,7 +2,8 @@
 
 Most hooks name a few fixtures that the loop defines, and return nothing. Their calls are written out in a function made
 for this stage, with the fixtures as positional arguments, at a tenth of the price of a loop over hooks that looks at
-each. A hook that needs more (a return value, a schedule, a lazy fixture) is called through the stage:
+each; those with a default are given by name. A hook that needs more (a return value, a schedule, a lazy fixture) is
+called through the stage:
 
     def post_train_step_batch(stage, store):
         store.running = hook_0
@@ -85,7 +86,8 @@ class HookSequence:
         names |= {"clock": perf_counter, "Alive": Alive}
         for number, hook in enumerate(self.hooks):
             names |= {f"hook_{number}": hook, f"call_{number}": hook.call.function}
-            names |= {f"cell_{name}": cell_of(name) for name in hook.call.required}
+            names |= {f"cell_{name}": cell_of(name) for name in hook.call.parameters}
+            names |= {f"default_{number}_{name}": value for name, value in (hook.call.defaults or {}).items()}
         exec(_compiled(self.text(), self.name), names)
         run: Run = names.pop(self.name)  # else it would keep itself, and the extensions, alive
         return run
@@ -107,12 +109,20 @@ class HookSequence:
         """Return the call of one hook."""
         if hook.kind == "around":
             return f"stage._enter(hook_{number})"
-        names = hook.call.required
-        if not hook.is_plain or not self.lazy.isdisjoint(names):
+        if not hook.is_plain or not self.lazy.isdisjoint(hook.call.parameters):
             return f"stage._call(hook_{number})"
+        values = [_value(name) for name in hook.call.required]
+        values += [f"{name}={_value(name, f'default_{number}_{name}')}" for name in hook.call.optional]
         # A cell without a value raises an AttributeError, which `Stage._told` turns into a FixtureNotFound.
-        call = f"call_{number}({', '.join('stage' if name == 'stage' else f'cell_{name}.value' for name in names)})"
+        call = f"call_{number}({', '.join(values)})"
         return f"if {call} is not None: stage._refuse_return(hook_{number})" if hook.returns_nothing else call
+
+
+def _value(name: str, default: str = "") -> str:
+    """Return the source of a fixture's value; with a default, which stands for one that is not alive."""
+    if name == "stage":
+        return name
+    return f"cell_{name}.value" + (f" if hasattr(cell_{name}, 'value') else {default}" if default else "")
 
 
 @lru_cache(maxsize=512)

@@ -70,8 +70,8 @@ class Hook:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it can simply be called with fixtures by position."""
-        return self.call.by_position and not (self.writes or self.everywhere or self.schedules)
+        """Whether it can simply be called with the values of fixtures."""
+        return self.call.defaults is not None and not (self.writes or self.everywhere or self.schedules)
 
     def runs_at(self, stage: str) -> bool:
         """Return whether it belongs to this stage."""

@@ -49,11 +49,16 @@ class NamedCall:
         optional: names with a default, which is used if they are absent.
         expected: names that must be alive at some time, or else the check refuses them: the required ones, and those
             that ``with_parameters`` was given under ``seldom``.
+        defaults: those of its optional parameters; None if it cannot be called with required parameters by position
+            and others by name.
         by_position: all its parameters are required and can be given in their order.
         takes_rest: it has ``**kwargs`` and gets every live fixture.
     """
 
-    __slots__ = ("by_position", "defined_at", "expected", "function", "label", "optional", "required", "takes_rest")
+    __slots__ = (
+        *("by_position", "defaults", "defined_at", "expected", "function", "label", "optional", "required"),
+        "takes_rest",
+    )
 
     def __init__(self, function: Callable[..., Any], label: str = "", reads: Callable[..., Any] | None = None) -> None:
         self.function: Callable[..., Any] = function
@@ -70,9 +75,12 @@ class NamedCall:
         )
         self.takes_rest: bool = len(named) < len(parameters)
         positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
-        self.by_position: bool = (
-            positional and not self.optional and reads is None
-        )  # a call by position takes half the time
+        self.defaults: dict[str, Any] | None = (
+            {p.name: p.default for p in parameters if p.default is not Parameter.empty}
+            if positional and reads is None
+            else None
+        )
+        self.by_position: bool = self.defaults == {}  # such a call takes half the time
 
     def __call__(self, store: Store) -> Any:
         """Call the function with the fixtures that its parameters name.

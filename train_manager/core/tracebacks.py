@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
+from typing import Final
 
 from train_manager.core.errors import TrainManagerError
 
@@ -14,11 +15,15 @@ FULL_TRACEBACK = "TRAIN_MANAGER_FULL_TRACEBACK"
 """An environment variable: if it is set to anything but 0, no frame is taken out."""
 
 
+SAYS_ALL: Final = (TrainManagerError, BaseExceptionGroup, KeyboardInterrupt)
+"""Errors of which the last frame tells nothing if it is one of this library."""
+
+
 def hide_own_frames(error: BaseException) -> None:
     """Take the frames of this library out of the traceback of an error, and of the errors that led to it.
 
     Kept are the first frame and all frames of others; and the last one, unless the error is one of this library, whose
-    message says what happened there.
+    message says what happened there, or an interrupt, which came from outside.
     """
     if os.environ.get(FULL_TRACEBACK, "0") == "0":
         _hide_in(error)
@@ -31,7 +36,7 @@ def _hide_in(error: BaseException) -> None:
         found = ahead.pop()
         if found is not None and id(found) not in known:
             known.add(id(found))
-            _link(found.__traceback__, keeps_last=not isinstance(found, TrainManagerError | BaseExceptionGroup))
+            _link(found.__traceback__, keeps_last=not isinstance(found, SAYS_ALL))
             ahead += [found.__cause__, found.__context__]
             ahead += found.exceptions if isinstance(found, BaseExceptionGroup) else ()
 
@@ -43,13 +48,21 @@ def _link(traceback: TracebackType | None, *, keeps_last: bool) -> None:
         entries.append(traceback)
         traceback = traceback.tb_next
     shown = entries.pop() if entries and keeps_last else None
+    leads_to_own = shown is not None and _is_own(shown)
     for entry in reversed(entries):
         entry.tb_next = shown
-        if not _is_own(entry):
+        leads_to_own = _is_own(entry) or (leads_to_own and _name_of(entry) == "contextlib")
+        if not leads_to_own:
             shown = entry
 
 
 def _is_own(entry: TracebackType) -> bool:
     """Return whether a frame runs code of this library; the functions that call several hooks are generated."""
-    name = str(entry.tb_frame.f_globals.get("__name__", ""))
-    return name.partition(".")[0] == "train_manager" or entry.tb_frame.f_code.co_filename.startswith("<hooks of ")
+    return _name_of(entry).partition(".")[0] == "train_manager" or entry.tb_frame.f_code.co_filename.startswith(
+        "<hooks of "
+    )
+
+
+def _name_of(entry: TracebackType) -> str:
+    """Return the name of the module that a frame runs code of."""
+    return str(entry.tb_frame.f_globals.get("__name__", ""))

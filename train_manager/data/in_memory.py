@@ -61,6 +61,11 @@ class InMemory(RowBatches):
         super().__init__(common_length(self._arrays), batch_size, shuffle, seed, drop_last)
 
     @property
+    def source(self) -> tuple[Tensor, ...] | dict[str, Tensor]:
+        """The arrays that the batches are cut from; not copies."""
+        return self._arrays if self._names is None else dict(zip(self._names, self._arrays, strict=True))
+
+    @property
     def _device(self) -> torch.device:
         return self._arrays[0].device
 

@@ -12,7 +12,7 @@ from train_manager.core.errors import InputError
 from train_manager.core.showing import short
 from train_manager.data.batch import FromSource, without_source
 from train_manager.data.description import sets_text
-from train_manager.data.named_sets import NamedSets, Progress, shown
+from train_manager.data.named_sets import NamedSets, Progress, shown_names
 from train_manager.data.reader import END
 from train_manager.validation import require_count
 
@@ -134,7 +134,7 @@ class Interleaved(NamedSets):
             raise InputError(
                 f"Interleaved's choose returned {name!r:.60}, which is the name of no set",
                 name="choose",
-                cure=f"the sets are {shown(self.data)}",
+                cure=f"the sets are {shown_names(self.data)}",
             )
         return name
 
@@ -178,6 +178,6 @@ def require_ratios(data: Mapping[str, Any], ratios: Mapping[str, int] | None) ->
             raise InputError(
                 f"Interleaved has no {missing} for {name!r}",
                 name="ratios",
-                cure=f"the sets are {shown(data)}; the ratios {shown(ratios)}",
+                cure=f"the sets are {shown_names(data)}; the ratios {shown_names(ratios)}",
             )
     return {name: require_count(ratios[name], f"Interleaved's ratio of {name!r}", at_least=1) for name in data}

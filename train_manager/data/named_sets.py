@@ -100,8 +100,8 @@ class NamedSets(ABC):
         """
         if state["sets"] and set(state["sets"]) != set(self.data):
             raise InputError(
-                f"{type(self).__name__} has the sets {shown(self.data)}, "
-                f"but its state was saved with {shown(state['sets'])}",
+                f"{type(self).__name__} has the sets {shown_names(self.data)}, "
+                f"but its state was saved with {shown_names(state['sets'])}",
                 name="data",
                 cure="give the data that the state was saved with, or leave the state out",
             )
@@ -152,6 +152,6 @@ class NamedSets(ABC):
         """Yield the batches of one epoch; note each in ``progress`` before it is given."""
 
 
-def shown(names: Iterable[str]) -> str:
+def shown_names(names: Iterable[str]) -> str:
     """Return names as error texts show them."""
     return ", ".join(map(repr, names))

@@ -69,6 +69,11 @@ class Rows(RowBatches):
         self._source = source_of(data, names, collate)
         super().__init__(len(self._source), batch_size, shuffle, seed, drop_last)
 
+    @property
+    def source(self) -> Any:
+        """What the batches are made of: columns by name, or the data that examples are fetched from."""
+        return self._source.data
+
     def _batch(self, rows: Tensor | slice) -> Any:
         numbers = list(range(rows.start, rows.stop)) if isinstance(rows, slice) else rows.tolist()
         return self._source.batch(numbers)
@@ -76,6 +81,8 @@ class Rows(RowBatches):
 
 class Source(Protocol):
     """An object that makes a batch of row numbers."""
+
+    data: Any
 
     def __len__(self) -> int: ...
 
@@ -107,8 +114,8 @@ class Columns:
     """Columns of equal length: tensors of numbers, and lists of anything else."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        self._columns = {name: as_column(values) for name, values in columns.items()}
-        lengths = {name: len(column) for name, column in self._columns.items()}
+        self.data = {name: as_column(values) for name, values in columns.items()}
+        lengths = {name: len(column) for name, column in self.data.items()}
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{name!r}: {length}" for name, length in lengths.items())
             raise InputError(f"Rows was given columns of different lengths: {shown}", name="data")
@@ -121,7 +128,7 @@ class Columns:
         index = torch.tensor(rows)
         return {
             name: column.index_select(0, index) if isinstance(column, Tensor) else [column[row] for row in rows]
-            for name, column in self._columns.items()
+            for name, column in self.data.items()
         }
 
 
@@ -130,7 +137,7 @@ class Examples:
     """Examples that are fetched one by one, or at once by ``__getitems__``, and collated."""
 
     def __init__(self, data: Any, length: int, columns: list[str] | None, collate: Collate) -> None:
-        self._data = data
+        self.data = data
         self._length = length
         self._columns = columns
         self._collate = collate
@@ -139,8 +146,8 @@ class Examples:
         return self._length
 
     def batch(self, rows: list[int]) -> Any:
-        fetch = getattr(self._data, "__getitems__", None)
-        examples = fetch(rows) if callable(fetch) else [self._data[row] for row in rows]
+        fetch = getattr(self.data, "__getitems__", None)
+        examples = fetch(rows) if callable(fetch) else [self.data[row] for row in rows]
         if self._columns is not None:
             examples = [self._only(example) for example in examples]
         try:

@@ -25,9 +25,11 @@ Its files in reading order; each imports only those above it:
     overridable   the methods that a subclass overrides
     eval_at       when training evaluates
     description   a training in a few words
-    recorded_arguments  what a TrainManager was made with, and how it is made again
+    recorded_arguments  what a TrainManager was made with
+    rebuilt_arguments  how it is made again from a checkpoint
     parts         what a training consists of, and what a phase replaces of it
     saved_state   the state of a training in plain dicts
+    checkpoint_arguments  what a user says of when to save, and where to go on
     checkpoint_parts   what a checkpoint holds by a user's choice
     control       what hooks read of the loop and request of it
     saving        what a checkpoint holds of a training, and how a hook asks for one

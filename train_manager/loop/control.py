@@ -47,6 +47,9 @@ class LoopControl(Parts[Model]):
 
         In a phase it ends the training of this phase, or with ``whole_run`` that of the run.
 
+        A checkpoint that is saved before the epoch ends keeps a stop ``at="epoch"``. A program that goes on from where
+        a stop has ended it trains on.
+
         Raises:
             StageError: no run is open.
         """
@@ -135,6 +138,10 @@ class LoopControl(Parts[Model]):
     @property
     def stop_reason(self) -> str | None:
         return self._run.stop_reason
+
+    @property
+    def entered_by(self) -> str | None:
+        return self._run.entry
 
     @property
     def datasource_name(self) -> str:
@@ -292,21 +299,27 @@ class LoopControl(Parts[Model]):
         self._run.end_step = end_step
         self.fixtures.modify("end_step", end_step)
 
+    def _reopens_epoch(self) -> bool:
+        """Return whether a checkpoint was written within an epoch that has not ended here yet, if only with no step."""
+        return "train_step_epoch" in self._run.resumed
+
     def _epochs_to_train(self, epochs: int | None) -> Iterator[int | None]:
         """Give one item for each epoch, or part of one: how many come after it; None if steps are counted."""
         run = self._run
         if epochs is not None:  # counted here: an epoch that is skipped does not move epoch_num
             for epochs_after in reversed(range(epochs)):
-                if self._decide().stops:
+                if self._decide().stops and not self._reopens_epoch():
                     return
                 yield epochs_after
             return
         assert run.step_limit is not None, "either epochs or steps are given"
-        while self.step_num < run.step_limit and not self._decide().stops:
+        while self._reopens_epoch() or (self.step_num < run.step_limit and not self._decide().stops):
             before, goes_on = (self.step_num, self.epoch_num), self._feed.is_unfinished
             yield None
+            run.resumed.discard("train_step_epoch")  # also if a hook has skipped it
             had_no_batch_left = goes_on and self.epoch_num > before[1]
-            if self.step_num == before[0] and run.stop_at is None and not had_no_batch_left:
+            is_over = self.step_num >= run.step_limit or run.stop_at is not None
+            if self.step_num == before[0] and not is_over and not had_no_batch_left:
                 raise StageError(
                     "an epoch went by without a step, so the steps asked for would never be done",
                     name="train_steps",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from train_manager.loop.results import EvalResult
 from train_manager.metrics.deferred import FiniteLosses
+from train_manager.metrics.history_rows import PLACE, Row, figures_of
 from train_manager.reporting.history_figure import Points, history_figure
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural, text_of
@@ -19,11 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-PLACE = ("epoch", "step", "phase", "partial", "seconds", "standalone", "set")  # the rest of a row is figures
 MOST_ROWS = 20  # that a notebook shows
-
-Row = dict[str, Any]
-"""One epoch, or one evaluation of one set: numbers by name."""
 
 
 @final
@@ -214,11 +211,6 @@ class History:
         """Restore what ``state_dict`` returned."""
         self.epochs = copy.deepcopy(list(state["epochs"]))
         self.evaluations = copy.deepcopy(list(state["evaluations"]))
-
-
-def figures_of(row: Row) -> dict[str, Any]:
-    """Return what was measured: a row without its place; nothing measured may be called like that."""
-    return {name: value for name, value in row.items() if name not in PLACE}
 
 
 def _require_pandas() -> Any:

@@ -151,6 +151,7 @@ class Parts(OverridableMethods, Generic[Model]):
         state = super().__getstate__()
         parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
         own = {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
+        own |= {"run_id": secrets.token_hex(8)}
         own |= {"_windows": Windows(), "_collector": Collector(), "_phases": PhaseLog(), "_calls": CallLog()}
         if not isinstance(self._optimizer_argument, type):
             own["_optimizer_argument"] = None  # a lambda cannot be pickled

@@ -55,6 +55,7 @@ class RunState:
         stopped_by: the hook that called it, and at which stage.
         stop_at: "step" or "epoch", once ``stop`` was called.
         stops_run: not only the present phase.
+        stop_to_load: what was given to ``stop`` before the checkpoint, until its call is made again.
         eval_requested: a hook has requested an evaluation before the next batch.
         epoch_end_requested: ``end_epoch`` was called since the epoch began.
         save_requested: a hook has requested a checkpoint before the next batch.
@@ -95,6 +96,7 @@ class RunState:
         self.stopped_by: str | None = None
         self.stop_at: str | None = None
         self.stops_run = False
+        self.stop_to_load: tuple[str, str, str | None, bool] | None = None
         self.eval_requested = self.epoch_end_requested = self.data_has_ended = False
         self.save_requested = self.saves_at_end = False
         self.saved_at: tuple[int, ...] | None = None
@@ -158,14 +160,18 @@ class RunState:
         self.saved_at = before.saved_at
         if before.goes_on is not None:
             self.goes_on, self.resumed, self.evaluated_at = before.goes_on, before.resumed, before.evaluated_at
+            self.stop_to_load = before.stop_to_load
 
     # ---- how far a call has come ---------------------------------------------------------------------------------
 
     def begin_call(self, step_num: int, steps: int | None) -> None:
         """Take note that a training call begins, of so many steps if they are counted."""
         goes_on, self.goes_on = self.goes_on, None
+        stop, self.stop_to_load = self.stop_to_load, None
         if goes_on is not None and goes_on[0] == self.call_entry:
             self.call, self.start_step = known_call(goes_on[1]), goes_on[2]
+            if stop is not None:
+                self.stop(*stop)
         else:
             self.call, self.start_step, self.resumed = new_call(), step_num, set()
         self.step_limit = None if steps is None else step_num + steps
@@ -217,6 +223,11 @@ class RunState:
         """Keep the results of an evaluation, and of which step they are."""
         self.results, self.results_at = results, step_num
 
+    def forget_results(self, entry: str) -> None:
+        """Forget those of the call before, unless they are of the coming call, as a checkpoint has brought them."""
+        if self.goes_on is None or self.goes_on[0] != entry:
+            self.keep_results({}, None)
+
     def count(self, loss: Tensor | None, step: int, examples: float) -> None:
         """Take note that a batch was trained on.
 
@@ -244,16 +255,23 @@ class RunState:
         return {
             "call": [self.call_entry, self.call, self.start_step],
             "open": list(open_stages),
+            "stop": self._stop_to_come(open_stages),
             "first_step": self.first_step,
             "evaluated_at": self.evaluated_at,
             "results": self.results,
             "results_at": self.results_at,
         }
 
+    def _stop_to_come(self, open_stages: Iterable[str]) -> list[Any] | None:
+        """Return a stop that an epoch is still to end with; one that has ended a call does not end the next one."""
+        is_to_come = self.stop_at == "epoch" and "train_step_epoch" in open_stages
+        return [self.stop_reason, self.stop_at, self.stopped_by, self.stops_run] if is_to_come else None
+
     def load_state_dict(self, state: Mapping[str, Any], *, epoch_goes_on: bool) -> None:
         """Go on from what ``state_dict`` returned."""
         entry, call, start_step = state["call"]
         self.goes_on = None if entry is None else (entry, call, start_step)
+        self.stop_to_load = None if state.get("stop") is None else tuple(state["stop"])
         self.first_step, self.evaluated_at = state["first_step"], state["evaluated_at"]
         self.keep_results(state["results"], state["results_at"])
         self.resumed = set(state["open"]) - (set() if epoch_goes_on else {"train_step_epoch"})

@@ -147,9 +147,9 @@ def require_fit(found: list[str], *, strict: bool) -> None:
     warnings.warn(what, RuntimeWarning, stacklevel=users_level())
 
 
-def not_a_state(error: Exception) -> CheckpointError:
+def not_a_state(error: Exception, part: str = "a part of the state") -> CheckpointError:
     """Return the error for a state that a part of the training cannot load."""
-    what = f"a part of the state cannot be loaded ({type(error).__name__}: {error})"
+    what = f"{part} cannot be loaded ({type(error).__name__}: {error})"
     cure = "make the training anew before you load another one, for parts of this one may have been restored"
     return CheckpointError(what, cure=cure)
 

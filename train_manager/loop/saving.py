@@ -162,7 +162,12 @@ class Saving(LoopControl[Model]):
         self._counts.epoch_num = saved[-1]["epoch_num"]
         for name, extension in self._registry.extensions.items():
             if name in state["extensions"]:
-                extension.load_state_dict(state["extensions"][name])
+                try:
+                    extension.load_state_dict(state["extensions"][name])
+                except Exception as error:
+                    if isinstance(error, TrainManagerError):
+                        raise
+                    raise not_a_state(error, f"the state of extension {name!r}") from error
         self._load_schedule_states(state["schedules"])
         for name, attribute in self._attributes().items():
             if name in state["attributes"]:
@@ -210,6 +215,8 @@ class Saving(LoopControl[Model]):
         self._go_on()
         count = self.step_num if entry == "train_steps" else self.epoch_num
         rest = max(0, self._calls.begin(entry, n, 0 if entry == "train" else count) - count)
+        if is_another:
+            self._run.stop_to_load = None  # a stop of before the checkpoint is one of the call that it would have ended
         if self._calls.is_behind:
             return 0  # it was over, also if it was stopped early
         if n and not rest and not self._run.is_done and entry != "train":

@@ -1,9 +1,12 @@
-"""Numbers of many steps: how they are deferred, averaged, measured and monitored.
+"""Numbers of many steps: how they are deferred, averaged, kept, measured and monitored.
 
 Its files in reading order; each imports only those above it:
 
     deferred      scalars that stay on their device until many of them are read at once
+    host_numbers  scalars that one thread keeps and another one reads
+    rate_changes  learning rates that are told when they change
     averages      the weighted mean, and the exponential moving average
+    history_rows  what a row of the history is made of
     metric        one metric: a function, or an object that accumulates
     monitor       one number of the evaluations, and the patience with it
 """

@@ -12,16 +12,28 @@ from typing import Any, Final
 
 _WORDS: Final = frozenset({"password", "passwd", "passphrase", "secret", "credential", "credentials", "apikey"})
 _PAIRS: Final = frozenset({"api key", "access key", "private key", "auth key", "secret key"})
-_VALUES: Final = re.compile(
-    r"\bhf_[A-Za-z0-9]{20,}"  # Hugging Face
-    r"|\bsk-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic, Stripe
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"  # GitHub, GitLab
-    r"|\bxox[abprs]-[\w-]{10,}"  # Slack
-    r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{35}"  # Amazon, Google
-    r"|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"  # a JSON web token
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    r"|://[^/\s:@]*:[^/\s@]+@"  # https://user:password@host
-)
+KINDS: Final = {
+    "a token of Hugging Face": r"\bhf_[A-Za-z0-9]{20,}",
+    "a key of OpenAI, Anthropic or Stripe": r"\bsk-[A-Za-z0-9_-]{16,}|\b[sr]k_live_[A-Za-z0-9]{16,}",
+    "a token of GitHub": r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}",
+    "a token of GitLab": r"\bglpat-[\w-]{16,}",
+    "a token of Slack": r"\bxox[abeprs]-[\w-]{10,}|\bxapp-\d-[\w-]{10,}|hooks\.slack\.com/services/[\w/]{20,}",
+    "a key of AWS": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "a key of Google": r"\bAIza[\w-]{35}|\bGOCSPX-[\w-]{20,}",
+    "a token of PyPI": r"\bpypi-[\w-]{40,}",
+    "a token of npm": r"\bnpm_[A-Za-z0-9]{36}\b",
+    "a key of SendGrid": r"\bSG\.[\w-]{20,}\.[\w-]{20,}",
+    "a token of Databricks": r"\bdapi[0-9a-f]{32}\b",
+    "a token of Replicate": r"\br8_[A-Za-z0-9]{30,}",
+    "a key of NVIDIA": r"\bnvapi-[\w-]{30,}",
+    "a key of Groq": r"\bgsk_[A-Za-z0-9]{30,}",
+    "a key of Weights & Biases": r"\bwandb_v\d_[\w-]{30,}",
+    "a JSON web token": r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+",
+    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
+}
+"""What a token is, in words, and its form."""
+
+_VALUES: Final = re.compile("|".join([*KINDS.values(), r"://[^/\s:@]*:[^/\s@]+@"]))  # https://user:password@host
 
 
 def looks_secret(name: str, value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 Its files in reading order; each imports only those above it:
 
-    files         files that are replaced as a whole
+    files         files that are replaced as a whole, and how paths are told
     hashed_file   a file that is hashed while it is written
     strict_json   JSON that is read strictly
     tensor_header  what a file of tensors says of itself, read without torch

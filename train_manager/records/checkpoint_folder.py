@@ -13,9 +13,10 @@ from train_manager.core.errors import CheckpointError
 from train_manager.core.source_locations import users_level
 from train_manager.records.checkpoint import write_checkpoint
 from train_manager.records.checkpoint_names import folder_in, name_of, order_of, step_of
+from train_manager.records.files import shown_path
 from train_manager.records.hashed_file import Unreadable
 from train_manager.records.leftovers import delete, remove_leftovers
-from train_manager.records.lock import WriterLock, shown
+from train_manager.records.lock import WriterLock
 from train_manager.records.moves import free_path, move
 from train_manager.records.verification import read_manifest, verify
 from train_manager.validation import require_count, require_one_of
@@ -255,7 +256,9 @@ class CheckpointFolder:
 
     def _nothing(self, what: str, asked: Path | None = None) -> Path:
         raise CheckpointError(
-            f"{shown(self.path)} {what}", name="" if asked is None else asked.name, cure=self._what_is_there(asked)
+            f"{shown_path(self.path)} {what}",
+            name="" if asked is None else asked.name,
+            cure=self._what_is_there(asked),
         )
 
     def _what_is_there(self, asked: Path | None) -> str:

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, so that no reader sees a part of one."""
+"""Files that are replaced as a whole, so that no reader sees a part of one; and how their paths are told."""
 
 from __future__ import annotations
 
@@ -6,13 +6,28 @@ import os
 from pathlib import Path
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file such that a reader finds the old or the new content, never a part of it."""
+def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
+    """Write a file such that a reader finds the old or the new content, never a part of it.
+
+    Args:
+        path: of the file; its folder is made if it is not there.
+        content: the new one.
+        sync: wait until the disk has it, so that this holds after a power failure too.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, because os.replace is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(content)
+        with temporary.open("wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def shown_path(path: Path) -> str:
+    """Return a path for a message: as it is, or quoted if it has a newline or another character that does not print."""
+    return str(path) if str(path).isprintable() else repr(str(path))

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 
 from train_manager.core.source_locations import users_level
-from train_manager.records.lock import shown
+from train_manager.records.files import shown_path
 from train_manager.records.moves import free_path
 
 _TEMPORARY = re.compile(r"\.tmp-.*-([0-9]+)", flags=re.DOTALL)
@@ -64,5 +64,5 @@ def _remove(folder: Path) -> None:
 
 
 def _warn(folder: Path, error: OSError) -> None:
-    what = f"{shown(folder)} cannot be deleted: {error.strerror}"
+    what = f"{shown_path(folder)} cannot be deleted: {error.strerror}"
     warnings.warn(f"{what}; the next run tries again", RuntimeWarning, stacklevel=users_level())

@@ -19,6 +19,7 @@ from typing import Any, Final, final
 
 from train_manager.core.errors import CheckpointError
 from train_manager.core.source_locations import users_level
+from train_manager.records.files import shown_path
 
 try:
     import fcntl
@@ -129,7 +130,7 @@ class WriterLock:
             return os.open(self.train_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise CheckpointError(
-                f"train_dir {shown(self.train_dir)} cannot be written: {error.strerror}",
+                f"train_dir {shown_path(self.train_dir)} cannot be written: {error.strerror}",
                 name="train_dir",
                 cure="give a train_dir that is a folder, in which you may write",
             ) from error
@@ -149,7 +150,7 @@ class WriterLock:
 
     def _warn(self, reason: str) -> bool:
         warnings.warn(
-            f"nothing keeps a second training from writing to {shown(self.train_dir)}, because {reason}",
+            f"nothing keeps a second training from writing to {shown_path(self.train_dir)}, because {reason}",
             RuntimeWarning,
             stacklevel=users_level(),
         )
@@ -169,18 +170,13 @@ class WriterLock:
         elif holder:
             who = f"process {holder.get('pid')} on host {holder.get('host')}"
         since = f" since {holder['since']}" if "since" in holder else ""
-        what = f"{shown(self.train_dir)} is being written by {who}{since}"
+        what = f"{shown_path(self.train_dir)} is being written by {who}{since}"
         return CheckpointError(what, name="train_dir", cure=cure)
 
     def _close(self) -> None:
         file, self._file, self._depth = self._file, None, 0
         if file is not None:
             os.close(file)
-
-
-def shown(path: Path) -> str:
-    """Return a path for a message: as it is, or quoted if it has a newline or another character that does not print."""
-    return str(path) if str(path).isprintable() else repr(str(path))
 
 
 def _tell_holder(file: int) -> None:

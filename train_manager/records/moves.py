@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 
 from train_manager.core.errors import CheckpointError
-from train_manager.records.lock import LOCK_FILE, WriterLock, shown
+from train_manager.records.files import shown_path
+from train_manager.records.lock import LOCK_FILE, WriterLock
 
 
 def free_path(path: Path) -> Path:
@@ -61,7 +62,7 @@ def move_away(lock: WriterLock) -> Path | None:
             os.rename(old, away)
         except OSError as error:  # a mount point, or a parent that may not be written
             raise CheckpointError(
-                f"{shown(lock.train_dir)} cannot be moved to {shown(away)}: {error.strerror}",
+                f"{shown_path(lock.train_dir)} cannot be moved to {shown_path(away)}: {error.strerror}",
                 name="train_dir",
                 cure="give another train_dir",
             ) from error
@@ -75,7 +76,7 @@ def _refuse_ground_of_the_program(folder: Path, train_dir: Path) -> None:
     for what, place in places.items():
         if place.is_relative_to(folder):
             raise CheckpointError(
-                f"{shown(train_dir)} cannot be moved away, because {what} is in it",
+                f"{shown_path(train_dir)} cannot be moved away, because {what} is in it",
                 name="train_dir",
                 cure="give a train_dir of its own, such as 'runs/1'",
             )

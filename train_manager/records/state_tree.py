@@ -92,7 +92,7 @@ def tensor_names(tree: Any) -> list[str]:
 
 def _plain(value: Any, path: Path, tensors: dict[str, Tensor]) -> Any:
     if len(path) > DEEPEST:
-        raise CheckpointError(f"{shown(path[:5])} > ... is nested more than {DEEPEST} deep, or holds itself")
+        raise CheckpointError(f"{shown_keys(path[:5])} > ... is nested more than {DEEPEST} deep, or holds itself")
     kind = type(value)
     if value is None or kind in (bool, str):
         return value
@@ -123,7 +123,9 @@ def _is_tensor(value: Any) -> TypeGuard[Tensor]:
 def _plain_dict(value: Mapping[Any, Any], path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
     for key in value:
         if type(key) not in (str, int, float, bool, type(None)):
-            raise CheckpointError(f"{shown(path)} has a key of type {_name_of(key)}, which a checkpoint cannot hold")
+            raise CheckpointError(
+                f"{shown_keys(path)} has a key of type {_name_of(key)}, which a checkpoint cannot hold"
+            )
     items = [(key, _plain(item, (*path, key), tensors)) for key, item in value.items()]
     if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
         return dict(items)
@@ -145,7 +147,7 @@ def _add(tensor: Tensor, path: Path, tensors: dict[str, Tensor]) -> str:
     from train_manager.records.tensor_file import why_not
 
     if reason := why_not(tensor):
-        raise CheckpointError(f"{shown(path)} {reason}, which a checkpoint cannot hold")
+        raise CheckpointError(f"{shown_keys(path)} {reason}, which a checkpoint cannot hold")
     plain = ".".join(map(str, path))
     name, number = plain, 1
     while name in tensors or name == "__metadata__":  # {"a": {"b": ...}, "a.b": ...}
@@ -213,7 +215,7 @@ JOINERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
 }
 
 
-def shown(path: Path) -> str:
+def shown_keys(path: Path) -> str:
     """Return a path as errors show it: ``extensions > ema > shadow``."""
     return " > ".join(map(str, path)) or "the state"
 
@@ -221,8 +223,8 @@ def shown(path: Path) -> str:
 def refused(path: Path, value: Any) -> CheckpointError:
     """Return the error about something that is not a state."""
     return CheckpointError(
-        f"{shown(path)} is an object of type {_name_of(value)}, which a checkpoint cannot hold",
-        name=shown(path),
+        f"{shown_keys(path)} is an object of type {_name_of(value)}, which a checkpoint cannot hold",
+        name=shown_keys(path),
         cure="it holds dicts, lists, tuples, tensors, numpy arrays, numbers, texts, bytes, bool and None",
     )
 

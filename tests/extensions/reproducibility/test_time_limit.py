@@ -33,7 +33,7 @@ class Takes(Extension):
     def pre_train_step_batch(self) -> None:
         self.clock.seconds += self.step
 
-    def pre_eval(self) -> None:
+    def pre_eval_step_epoch(self) -> None:  # of the one set
         self.clock.seconds += self.eval
 
 
@@ -73,6 +73,22 @@ def test_an_evaluation_takes_of_the_time_but_is_no_long_step() -> None:
     tm.train()
 
     assert tm.step_num == 9
+
+
+@pytest.mark.parametrize(("limit", "steps"), [(19, 2), (24, 3), (25, 4), (36, 5), (37, 6)])
+def test_a_step_that_ends_an_epoch_must_fit_with_its_evaluation(limit: float, steps: int) -> None:
+    """An epoch has 3 steps of a second, with evaluations of 10 s before and after it."""
+    tm = limited(limit, eval=10, eval_at=("start", "epoch"))
+    tm.train()
+
+    assert tm.step_num == steps
+
+
+def test_the_time_of_an_evaluation_is_looked_at_as_it_ends() -> None:
+    tm = limited(20, eval=100, eval_at="epoch")
+    tm.train()
+
+    assert (tm.step_num, tm.stop_reason) == (3, "TimeLimit: no step fits into what is left of 0:00:20")
 
 
 def test_where_no_time_is_left_nothing_is_trained() -> None:

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import torch
+
+from train_manager.metrics.rate_changes import RateChanges
+
+
+def sgd(*rates: float | torch.Tensor) -> torch.optim.Optimizer:
+    return torch.optim.SGD([{"params": [torch.zeros(1)], "lr": rate} for rate in rates], lr=1.0)
+
+
+def looking_at(**optimizers: torch.optim.Optimizer) -> RateChanges:
+    rates = RateChanges()
+    rates.look(optimizers)
+    return rates
+
+
+def test_a_sole_rate_is_called_lr() -> None:
+    assert looking_at(optimizer=sgd(0.5)).take() == {"lr": 0.5}
+
+
+def test_groups_and_optimizers_are_in_the_name_where_there_are_several() -> None:
+    assert looking_at(optimizer=sgd(0.5, 0.25)).take() == {"lr/0": 0.5, "lr/1": 0.25}
+    assert looking_at(g=sgd(0.5), d=sgd(0.25, 0.1)).take() == {"lr/g": 0.5, "lr/d/0": 0.25, "lr/d/1": 0.1}
+
+
+def test_rates_that_stay_have_not_changed() -> None:
+    rates = looking_at(optimizer=sgd(0.5))
+    rates.take()
+    rates.read()
+
+    assert not rates.have_changed
+
+
+def test_a_rate_that_is_a_tensor_changes_as_it_is_written_to() -> None:
+    optimizer = sgd(torch.tensor(0.5))
+    rates = looking_at(optimizer=optimizer)
+    first = rates.take()["lr"]
+    optimizer.param_groups[0]["lr"].mul_(0.5)
+    rates.read()
+
+    assert (first.item(), rates.have_changed, rates.take()["lr"].item()) == (0.5, True, 0.25)
+
+
+def test_a_group_that_is_added_is_seen_at_once() -> None:
+    optimizer = sgd(0.5)
+    rates = looking_at(optimizer=optimizer)
+    rates.take()
+    optimizer.add_param_group({"params": [torch.zeros(1)], "lr": 0.25})
+    rates.read()
+
+    assert rates.take() == {"lr/0": 0.5, "lr/1": 0.25}
+
+
+def test_forgotten_rates_are_told_again() -> None:
+    rates = looking_at(optimizer=sgd(0.5))
+    rates.take()
+    rates.forget()
+
+    assert rates.take() == {"lr": 0.5}

@@ -1,0 +1,154 @@
+"""The arguments with which a TrainManager is made again, and the overridden options that its state would undo."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from inspect import Parameter
+from pathlib import Path
+from typing import Any
+
+from torch.optim import Optimizer
+
+from train_manager.core.argument_names import refuse_unfitting
+from train_manager.core.errors import CheckpointError
+from train_manager.core.hooks import Hook
+from train_manager.core.source_locations import users_level
+from train_manager.loop.other_words import OTHER_WORDS
+from train_manager.loop.recorded_arguments import DATA
+from train_manager.rebuilding.making import Rebuilding, refuse_missing
+from train_manager.rebuilding.overrides import with_overrides
+from train_manager.rebuilding.recorded import signature_of
+from train_manager.rebuilding.tree import Given, Tree, check, not_rebuildable
+from train_manager.records.checkpoint import read_checkpoint
+from train_manager.records.checkpoint_folder import CheckpointFolder
+from train_manager.records.checkpoint_names import folder_in, is_checkpoint
+
+
+def checkpoint_in(path: Path) -> Path:
+    """Return a checkpoint: this path itself, or the newest sound one of a training's folder.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if not path.exists():
+        raise CheckpointError(f"there is nothing at {path}", name=path.name, cure="give a checkpoint, or a train_dir")
+    return path if is_checkpoint(path) else CheckpointFolder(folder_in(path)).find("last")
+
+
+def rebuilt_arguments(
+    kind: type, parameters: Tree, overrides: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments with which a TrainManager is made again.
+
+    Args:
+        kind: its class.
+        parameters: what the checkpoint has recorded.
+        overrides: values by dotted paths.
+        given: arguments in place of the recorded ones.
+
+    Raises:
+        CheckpointError: something is needed and cannot be rebuilt, or there is no such place to override.
+        ArgumentError: the class has no argument of this name.
+    """
+    recorded = _recorded(kind, parameters)
+    whole = {name: value for name, value in overrides.items() if name in _names(kind) and name not in given}
+    values = {**whole, **given}
+    refuse_unfitting(kind.__name__, kind.__init__, (), {**recorded, **values}, OTHER_WORDS)  # type: ignore[misc]
+    arguments = {**recorded, **{name: Given(value) for name, value in values.items()}}
+    parts = {path: value for path, value in overrides.items() if path not in whole}
+    tree = with_overrides({"dict": arguments}, parts)
+    tree = {"dict": {name: None if _is_absent_data(name, part) else part for name, part in tree["dict"].items()}}
+    refuse_missing(not_rebuildable(tree), by_keyword=True)
+    made: dict[str, Any] = Rebuilding(tree).made()
+    return made
+
+
+def apply_options(optimizers: Mapping[str, Optimizer], schedulers: Any, overrides: Mapping[str, Any]) -> None:
+    """Give optimizers and schedulers the overridden options once more: the state that was loaded has the old ones.
+
+    With a scheduler, an overridden rate is the one that it begins with: the present one is scaled as the first one is.
+
+    Args:
+        optimizers: by name.
+        schedulers: the attribute ``lr_schedule``: one, a dict of them by optimizer, or None.
+        overrides: of which ``optimizer.lr``, ``optimizer.<name>.lr``, ``lr_schedule.gamma`` and the like count.
+    """
+    scheduler_of = schedulers if isinstance(schedulers, dict) else dict.fromkeys(optimizers, schedulers)
+    for path, value in overrides.items():
+        part, *name, option = path.split(".") if "." in path else ("", "")
+        if part not in ("optimizer", "lr_schedule") or len(name) > 1:
+            continue
+        for called in name or list(optimizers):
+            if part == "optimizer" and called in optimizers:
+                _set_option(optimizers[called], scheduler_of.get(called), option, value)
+            elif part == "lr_schedule" and option in vars(scheduler_of.get(called)):
+                setattr(scheduler_of[called], option, value)
+
+
+def writers_to_rest(hooks: Iterable[Hook], *, has_data: bool) -> list[str]:
+    """Return the extensions that need a train_dir, where there is none; say so if there are data to train on."""
+    names = list(dict.fromkeys(hook.owner for hook in hooks if hook.owner and "train_dir" in hook.call.required))
+    if names and has_data:
+        what = f"there is no train_dir, so these extensions rest: {', '.join(names)}"
+        warnings.warn(f"{what} (pass train_dir=... to let them write)", stacklevel=users_level())
+    return names
+
+
+def _set_option(optimizer: Optimizer, scheduler: Any, option: str, value: Any) -> None:
+    for number, group in enumerate(optimizer.param_groups):
+        if option == "lr" and scheduler is not None and "initial_lr" in group:
+            scale = value / group["initial_lr"] if group["initial_lr"] else 1.0
+            group["lr"], group["initial_lr"] = group["lr"] * scale, value
+            scheduler.base_lrs[number] = value
+        elif option in group:
+            group[option] = value
+
+
+def _recorded(kind: type, parameters: Tree) -> dict[str, Tree]:
+    check(parameters)
+    if not isinstance(parameters, dict) or "object" not in parameters:
+        raise CheckpointError("the checkpoint has no recorded parameters of a TrainManager", name="parameters")
+    recorded = {name: tree for name, tree in parameters["arguments"].items() if name != "train_dir"}
+    names = _names(kind)
+    gone = next((name for name in recorded if name not in names), None)
+    if names and gone is not None and not _takes_any(kind):
+        what = f"the training was made with the argument {gone!r}, which {kind.__name__} does not have"
+        made_by = parameters["object"].rpartition(":")[2].rpartition(".")[2]
+        cure = (
+            f"write @recorded above {kind.__name__}, so that its checkpoints have its own arguments"
+            if made_by == kind.__name__
+            else f"it was made as a {made_by}: {made_by}.from_checkpoint(...)"
+        )
+        raise CheckpointError(what, name=gone, asked_by=kind.__name__, cure=cure)
+    return recorded
+
+
+def _names(kind: type) -> list[str]:
+    signature = signature_of(kind)
+    return [] if signature is None else list(signature.parameters)
+
+
+def _takes_any(kind: type) -> bool:
+    signature = signature_of(kind)
+    return signature is None or any(p.kind is Parameter.VAR_KEYWORD for p in signature.parameters.values())
+
+
+def _is_absent_data(name: str, tree: Tree) -> bool:
+    return name in DATA and any(True for _ in not_rebuildable(tree))
+
+
+def read_parameters(path: Path) -> tuple[Tree, dict[str, Any]]:
+    """Return the recorded parameters of a checkpoint, and the state of all else.
+
+    Raises:
+        CheckpointError: it is damaged, or has none.
+    """
+    state = read_checkpoint(path)
+    if "parameters" not in state:
+        raise CheckpointError(
+            f"{path} has no recorded parameters",
+            name="parameters",
+            cure="make it yourself: TrainManager(...)",
+        )
+    return state.pop("parameters"), state
