@@ -1,4 +1,32 @@
 """Which code a training ran: taken from a repository as it is, and put back elsewhere.
 
 Its files in reading order; each imports only those above it:
+
+    secret_texts    passwords and keys in a text
+    secret_files    files that are left out, and values that give way to ***
+    notebook_cells  the cells of a notebook that ran, as a script
+    loaded_modules  the script and its own modules, where there is no repository
+    source_folders  where the source of an installed package lies
+    git_commands    git, run so that it asks nothing, changes nothing and ends in time
+    repository      what a repository says of itself
+    clean_room      a git folder of our own over the files of others
+    changes         which files differ from the commit, and which are new
+    lfs             pointers of git LFS
+    archive         files in one file, the same bytes each time, and out of it again
+    reading         what a file is at this moment
+    conversions     files that git calls unchanged although their bytes are others
+    patch           differences from the commit, in a section for each file
+    payload         what a record keeps beside itself, called after its content
+    submodules      repositories inside of a repository
+    outputs         folders that trainings write, or with too many files
+    collecting      what a repository's commit does not have: kept, or named
+    patch_text      a patch as lines: what goes, and what comes in its place
+    recorded_files  what a record holds of a repository
+    taking          the code of a training, recorded
+    renewing        the cells of a notebook that ran since
+    record_shape    what a code record must have at each place
+    restoring       the code of a training, put back
+    commit_files    what a commit holds
+    versions        the version of a repository that a run had
+    differences     where the code of two runs differs
 """

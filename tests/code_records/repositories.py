@@ -1,0 +1,64 @@
+"""Real repositories for the tests, and their files as they are on disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+AUTHOR = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@example.com"}
+COMMITTER = {"GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@example.com"}
+DATES = {"GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z"}
+ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "LC_ALL": "C.UTF-8"}
+RUN = "0123456789abcdef"
+
+
+def git(folder: Path, *arguments: str | bytes, feed: bytes | None = None, check: bool = True) -> bytes:
+    """Run git as a user would, without the settings of this machine."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.run(
+        ["git", "-C", os.fspath(folder), *arguments],
+        input=feed,
+        stdin=subprocess.DEVNULL if feed is None else None,
+        check=check,
+        capture_output=True,
+        env={**environment, **AUTHOR, **COMMITTER, **DATES, **ALONE},
+    ).stdout
+
+
+def repository(folder: Path, files: dict[str, bytes] | None = None, *options: str) -> Path:
+    """Make a repository with a commit of some files."""
+    folder.mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main", *options)
+    if files:
+        write(folder, files)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "-m", "first")
+    return folder
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    """Write files, with the folders that they need."""
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def tree(folder: Path) -> dict[str, tuple[str, bytes]]:
+    """All files and links below a folder, but for git folders: kind (with the mode bit that git keeps) and content."""
+    found: dict[str, tuple[str, bytes]] = {}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != ".git"]
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for name in [*files, *links]:
+            path = os.path.join(place, name)
+            if name != ".git":
+                found[os.path.relpath(path, folder)] = _told(path)
+    return found
+
+
+def _told(path: str) -> tuple[str, bytes]:
+    if os.path.islink(path):
+        return "link", os.fsencode(os.readlink(path))
+    mode = "program" if os.stat(path).st_mode & 0o100 else "file"
+    return mode, Path(path).read_bytes()

@@ -1,0 +1,130 @@
+"""A patch as git writes it, read as lines: which lines of a file it takes away, and what comes in their place.
+
+``restoring`` has git apply patches, to the byte. Here they are only looked into: a comparison shows the lines that
+differ also where git, or the commit that a patch stands on, is not there any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, final
+
+Line = bytes | int
+"""A line of a file; a number stands for a line that no patch shows, at that place of the commit's file."""
+
+_BEGIN: Final = b"diff --git "
+_HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_LINE_END: Final = re.compile(rb"(?<=\n)")
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3}|.)")
+_SIDES: Final = {b" ": ("old", "new"), b"-": ("old",), b"+": ("new",)}
+_LETTERS: Final = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
+
+@final
+@dataclass
+class Hunk:
+    """Lines that stand in the place of others.
+
+    Attributes:
+        begins: how many lines of the old file come before.
+        old: the lines of the old file, with those around the change.
+        new: the lines of the new file.
+    """
+
+    begins: int
+    old: list[bytes] = field(default_factory=list)
+    new: list[bytes] = field(default_factory=list)
+
+
+def hunks_by_path(patch: bytes) -> dict[str, list[Hunk] | None]:
+    """Return the hunks of each file of a patch; of a binary file None.
+
+    >>> text = b"diff --git a/f b/f\\n--- a/f\\n+++ b/f\\n@@ -1,2 +1,2 @@\\n import os\\n-lr = 0.1\\n+lr = 0.2\\n"
+    >>> hunks_by_path(text)
+    {'f': [Hunk(begins=0, old=[b'import os\\n', b'lr = 0.1\\n'], new=[b'import os\\n', b'lr = 0.2\\n'])]}
+    """
+    lines = patch.split(b"\n")
+    starts = [number for number, line in enumerate(lines) if line.startswith(_BEGIN)]
+    found: dict[str, list[Hunk] | None] = {}
+    for start, end in pairwise([*starts, len(lines)]):
+        path, hunks = _section(lines[start:end])
+        found[path] = None if path in found else hunks  # a file that became a link has two parts
+    return found
+
+
+def applied(base: Sequence[Line], hunks: Iterable[Hunk]) -> list[Line]:
+    """Return the lines of a file with the changes of a patch.
+
+    >>> applied([b"a", 2, 3, b"d"], [Hunk(begins=1, old=[b"x", b"y"], new=[b"z"])])
+    [b'a', b'z', b'd']
+    """
+    result: list[Line] = []
+    done = 0
+    for hunk in hunks:
+        result += [*base[done : hunk.begins], *hunk.new]
+        done = hunk.begins + len(hunk.old)
+    return [*result, *base[done:]]
+
+
+def shown_base(*patches: Sequence[Hunk]) -> list[Line]:
+    """Return as much of the commit's file as patches show; the lines in between are numbers.
+
+    >>> shown_base([Hunk(begins=1, old=[b"x"])], [Hunk(begins=3, old=[b"y"])])
+    [0, b'x', 2, b'y']
+    """
+    known: Mapping[int, bytes] = {
+        hunk.begins + number: line for hunks in patches for hunk in hunks for number, line in enumerate(hunk.old)
+    }
+    return [known.get(number, number) for number in range(max(known, default=-1) + 1)]
+
+
+def lines_of(content: bytes) -> list[bytes]:
+    r"""Return lines with their ends, as git counts them; ``bytes.splitlines`` ends them at a bare CR too.
+
+    >>> lines_of(b"a\r\nb\rc\nd")
+    [b'a\r\n', b'b\rc\n', b'd']
+    """
+    return [line for line in _LINE_END.split(content) if line]
+
+
+def _section(lines: Sequence[bytes]) -> tuple[str, list[Hunk] | None]:
+    """Return the path and the hunks of one file's part of a patch."""
+    first = next((number for number, line in enumerate(lines) if line.startswith(b"@@ ")), len(lines))
+    is_binary = any(line.startswith((b"GIT binary patch", b"Binary files ")) for line in lines[:first])
+    return _path(lines[0]), None if is_binary else list(_hunks(lines[first:]))
+
+
+def _hunks(lines: Sequence[bytes]) -> Iterator[Hunk]:
+    hunk: Hunk | None = None
+    sides: list[list[bytes]] = []  # those that the last line was added to
+    for line in lines:
+        if match := _HUNK.match(line):
+            if hunk is not None:
+                yield hunk
+            hunk = Hunk(int(match[1]) - (match[2] != b"0"))  # of no lines, the number is of the line before them
+        elif hunk is not None and line[:1] in _SIDES:
+            sides = [getattr(hunk, side) for side in _SIDES[line[:1]]]
+            for side in sides:
+                side.append(line[1:] + b"\n")
+        elif line.startswith(b"\\"):  # "\ No newline at end of file" is about the line before it
+            for side in sides:
+                side[-1] = side[-1].removesuffix(b"\n")
+    if hunk is not None:
+        yield hunk
+
+
+def _path(line: bytes) -> str:
+    """Return the path of ``diff --git a/path b/path``: both names are the same, as renames are not looked for."""
+    names = line.removeprefix(_BEGIN)
+    name = names[: len(names) // 2]
+    if name.startswith(b'"'):
+        name = _ESCAPED.sub(_unescaped, name[1:-1])
+    return name[2:].decode(errors="surrogateescape")
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    told = match[1]
+    return bytes([int(told, 8)]) if len(told) == 3 else _LETTERS.get(told, told)
