@@ -15,18 +15,19 @@ import pytest
 from tests.test_stages import parsed
 from train_manager import Extension, InMemory, types
 from train_manager.core.scope import Scope
-from train_manager.extensions import Checkpoints
+from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.stages import MAP
 from train_manager.testing import tiny_manager
 
 ROOT = Path(__file__).parents[1]
 ALWAYS_THERE = {"fixtures", "stage", "train_manager", "extensible"}
 OF_FAILURES = {"exc_type", "exc_value", "traceback"}
+OF_EXTENSIONS = {"writer"}  # that the map of the loop does not show
 PYTHONS = {"Any": Any, "TracebackType": TracebackType}
 
 
 def test_every_fixture_of_the_map_has_a_type() -> None:
-    assert set(types.FIXTURES) == set().union(*parsed(MAP).values()) | ALWAYS_THERE | OF_FAILURES
+    assert set(types.FIXTURES) == set().union(*parsed(MAP).values()) | ALWAYS_THERE | OF_FAILURES | OF_EXTENSIONS
 
 
 @pytest.mark.parametrize("name", types.ALIASES)
@@ -69,7 +70,7 @@ class Kinds(Extension):
 
 def test_the_fixtures_of_a_training_have_these_types(tmp_path: Path) -> None:
     kinds = Kinds()
-    tm = tiny_manager(kinds, Checkpoints(), train_dir=tmp_path)
+    tm = tiny_manager(kinds, Checkpoints(), MetricStore(), train_dir=tmp_path)
     tm.train_data = InMemory(*next(iter(tm.train_data or ())), batch_size=8)
     tm.train()
     tm.predict([next(iter(tm.train_data))])

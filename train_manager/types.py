@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from train_manager.loop.losses import Losses as Losses
     from train_manager.loop.results import EvalResult as EvalResult
     from train_manager.manager import TrainManager as TrainManager
+    from train_manager.run_records.figure_writer import FigureWriter as FigureWriter
 
     Batch: TypeAlias = Any
     """What the data gives for one step: a pair, a dict, a tensor, ..."""
@@ -66,6 +67,7 @@ ALIASES: Final = {
     "EpochNum": "builtins.int",
     "EvalResult": "train_manager.loop.results.EvalResult",
     "Extensible": "train_manager.core.extensible.Extensible",
+    "FigureWriter": "train_manager.run_records.figure_writer.FigureWriter",
     "Fixtures": "train_manager.core.fixtures.Fixtures",
     "Inputs": "torch.Tensor",
     "Loss": "torch.Tensor",
@@ -104,6 +106,7 @@ FIXTURES: Final = {
     "end_step": FixtureType("int | None", "what `step_num` will be as the call ends; None while that is unknown"),
     "standalone_eval": FixtureType("bool", "whether the run is a call of `tm.eval()`, and not a training"),
     "train_dir": FixtureType("Path", "the folder for the files of extensions; only if the manager has one"),
+    "writer": FixtureType("FigureWriter", "writes figures of your own; only with the extension `MetricStore`"),
     # Of load_checkpoint.
     "checkpoint_loaded": FixtureType("Path | bool", "the checkpoint that a hook has loaded; False if there is none"),
     # Of save_checkpoint.

@@ -1,0 +1,61 @@
+"""What waits to be written into ``metrics.sqlite``, beside scalars: those are plain tuples, for there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Scalar: TypeAlias = tuple[int, int, int, float, Any]
+"""Number of the series, step, epoch, time, and the value: a number, or a tensor that is read as it is written."""
+
+Row: TypeAlias = Mapping[str, Any]
+"""A row of ``tm.history``."""
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A segment begins: the rows after ``from_step`` are superseded, and the history is the one given.
+
+    Attributes:
+        from_step: the last step that counts; -1 if nothing does.
+        time: seconds since 1970.
+        history: the rows of each stage that are there already.
+    """
+
+    from_step: int
+    time: float
+    history: Mapping[str, Sequence[Row]]
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """A row of the history: it replaces the one that has its number; without one it comes last."""
+
+    stage: str
+    number: int | None
+    row: Row
+    time: float
+
+
+@dataclass(frozen=True)
+class Other:
+    """A row of another table, or a scalar with a step of its own.
+
+    Attributes:
+        table: "scalars", "histograms", "texts" or "files".
+        series: the number of its series.
+        values: the values of the columns after ``time``.
+        own_step: the step that a hook has given.
+    """
+
+    table: str
+    series: int
+    step: int
+    epoch: int
+    time: float
+    values: tuple[Any, ...]
+    own_step: int | None = None
+
+
+Item: TypeAlias = Scalar | Begin | HistoryRow | Other
