@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from train_manager.extensions.evaluation.metrics import Metrics as Metrics
     from train_manager.extensions.logging.avg import Avg as Avg
     from train_manager.extensions.logging.log import Log as Log
+    from train_manager.extensions.logging.metric_store import MetricStore as MetricStore
     from train_manager.extensions.logging.progress_bar import ProgressBar as ProgressBar
     from train_manager.extensions.optimization.accumulate import Accumulate as Accumulate
     from train_manager.extensions.optimization.clip_gradients import ClipGradients as ClipGradients
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
     from train_manager.extensions.optimization.sam import SAM as SAM
     from train_manager.extensions.optimization.warm_up import WarmUp as WarmUp
     from train_manager.extensions.reproducibility.checkpoints import Checkpoints as Checkpoints
+    from train_manager.extensions.reproducibility.code_record import CodeRecord as CodeRecord
     from train_manager.extensions.reproducibility.deterministic import Deterministic as Deterministic
+    from train_manager.extensions.reproducibility.run_record import RunRecord as RunRecord
     from train_manager.extensions.reproducibility.time_limit import TimeLimit as TimeLimit
     from train_manager.extensions.visualization.loss_curves import LossCurves as LossCurves
 else:
@@ -63,11 +66,14 @@ else:
         "Metrics": "evaluation.metrics",
         "Avg": "logging.avg",
         "Log": "logging.log",
+        "MetricStore": "logging.metric_store",
         "ProgressBar": "logging.progress_bar",
         "LossCurves": "visualization.loss_curves",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
         "Checkpoints": "reproducibility.checkpoints",
+        "CodeRecord": "reproducibility.code_record",
         "Deterministic": "reproducibility.deterministic",
+        "RunRecord": "reproducibility.run_record",
         "TimeLimit": "reproducibility.time_limit",
     }
     __all__ = [*_FILES, "default_extensions"]
@@ -92,7 +98,7 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     An extension whose extra is not installed is left out, with a warning that names the extra.
 
     >>> list(default_extensions())
-    ['progress_bar', 'log', 'loss_curves', 'checkpoints']
+    ['progress_bar', 'log', 'loss_curves', 'checkpoints', 'code_record', 'run_record', 'metric_store']
 
     A TrainManager without a ``train_dir`` refuses extensions that write files:
 
@@ -108,13 +114,17 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
         files: whether to include the extensions that write into ``train_dir``.
     """
     from train_manager.extensions.logging.log import Log
+    from train_manager.extensions.logging.metric_store import MetricStore
     from train_manager.extensions.logging.progress_bar import ProgressBar
     from train_manager.extensions.reproducibility.checkpoints import Checkpoints
+    from train_manager.extensions.reproducibility.code_record import CodeRecord
+    from train_manager.extensions.reproducibility.run_record import RunRecord
     from train_manager.extensions.visualization.loss_curves import LossCurves
 
     makers: dict[str, Callable[[], Extension]] = {"progress_bar": ProgressBar, "log": Log}
     if files:
         makers |= {"loss_curves": LossCurves, "checkpoints": Checkpoints}
+        makers |= {"code_record": CodeRecord, "run_record": RunRecord, "metric_store": MetricStore}
     found = {}
     for name, make in makers.items():
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -50,6 +51,14 @@ def undrawn() -> shipped.LossCurves:
     return curves
 
 
+@functools.cache
+def without_changes() -> Path:
+    """Return the folder of an empty repository: that of the library has a state that depends on the day."""
+    folder = tempfile.mkdtemp()
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    return Path(folder)
+
+
 CASES = {
     "Accumulate": Case(lambda: shipped.Accumulate(2)),
     "Avg": Case(lambda: shipped.Avg("loss", weight="true_batch_size"), watches=True),
@@ -57,6 +66,7 @@ CASES = {
     "Checkpoints in the background": Case(lambda: shipped.Checkpoints(in_background=True), watches=True),
     "ClipGradients": Case(lambda: shipped.ClipGradients(max_norm=0.1)),
     "Constrain": Case(lambda: shipped.Constrain(max_norm, "1", limit=0.5)),
+    "CodeRecord": Case(lambda: shipped.CodeRecord(folder=without_changes()), watches=True),
     "CutMix": Case(lambda: shipped.CutMix(num_classes=2)),
     "Deterministic": Case(lambda: shipped.Deterministic(), watches=True),
     "EarlyStopping": Case(lambda: shipped.EarlyStopping("valid/loss", patience=100), watches=True),
@@ -72,6 +82,7 @@ CASES = {
         lambda: shipped.LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), monitor="valid/loss")
     ),
     "Metrics": Case(lambda: shipped.Metrics(accuracy=accuracy, file=io.StringIO()), watches=True),
+    "MetricStore": Case(lambda: shipped.MetricStore(), watches=True),
     "MixedPrecision": Case(lambda: shipped.MixedPrecision()),
     "MixedPrecision in float16": Case(lambda: shipped.MixedPrecision(torch.float16)),
     "Mixup": Case(lambda: shipped.Mixup(num_classes=2)),
@@ -81,6 +92,8 @@ CASES = {
     "ProgressBar drawn seldom": Case(
         lambda: shipped.ProgressBar(force=True, interval=3600, file=io.StringIO()), watches=True
     ),
+    "RunRecord": Case(lambda: shipped.RunRecord(), watches=True),
+    "RunRecord with all data": Case(lambda: shipped.RunRecord(data="full"), watches=True),
     "SAM": Case(lambda: shipped.SAM()),
     "StopOnNonFinite": Case(lambda: shipped.StopOnNonFinite(), watches=True),
     "TimeLimit": Case(lambda: shipped.TimeLimit("1:00:00"), watches=True),

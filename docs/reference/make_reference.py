@@ -155,13 +155,12 @@ def drawn(owned: dict[StagePath, list[str]], path: StagePath, first: str, others
 
 def lazy_fixtures() -> dict[str, list[str]]:
     """Return the fixtures of each stage that are computed when a hook asks for them."""
-    stages = json.loads(tiny_manager().explain(format="json"))
-    methods = {name for name in FIXTURES if hasattr(TrainManager, name)}
-    return {
-        entry["stage"]: [name for name, where in entry["defines"].items() if where == f"TrainManager.{name}"]
+    stages = json.loads(tiny_manager(extensions.MetricStore()).explain(format="json"))
+    found = {
+        entry["stage"]: [name for name, where in entry["defines"].items() if where.endswith(f".{name}")]
         for entry in stages
-        if methods & set(entry["defines"])
     }
+    return {stage: names for stage, names in found.items() if names}
 
 
 def opened_in(paths: list[str]) -> str:
@@ -255,6 +254,9 @@ def sentence(text: str, first: Callable[[str], str] = str.upper) -> str:
 EXAMPLES: Final = {
     "show": "train-manager show runs/digits",
     "check": "train-manager check runs/digits",
+    "runs": "train-manager runs runs --sort valid/loss",
+    "compare": "train-manager compare runs/a runs/b --html compared.html",
+    "reproduce": "train-manager reproduce runs/digits --link data",
     "verify-resume": "train-manager verify-resume train.py --at 40 --at 90 --lose 3 -- --epochs 2",
 }
 
@@ -265,7 +267,8 @@ def command_line_page() -> Iterator[str]:
     yield (
         "`train-manager` comes with the package; `python -m train_manager` is the same. Exit codes: 0 if all is well, "
         "1 if something is damaged or differs, 2 if the command cannot be done. In Python, "
-        "[`verify_resume`](api/tools.md) does what the command of that name does."
+        "[`verify_resume`](api/tools.md), [`compare_runs`](api/tools.md) and [`reproduce`](api/tools.md) do what the "
+        "commands of these names do."
     )
     for name, command in commands_of(parser()).items():
         yield f"## `train-manager {name}`"

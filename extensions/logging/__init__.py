@@ -4,5 +4,6 @@ Its extensions, one per file:
 
     Avg          the running mean of any fixture
     Log          a line for each epoch, or every so many batches
+    MetricStore  all figures in one file, which other programs read while it runs
     ProgressBar  bars in a terminal
 """

@@ -1,0 +1,156 @@
+"""CodeRecord: which code a training ran, so that it can be run again."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from train_manager.code_records.collecting import Limits
+from train_manager.code_records.loaded_modules import code_folder, loaded_files
+from train_manager.code_records.notebook_cells import cells_that_ran
+from train_manager.code_records.renewing import renew_cells
+from train_manager.code_records.repository import NO_REPOSITORY
+from train_manager.code_records.source_folders import source_folders
+from train_manager.code_records.taking import take_code_record
+from train_manager.core.decorators import always
+from train_manager.core.errors import InputError
+from train_manager.core.extension import Extension
+from train_manager.core.source_locations import users_level
+from train_manager.rebuilding.recorded import recorded
+from train_manager.records.background import Background
+from train_manager.validation import require_number
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+_told: Final[set[str]] = set()  # each reason once per process: a sweep would repeat it for each training
+
+
+@recorded
+class CodeRecord(Extension):
+    """Record the code of a training as its run opens: the commit, and all that differs from it.
+
+    >>> import tempfile
+    >>> from train_manager.testing import tiny_manager
+    >>> folder = tempfile.mkdtemp()
+    >>> tm = tiny_manager(CodeRecord(), train_dir=folder)
+    >>> result = tm.train()
+    >>> [path.name for path in Path(folder, "code").glob("*.json")] == [f"{tm.run_id}.json"]
+    True
+
+    The record has the commit, the branch, and remotes without passwords; changed files as a patch, new ones that
+    nothing ignores as an archive, deletions, submodules. Together with the commit that is the code, byte for byte:
+    ``train-manager reproduce`` runs it again elsewhere. The same code is stored once, however often it runs. The
+    repository is only read, and nothing that its settings name (filters, hooks, a file monitor) is run.
+
+    Left out, and named with the reason: secret files (``.env``, keys, files with what looks like a token), folders that
+    trainings write, and what is larger than the limits. Without a repository, the script and the modules that it has
+    imported from its folder are recorded. The cells of a notebook that ran are recorded in their order, again at the
+    end of each run.
+
+    It is taken once for each TrainManager: the code that is imported later on is that of the same files. A thread takes
+    it while the training goes on; a run waits for it at its end. What could not be recorded is told in the record, and
+    as a warning, once per process for each reason. GitPython is needed: ``pip install "train-manager[git]"``.
+
+    *Runs at:* the start and the end of ``run``.
+
+    *Asks for:* ``train_dir``.
+
+    *Leaves behind:* ``code/<run_id>.json`` in ``train_dir``, and beside it a folder with what differs from the commit.
+
+    Args:
+        others: packages whose source lies in other repositories (installed as editable), by name, or folders.
+        max_file_mb: a larger file is left out, with its size and hash.
+        max_total_mb: of all files that are copied.
+        in_background: take it in a thread; False takes it before the training begins.
+        folder: where the code lies; None takes the folder of the script, or without a script the working folder.
+        seconds: a git that does not answer for so long is cut off, and the run goes on.
+
+    Raises:
+        InputError: an argument is invalid, or ``others`` has what is not there.
+    """
+
+    def __init__(
+        self,
+        others: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+        *,
+        max_file_mb: float = 64,
+        max_total_mb: float = 256,
+        in_background: bool = True,
+        folder: str | os.PathLike[str] | None = None,
+        seconds: float = 10.0,
+    ) -> None:
+        self.others = (others,) if isinstance(others, str | os.PathLike) else tuple(others)
+        self.max_file_mb = require_number(max_file_mb, "max_file_mb", at_least=0)
+        self.max_total_mb = require_number(max_total_mb, "max_total_mb", at_least=0)
+        self.in_background = in_background
+        self.folder = folder
+        self.seconds = require_number(seconds, "seconds", above=0)
+        self._run_id = ""  # of the TrainManager whose code is recorded, or being recorded
+        self._background = Background(self._take)
+        self._troubles: list[str] = []
+        self._cells: list[str] | None = None  # that the record has; None without a record
+
+    def pre_run(self, train_manager: TrainManager, train_dir: Path) -> None:
+        if self._run_id == train_manager.run_id:
+            return  # a further run of the same training: its modules are imported, and the files may be others by now
+        others = source_folders(self.others, asked_by="CodeRecord")
+        self._run_id, self._cells = train_manager.run_id, None
+        folder = code_folder() if self.folder is None else Path(self.folder).expanduser().absolute()
+        arguments = folder, train_dir.absolute(), train_manager.run_id, others, cells_that_ran()
+        if self.in_background:
+            self._background.submit(*arguments)
+        else:
+            self._take(*arguments)
+
+    @always
+    def post_run(self, train_manager: TrainManager, train_dir: Path) -> None:
+        self._background.join()
+        self._renew_cells(train_dir, train_manager.run_id)
+        troubles, self._troubles = self._troubles, []
+        for trouble in troubles:
+            if trouble not in _told:
+                _told.add(trouble)
+                warnings.warn(f"the code of this run is not recorded in full: {trouble}", stacklevel=users_level())
+
+    def _take(self, folder: Path, train_dir: Path, run_id: str, others: Mapping[str, Path], cells: list[str]) -> None:
+        limits = Limits(file=int(self.max_file_mb * 1e6), total=int(self.max_total_mb * 1e6), seconds=self.seconds)
+        try:
+            record = take_code_record(
+                folder, train_dir, run_id, limits=limits, others=others, cells=cells, loaded=loaded_files(folder)
+            )
+        except Exception as error:  # a training is worth more than its record
+            self._troubles.append(_in_words(error))
+        else:
+            self._cells = cells
+            if record["reason"] is not None and not _is_whole(record):
+                self._troubles.append(record["reason"])
+
+    def _renew_cells(self, train_dir: Path, run_id: str) -> None:
+        """Add the cells that ran since: a training goes on in the next one."""
+        cells = cells_that_ran()
+        if self._cells is None or cells == self._cells:
+            return
+        try:
+            renew_cells(train_dir, run_id, cells)
+        except Exception as error:
+            self._troubles.append(_in_words(error))
+        else:
+            self._cells = cells
+
+
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    """Return whether a record without a repository has the script, its modules, or the cells of a notebook."""
+    has_files = any(file["how"] == "archive" for one in record["repositories"] for file in one["files"])
+    return record["reason"] == NO_REPOSITORY and (has_files or record["notebook"] is not None)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, InputError):
+        return error.what
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {os.fspath(error.filename)!r}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,279 @@
+"""RunRecord: what a run was: its command, environment, parameters, data, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from train_manager.core.decorators import priority
+from train_manager.core.extension import Extension
+from train_manager.core.source_locations import users_level
+from train_manager.data.iteration import is_endless, is_read_once
+from train_manager.data.one_pass import one_pass
+from train_manager.data.randomness import preserved_random_state
+from train_manager.loop.history import History
+from train_manager.metrics.history_rows import figures_of
+from train_manager.rebuilding.recorded import parameters_of, recorded
+from train_manager.records.manifest import MANIFEST
+from train_manager.run_records.command import command
+from train_manager.run_records.digests import digest_of_batches
+from train_manager.run_records.environment import devices, environment
+from train_manager.run_records.fingerprint import fingerprint
+from train_manager.run_records.outcomes import outcome
+from train_manager.run_records.processes import this_process
+from train_manager.run_records.renewal import Renewal
+from train_manager.validation import require_one_of
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")
+
+
+@recorded
+class RunRecord(Extension):
+    """Record in ``train_dir`` what each run was: command, environment, parameters, data, outcome, last metrics.
+
+    >>> import tempfile
+    >>> from train_manager.run_records.run_file import outcome_of, read_runs
+    >>> from train_manager.testing import tiny_manager
+    >>> train_dir = tempfile.mkdtemp()
+    >>> result = tiny_manager(RunRecord(), epochs=2, train_dir=train_dir).train()
+    >>> entry = read_runs(train_dir)[-1]
+    >>> outcome_of(entry), entry["progress"]["epochs"], list(entry["metrics"])
+    ('completed', 2, ['loss', 'valid/loss'])
+
+    ``run.json`` has one entry for each TrainManager: written as its first run opens, renewed as its runs end. A run
+    whose process was killed says "running", and a reader sees that the process is gone. What looks like a secret is
+    left out; of the environment's variables only those that are known to matter are recorded. No process is started.
+
+    The fingerprint of the data tells its kind, shapes and settings, and a SHA-256 of some rows of what lies in memory:
+    it takes milliseconds, loads no example and moves no random state. ``data="full"`` reads every batch of an epoch,
+    as the first run opens.
+
+    If runs are opened for single batches (``train_on_batch`` outside of a run), the entry is renewed once a second, and
+    as the program ends.
+
+    *Runs at:* around ``run``; the end of ``load_checkpoint``.
+
+    *Asks for:* ``train_dir``, ``checkpoint_loaded``, ``step_num``.
+
+    *Leaves behind:* ``run.json`` in ``train_dir``.
+
+    Args:
+        data: "cheap" for the fingerprint of some rows, "full" for that of all batches as well.
+
+    Raises:
+        InputError: an argument is invalid; or ``train_dir`` has a ``run.json`` of a newer train_manager, or of another
+            program, which is not replaced.
+    """
+
+    def __init__(self, *, data: str = "cheap") -> None:
+        self.data: str = require_one_of(data, "data", ("cheap", "full"), asked_by="RunRecord")
+        self._present: RecordedRuns | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled: a copy records runs of its own."""
+        return {**vars(self), "_present": None}
+
+    @priority(-90)  # after Checkpoints, which may move the folder; before what may fail
+    def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
+        present = self._present
+        if present is None or present.run_id != train_manager.run_id or present.given_dir != train_dir:
+            present = RecordedRuns(train_manager, train_dir)
+        present.begin(train_manager, is_full=self.data == "full")
+        self._present = present
+        try:
+            yield
+        except BaseException as error:
+            present.end(train_manager, error)
+            raise
+        present.end(train_manager, None)
+
+    def post_load_checkpoint(self, checkpoint_loaded: Path | bool, step_num: int) -> None:
+        if checkpoint_loaded and self._present is not None:
+            self._present.goes_on_from(Path(str(checkpoint_loaded)), step_num)
+
+
+class RecordedRuns:
+    """The runs of one TrainManager, and their entry.
+
+    Args:
+        train_manager: of the runs; it is not kept.
+        train_dir: where the entry is written.
+    """
+
+    def __init__(self, train_manager: TrainManager, train_dir: Path) -> None:
+        self.run_id, self.given_dir = train_manager.run_id, train_dir
+        self._history: History = train_manager.history
+        self._counts: tuple[Any, ...] = ()
+        self._knows_gpus = torch.cuda.is_initialized()
+        self._training: dict[str, Any] | None = None  # how the last run that was no evaluation ended
+        self._is_open = False
+        self.entry = new_entry(train_manager)
+        self._renewal = Renewal(train_dir, self.entry, self._complete, train_manager)
+
+    def begin(self, train_manager: TrainManager, *, is_full: bool) -> None:
+        """Note that a run opens; write that before anything else happens, if it is the first."""
+        self._is_open = True
+        call, calls = train_manager.entered_by or "run", self.entry["calls"]
+        is_first = not calls
+        calls[call] = calls.get(call, 0) + 1
+        self._count(train_manager)
+        if is_first:
+            self._renewal.open()
+            if is_full:
+                full_data(train_manager, self.entry)
+                self._renewal.write()
+            say_problems(self.entry)
+        elif call not in EVALUATIONS:
+            self.entry |= {"outcome": "running", "reason": None, "error": None, "ended": None}
+            self._renewal.changed()
+
+    def end(self, train_manager: TrainManager, error: BaseException | None) -> None:
+        """Note how a run has ended."""
+        self._is_open = False
+        call = train_manager.entered_by or "run"
+        found = outcome(error, train_manager.stop_reason)
+        if call not in EVALUATIONS:
+            self._training = found
+        elif found["outcome"] == "completed" and self._training is not None:
+            found = self._training  # an evaluation after it does not change how a training ended
+        self._count(train_manager)
+        self.entry |= found | {"ended": now()}
+        if call == "train_on_batch" and error is None:
+            self.entry |= {"outcome": "running", "ended": None}  # one of many: the program's loop goes on
+        self._renewal.changed()
+
+    def goes_on_from(self, checkpoint: Path, step: int) -> None:
+        """Note the checkpoint that was loaded."""
+        self.entry["goes_on_from"] = {"checkpoint": checkpoint.name, "step": step, "run": run_of(checkpoint)}
+        self._renewal.changed()
+
+    def _count(self, train_manager: TrainManager) -> None:
+        """Keep the counts, of which one may be on a GPU: it is read when the entry is written."""
+        tm = train_manager
+        self._counts = tm.epoch_num, tm.step_num, tm.update_num, tm.samples_seen
+
+    def _complete(self, entry: dict[str, Any], is_last: bool) -> None:
+        epochs, steps, updates, samples = self._counts
+        entry["progress"] = {"epochs": epochs, "steps": steps, "updates": updates, "samples": whole(samples)}
+        entry["metrics"] = last_metrics(self._history)
+        if not self._knows_gpus and torch.cuda.is_initialized() and entry["environment"]:
+            entry["environment"]["devices"], self._knows_gpus = devices(), True  # used since the first run opened
+        if is_last and entry["outcome"] == "running":
+            left = {"outcome": "stopped", "reason": "the run was left"}
+            entry |= {"outcome": "completed"} if not self._is_open else left
+            entry["ended"] = now()
+
+
+# ---- the entry -------------------------------------------------------------------------------------------------------
+
+
+def new_entry(train_manager: TrainManager) -> dict[str, Any]:
+    """Return the entry of a TrainManager whose first run opens; what cannot be had is among its ``problems``."""
+    problems: list[str] = []
+
+    def taken(what: str, take: Callable[[], Any]) -> Any:
+        try:
+            found = take()
+            json.dumps(found, default=str)
+            return found
+        except Exception as error:  # a record must not end a training
+            problems.append(f"{what}: {type(error).__name__}: {error!s:.200}")
+            return {}
+
+    tm = train_manager
+    return {
+        "id": tm.run_id,
+        "manager": tm.train_dir_number,
+        "began": now(),
+        "ended": None,
+        "outcome": "running",
+        "reason": None,
+        "error": None,
+        "process": this_process(),
+        "goes_on_from": None,
+        "calls": {},
+        "command": taken("command", command),
+        "environment": taken("environment", environment),
+        "seed": tm.seed,
+        "parameters": taken("parameters", lambda: parameters_of(tm)),
+        "data": taken("data", lambda: cheap_data(tm)),
+        "progress": {},
+        "metrics": {},
+        "problems": problems,
+    }
+
+
+def say_problems(entry: Mapping[str, Any]) -> None:
+    """Warn of what could not be recorded."""
+    if entry["problems"]:
+        told = f"run.json lacks a part of this run: {'; '.join(entry['problems'])}"
+        warnings.warn(told, RuntimeWarning, stacklevel=users_level())
+
+
+def now() -> str:
+    """Return the time in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def whole(count: Any) -> int | None:
+    """Return a count, which may be a tensor; None if it cannot be read, as after an error of the GPU."""
+    with suppress(Exception):
+        return int(count)
+    return None
+
+
+def last_metrics(history: History) -> dict[str, Any]:
+    """Return the last figures of the training, and of each evaluation set."""
+    found = figures_of(history.epochs[-1]) if history.epochs else {}
+    for row in history.evaluations:
+        found |= {f"{row['set']}/{name}": value for name, value in figures_of(row).items()}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}
+
+
+def run_of(checkpoint: Path) -> str | None:
+    """Return the run that has written a checkpoint; None if it is not one of this library's."""
+    with suppress(OSError, ValueError):
+        run = json.loads((checkpoint / MANIFEST).read_bytes()).get("run")
+        return run if isinstance(run, str) else None
+    return None
+
+
+# ---- the data --------------------------------------------------------------------------------------------------------
+
+
+def cheap_data(train_manager: TrainManager) -> dict[str, Any]:
+    """Return the fingerprints of all data."""
+    sets = {name: fingerprint(data) for name, data in train_manager.eval_data.items()}
+    return {"train_data": fingerprint(train_manager.train_data), "eval_data": sets}
+
+
+def full_data(train_manager: TrainManager, entry: dict[str, Any]) -> None:
+    """Add a digest of all batches of an epoch to the fingerprints of an entry, and to its problems what cannot be."""
+    data, tm = entry["data"], train_manager
+    given = {"train_data": (data.get("train_data"), tm.train_data)}
+    given |= {f"eval_data {name!r}": (data.get("eval_data", {}).get(name), one) for name, one in tm.eval_data.items()}
+    for name, (found, one) in given.items():
+        if found is None:
+            continue
+        try:
+            found["full"] = full(one)
+        except Exception as error:  # of the user's data, which may be there when the training asks for it
+            entry["problems"].append(f"{name}: {type(error).__name__}: {error!s:.200}")
+
+
+def full(data: Any) -> dict[str, Any]:
+    """Read all batches of data, and leave it and the random states as they were; or say why it is not read."""
+    if is_read_once(data) or is_endless(data):
+        return {"unread": "it can be read once only" if is_read_once(data) else "it has no end"}
+    with preserved_random_state(), one_pass(data) as batches:
+        return digest_of_batches(batches)

@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.fork_server import ForkServer
+from tests.resuming import Kill, KilledError, Resume
+from train_manager import Extension, TrainManager, add_loss, modifies, read_run
+from train_manager.core.errors import InputError
+from train_manager.extensions import Checkpoints, LRSchedule, Metrics, MetricStore
+from train_manager.run_records.figure_writer import FigureWriter
+from train_manager.run_records.metric_schema import Series
+from train_manager.testing import tiny_manager
+
+
+def stored(folder: Path, name: str, stage: str | None = "train_step_batch", **options: Any) -> dict[int, float]:
+    """Return the only series of this name, as values by steps."""
+    [found] = read_run(folder).metrics.scalars(name, stage, **options).values()
+    return dict(zip(found.steps, found.values, strict=True))
+
+
+def history_is_that_of(tm: TrainManager, folder: Path) -> bool:
+    return read_run(folder).history.state_dict() == tm.history.state_dict()
+
+
+class Losses(Extension):
+    """Keep the loss of each step."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, float] = {}
+
+    def post_train_step_batch(self, step_num: int, loss: torch.Tensor) -> None:
+        self.values[step_num] = loss.item()
+
+
+# ---- what is stored --------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_of_every_batch_is_stored(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), losses := Losses(), epochs=2, train_dir=tmp_path)
+    tm.train()
+
+    assert stored(tmp_path, "loss") == losses.values
+
+
+def accuracy(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return prediction.argmax(dim=1) == targets
+
+
+def test_the_history_is_stored_to_the_bit(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), Metrics(accuracy, table=False), epochs=3, train_dir=tmp_path)
+    tm.train()
+    tm.eval()
+
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_figures_that_are_not_numbers_are_in_the_history_too(tmp_path: Path) -> None:
+    class Odd(Extension):
+        @modifies("train_result")
+        def post_train_step_epoch(self, train_result: dict[str, Any]) -> dict[str, Any]:
+            return {**train_result, "each": [0.5, 1], "note": "ü", "nothing": math.inf}
+
+    tm = tiny_manager(MetricStore(), Odd(), train_dir=tmp_path)
+    tm.train()
+
+    assert history_is_that_of(tm, tmp_path)
+    assert [series.name for series in read_run(tmp_path).metrics.series() if series.stage == "train_step_epoch"] == [
+        "loss",
+        "nothing",
+    ]
+
+
+def test_a_number_that_no_float_holds_keeps_no_row_back(tmp_path: Path) -> None:
+    class Huge(Extension):
+        @modifies("train_result")
+        def post_train_step_epoch(self, train_result: dict[str, Any]) -> dict[str, Any]:
+            return {**train_result, "huge": 10**400}
+
+    tm = tiny_manager(MetricStore(), Huge(), train_dir=tmp_path)
+    tm.train()
+
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_a_figure_after_the_run_is_refused(tmp_path: Path) -> None:
+    writers: list[Any] = []
+    tm = tiny_manager(MetricStore(), Extension.of(pre_train=lambda writer: writers.append(writer)), train_dir=tmp_path)
+    tm.train()
+
+    with pytest.raises(InputError) as error:
+        writers[0].scalar("late", 0.5)
+    cure = "ask for `writer` in a hook of the present run"
+    assert str(error.value) == f"a figure was written after its run\n  {cure}"
+
+
+def test_an_epoch_that_is_trained_in_parts_counts_once(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), train_dir=tmp_path)
+    for _ in range(3):
+        tm.train_steps(2)
+
+    assert history_is_that_of(tm, tmp_path)
+    assert list(stored(tmp_path, "loss", "train_step_epoch")) == [3, 6]
+
+
+def test_learning_rates_are_stored_as_they_change(tmp_path: Path) -> None:
+    schedule = LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5), per="step")
+    tiny_manager(MetricStore(), schedule, epochs=2, train_dir=tmp_path).train()
+
+    assert stored(tmp_path, "lr") == {1: 0.5, 3: 0.25, 5: 0.125}
+
+
+def test_batch_sizes_are_stored_as_they_change(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), epochs=2, train_dir=tmp_path)
+    tm.train()
+
+    sizes = [len(targets) for _, targets in tm.train_data or ()]
+    assert stored(tmp_path, "batch_size") == ({1: 16, 3: 8, 4: 16, 6: 8} if sizes[-1] == 8 else {1: 16})
+
+
+def test_parts_of_the_loss_are_stored_by_their_names(tmp_path: Path) -> None:
+    class Adds(nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            add_loss(inputs.new_tensor(0.25), "sparsity")
+            return super().forward(inputs)
+
+    model = nn.Sequential(nn.Flatten(), Adds(2, 2))
+    tiny_manager(MetricStore(), model=model, train_dir=tmp_path).train()
+
+    assert stored(tmp_path, "losses/sparsity") == {1: 0.25, 2: 0.25, 3: 0.25}
+
+
+def test_rows_of_a_phase_are_series_of_their_own(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), epochs=1, train_dir=tmp_path)
+    with tm.run():
+        with tm.phase("head", epochs=1):
+            tm.train()
+        tm.train()
+    found = read_run(tmp_path).metrics.scalars("loss", "train_step_batch")
+
+    assert {series.phase: of.steps for series, of in found.items()} == {"head": [1, 2, 3], "": [4, 5, 6]}
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_a_train_batch_without_a_loss_is_stored_without(tmp_path: Path) -> None:
+    class Counts(TrainManager):
+        def train_batch(self) -> None: ...
+
+    plain = tiny_manager()
+    tm = Counts(
+        model=plain.model, optimizer=plain.optimizer, train_data=plain.train_data, train_dir=tmp_path,
+        extensions=[MetricStore()],
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match=r"^train_batch has not called"):
+        tm.train()
+
+    assert {series.name for series in read_run(tmp_path).metrics.series()} == {"batch_size", "lr"}
+
+
+def test_batches_of_a_loop_of_ones_own_are_stored_though_each_is_a_run(tmp_path: Path) -> None:
+    tm = tiny_manager(store := MetricStore(), losses := Losses(), train_dir=tmp_path)
+    for batch in tm.train_data or ():
+        tm.train_on_batch(batch)
+    assert store._writer is not None
+    store._writer.close()
+
+    assert stored(tmp_path, "loss") == losses.values
+
+
+# ---- figures of hooks ------------------------------------------------------------------------------------------------
+
+
+class Writes(Extension):
+    def pre_run(self, writer: Any) -> None:
+        writer.text("note", "begun")
+
+    def post_train_step_batch(self, writer: Any, step_num: int) -> None:
+        writer.scalar("twice", 2 * step_num)
+
+    def post_eval(self, writer: Any) -> None:
+        writer.scalar("of_eval", torch.tensor(0.5))
+
+
+def test_hooks_write_figures_with_the_fixture_writer(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), Writes(), train_dir=tmp_path).train()
+    metrics = read_run(tmp_path).metrics
+
+    assert stored(tmp_path, "twice", "") == {1: 2, 2: 4, 3: 6}
+    assert stored(tmp_path, "of_eval", "") == {0: 0.5, 3: 0.5}
+    assert metrics.texts() == {Series("note"): [(0, "begun")]}
+
+
+def test_what_an_evaluation_writes_supersedes_nothing(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), Writes(), train_dir=tmp_path).train()
+    tiny_manager(MetricStore(), Writes(), train_dir=tmp_path).eval()
+
+    assert list(stored(tmp_path, "loss")) == [1, 2, 3]
+    [found] = read_run(tmp_path).metrics.scalars("of_eval").values()
+    assert found.steps == [0, 3, 0]
+
+
+# ---- going on --------------------------------------------------------------------------------------------------------
+
+
+def killed(folder: Path, after: int, **options: Any) -> dict[str, Any]:
+    """Train until a step; return the state after the step before it."""
+    tm = tiny_manager(MetricStore(), train_dir=folder, **options)
+    tm.add_extension(kill := Kill(after), "kill")
+    with pytest.raises(KilledError):
+        tm.train()
+    return kill.states[after - 1]
+
+
+def without_parameters(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in state.items() if name != "parameters"}
+
+
+@pytest.mark.parametrize("after", [2, 4, 7])
+def test_after_a_resume_the_store_has_what_the_training_has(tmp_path: Path, after: int) -> None:
+    state = killed(tmp_path, after, epochs=3)
+    tm = tiny_manager(MetricStore(), Resume(state), losses := Losses(), epochs=3, train_dir=tmp_path)
+    tm.train()
+
+    assert history_is_that_of(tm, tmp_path)
+    found = stored(tmp_path, "loss")
+    assert list(found) == list(range(1, 10))
+    assert {step: found[step] for step in losses.values} == losses.values
+
+
+def test_a_resume_into_another_folder_brings_the_history_along(tmp_path: Path) -> None:
+    state = killed(tmp_path / "first", 4, epochs=2)
+    tm = tiny_manager(MetricStore(), Resume(state), epochs=2, train_dir=tmp_path / "second")
+    tm.train()
+
+    assert history_is_that_of(tm, tmp_path / "second")
+
+
+def test_a_state_that_is_loaded_between_two_calls_supersedes_what_came_after(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), losses := Losses(), train_dir=tmp_path)
+    tm.train_steps(4)
+    state = copy.deepcopy(tm.state_dict())
+    tm.train_steps(5)
+    tm.load_state_dict(without_parameters(state))
+    tm.train_steps(3)
+
+    assert list(stored(tmp_path, "loss")) == [1, 2, 3, 4, 5, 6, 7]
+    assert stored(tmp_path, "loss")[6] == losses.values[6]
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_a_program_that_is_started_again_supersedes_all(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), epochs=3, train_dir=tmp_path).train()
+    tm = tiny_manager(MetricStore(), epochs=1, train_dir=tmp_path)
+    tm.train()
+
+    assert list(stored(tmp_path, "loss")) == [1, 2, 3]
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_a_program_that_only_evaluates_adds_to_the_history(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), train_dir=tmp_path).train()
+    before = read_run(tmp_path).history
+    tm = tiny_manager(MetricStore(), train_dir=tmp_path)
+    tm.eval()
+    after = read_run(tmp_path).history
+
+    assert (after.epochs, after.evaluations) == (before.epochs, [*before.evaluations, *tm.history.evaluations])
+
+
+def test_the_training_that_goes_on_counts_though_its_copy_has_trained_meanwhile(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), losses := Losses(), train_dir=tmp_path)
+    tm.train_steps(4)
+    copy.deepcopy(tm).train_steps(3)
+    tm.train_steps(2)
+
+    assert stored(tmp_path, "loss") == losses.values
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_two_managers_write_into_two_folders(tmp_path: Path) -> None:
+    one, two = (tiny_manager(MetricStore(), train_dir=tmp_path / name) for name in ("one", "two"))
+    with one.run(), two.run():
+        one.train_epochs(2)
+        two.train_epochs(1)
+
+    assert history_is_that_of(one, tmp_path / "one")
+    assert history_is_that_of(two, tmp_path / "two")
+
+
+def test_an_extension_in_use_can_be_pickled(tmp_path: Path) -> None:
+    tm = tiny_manager(store := MetricStore(), train_dir=tmp_path)
+    tm.train()
+    again = pickle.loads(pickle.dumps(store))
+    tiny_manager(again, train_dir=tmp_path / "again").train()
+
+    assert list(stored(tmp_path / "again", "loss")) == [1, 2, 3]
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_training_whose_figures_cannot_be_written_goes_on_and_warns_once(tmp_path: Path) -> None:
+    (tmp_path / "metrics.sqlite").mkdir()
+    tm = tiny_manager(MetricStore(), epochs=3, train_dir=tmp_path)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tm.train()
+
+    assert tm.epoch_num == 3
+    [warning] = told
+    what = r"metrics\.sqlite cannot be written: unable to open database file; \d+ figures wait; the training goes on$"
+    assert re.search(what, str(warning.message))
+    assert warning.filename == __file__
+    (tmp_path / "metrics.sqlite").rmdir()
+    tm.eval()
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_an_error_in_the_training_loses_nothing(tmp_path: Path) -> None:
+    class Breaks(Extension):
+        def pre_train_step_batch(self, step_num: int) -> None:
+            if step_num == 2:
+                raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match=r"^broken"):
+        tiny_manager(MetricStore(), Breaks(), train_dir=tmp_path).train()
+
+    assert list(stored(tmp_path, "loss")) == [1, 2]
+
+
+def train_with_workers(folder: Path) -> None:
+    data = TensorDataset(torch.rand(40, 2), torch.randint(2, (40,)))
+    loader = DataLoader(data, batch_size=8, num_workers=2, multiprocessing_context="fork")
+    tm = tiny_manager(MetricStore(), train_data=loader, epochs=3, train_dir=folder)
+    tm.train()
+    print("done", history_is_that_of(tm, folder), len(stored(folder, "loss")), flush=True)
+
+
+def test_workers_of_a_data_loader_do_not_touch_the_file(fork_server: ForkServer, tmp_path: Path) -> None:
+    child = fork_server.start(train_with_workers, tmp_path)
+
+    assert (child.wait_for("done"), child.wait()) == ("done True 15", 0)
+
+
+class WritesWithin(Extension):
+    """Write a figure in the middle of each step, and fail in one of them."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.fails_at = fails_at
+
+    def post_train_backward(self, writer: FigureWriter, step_num: int) -> None:
+        writer.scalar("within", float(step_num))
+        if step_num == self.fails_at:
+            raise ZeroDivisionError
+
+
+def test_a_figure_that_is_written_within_a_step_is_of_that_step(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), WritesWithin(), epochs=2, train_dir=tmp_path).train()
+
+    (found,) = read_run(tmp_path).metrics.scalars("within").values()
+    assert found.steps == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_figure_of_a_step_that_did_not_end_is_superseded_as_the_training_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        tiny_manager(MetricStore(), WritesWithin(3), Checkpoints(), epochs=2, train_dir=tmp_path).train()
+    tiny_manager(MetricStore(), WritesWithin(), Checkpoints(resume=True), epochs=2, train_dir=tmp_path).train()
+
+    (found,) = read_run(tmp_path).metrics.scalars("within").values()
+    assert found.steps == [1, 2, 3, 4, 5, 6]

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.code_records.repositories import git, repository, tree
+from tests.eventually import eventually
+from tests.other_processes import children
+from train_manager import Extension, InputError, TrainManager
+from train_manager.code_records.restoring import restore_code
+from train_manager.extensions import CodeRecord
+from train_manager.extensions.reproducibility import code_record
+from train_manager.testing import tiny_manager
+
+TOLD = "the code of this run is not recorded in full: "
+HANGING = "#!/bin/sh\ntrap '' TERM INT HUP\nwhile :; do sleep 60; done\n"
+TRAIN = """
+import own
+from train_manager.extensions import CodeRecord
+from train_manager.testing import tiny_manager
+tm = tiny_manager(CodeRecord(seconds=0.5), train_dir={train_dir!r})
+"""
+WITHOUT_GITPYTHON = "import sys; sys.modules['git'] = None\n"
+
+
+@pytest.fixture(autouse=True)
+def nothing_told_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_record, "_told", set())
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    """A repository with a changed file and a new one."""
+    made = repository(tmp_path / "code", {"train.py": b"lr = 0.1\n", ".gitignore": b"runs\n"})
+    (made / "train.py").write_text("lr = 0.2\n")
+    (made / "new.py").write_text("x = 1\n")
+    return made
+
+
+def manager(code: Path, train_dir: Path, *others: Extension, epochs: int = 1, **options: Any) -> TrainManager:
+    return tiny_manager(CodeRecord(folder=code, **options), *others, train_dir=train_dir, epochs=epochs)
+
+
+def record_of(tm: TrainManager) -> dict[str, Any]:
+    assert tm.train_dir is not None
+    found: dict[str, Any] = json.loads((tm.train_dir / "code" / f"{tm.run_id}.json").read_text())
+    return found
+
+
+def files_of(tm: TrainManager) -> list[tuple[str, str]]:
+    return [(file["path"], file["how"]) for file in record_of(tm)["repositories"][0]["files"]]
+
+
+# ---- what it records, and when ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_background", [True, False])
+def test_the_code_of_a_training_is_there_when_its_run_has_ended(
+    code: Path, tmp_path: Path, in_background: bool
+) -> None:
+    tm = manager(code, tmp_path / "runs", in_background=in_background)
+    tm.train()
+
+    assert record_of(tm)["reason"] is None
+    assert files_of(tm) == [("new.py", "archive"), ("train.py", "patch")]
+    assert tree(restore_code(tmp_path / "runs", tm.run_id, tmp_path / "again").root) == tree(code)
+
+
+def test_it_is_taken_once_for_all_runs_of_a_training(code: Path, tmp_path: Path) -> None:
+    tm = manager(code, tmp_path / "runs", epochs=2)
+    tm.train_epochs(1)
+    before = record_of(tm)
+    (code / "train.py").write_text("lr = 0.3\n")  # too late: the first run has imported it
+    tm.train_epochs(1)
+    tm.eval()
+
+    assert record_of(tm) == before
+
+
+def test_another_training_has_a_record_of_its_own_and_the_same_code_is_stored_once(code: Path, tmp_path: Path) -> None:
+    trainings = [manager(code, tmp_path / "runs") for _ in range(2)]
+    for tm in trainings:
+        tm.train()
+
+    payloads = {record_of(tm)["repositories"][0]["payload"] for tm in trainings}
+    stored = {f"code/{path.name}" for path in (tmp_path / "runs" / "code").iterdir() if path.is_dir()}
+    assert (len(payloads), stored) == (1, payloads)
+
+
+def test_an_extension_that_serves_a_second_training_records_that_too(code: Path, tmp_path: Path) -> None:
+    extension = CodeRecord(folder=code)
+    trainings = [tiny_manager(extension, train_dir=tmp_path / name) for name in ("one", "two")]
+    for tm in trainings:
+        tm.train()
+
+    assert [record_of(tm)["run"] for tm in trainings] == [tm.run_id for tm in trainings]
+
+
+def test_a_training_that_fails_has_a_record(code: Path, tmp_path: Path) -> None:
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    tm = manager(code, tmp_path / "runs", Extension.of(post_train_step_batch=fail))
+    with pytest.raises(RuntimeError, match="broken"):
+        tm.train()
+
+    assert files_of(tm) == [("new.py", "archive"), ("train.py", "patch")]
+
+
+def test_a_train_dir_within_the_repository_is_not_recorded(code: Path) -> None:
+    trainings = [manager(code, code / "results") for _ in range(2)]  # which nothing ignores
+    for tm in trainings:
+        tm.train()
+
+    assert [how for path, how in files_of(trainings[1]) if path.startswith("results")] == ["left out"]
+
+
+def test_another_repository_is_recorded_if_it_is_named(code: Path, tmp_path: Path) -> None:
+    other = repository(tmp_path / "other", {"library.py": b"x = 1\n"})
+    (other / "library.py").write_text("x = 2\n")
+    tm = manager(code, tmp_path / "runs", others=[other])
+    tm.train()
+
+    assert [entry["path"] for entry in record_of(tm)["repositories"]] == [str(code), str(other)]
+
+
+def test_the_limits_are_those_that_were_given(code: Path, tmp_path: Path) -> None:
+    (code / "large.bin").write_bytes(bytes(3000))
+    tm = manager(code, tmp_path / "runs", max_file_mb=0.002)
+    tm.train()
+
+    assert ("large.bin", "left out") in files_of(tm)
+
+
+def test_the_cells_of_a_notebook_are_recorded_again_as_each_run_ends(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = SimpleNamespace(history_manager=SimpleNamespace(input_hist_raw=["", "tm.train_epochs(1)"]))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    tm = manager(code, tmp_path / "runs", epochs=2)
+    tm.train_epochs(1)
+    shell.history_manager.input_hist_raw.append("tm.train_epochs(1)  # more")
+    tm.train_epochs(1)
+
+    notebook = record_of(tm)["notebook"]
+    assert notebook["cells"] == 2
+    assert (tmp_path / "runs" / notebook["file"]).read_text().endswith("# %% 2\ntm.train_epochs(1)  # more\n")
+    assert files_of(tm) == [("new.py", "archive"), ("train.py", "patch")]
+
+
+# ---- what may go wrong -----------------------------------------------------------------------------------------------
+
+
+def test_a_git_that_hangs_is_cut_off_and_the_run_goes_on(
+    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_program(tmp_path / "bin" / "git", HANGING, monkeypatch)
+    before, tm = children(), manager(code, tmp_path / "runs", seconds=0.2)
+
+    with pytest.warns(UserWarning, match=f"^{TOLD}git did not answer within 0.2 s$"):
+        tm.train()
+
+    assert tm.epoch_num == 1
+    assert "git did not answer within 0.2 s" in record_of(tm)["reason"]
+    eventually(lambda: children() == before)
+
+
+@pytest.mark.slow
+def test_a_git_that_hangs_from_the_first_moment_is_cut_off_too(tmp_path: Path) -> None:
+    """As GitPython is imported, it asks git for its version, and would wait for ever."""
+    program(tmp_path / "bin" / "git", HANGING)
+    run = training(tmp_path, then="tm.train()", path=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+    assert f"{TOLD}git did not answer within 0.5 s" in run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "path", "reason"),
+    [
+        ("", "/nowhere", "git is not installed"),
+        (WITHOUT_GITPYTHON, None, 'GitPython is not installed: pip install "train-manager[git]"'),
+    ],
+    ids=["without git", "without GitPython"],
+)
+def test_without_git_the_script_and_its_modules_are_recorded_and_a_warning_says_so(
+    tmp_path: Path, before: str, path: str | None, reason: str
+) -> None:
+    run = training(tmp_path, before=before, then="tm.train(); tm.train_epochs(1); print(tm.run_id)", path=path)
+
+    record = json.loads((tmp_path / "runs" / "code" / f"{run.stdout.split()[-1]}.json").read_text())
+    assert record["reason"] == reason
+    assert run.stderr.count("UserWarning") == run.stderr.count(reason) == 1
+    assert [(file["path"], file["how"]) for file in record["repositories"][0]["files"]] == [
+        ("own.py", "archive"),
+        ("train.py", "archive"),
+    ]
+
+
+def test_a_reason_is_told_once_per_process(tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    trainings = [manager(tmp_path / "bare", tmp_path / name) for name in ("one", "two")]
+    with pytest.warns(UserWarning, match=f"^{TOLD}not in a git repository$"):
+        trainings[0].train()
+    trainings[1].train()  # warnings are errors here
+
+    assert [record_of(tm)["reason"] for tm in trainings] == ["not in a git repository"] * 2
+
+
+def test_a_record_that_cannot_be_written_does_not_end_the_training(code: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "code").write_text("in the way")
+    tm = manager(code, tmp_path / "runs")
+
+    with pytest.warns(UserWarning, match=f"^{TOLD}(File exists|Not a directory): .*code"):
+        tm.train()
+
+    assert tm.epoch_num == 1
+
+
+def test_another_repository_that_is_not_there_is_refused_before_the_first_step(code: Path, tmp_path: Path) -> None:
+    tm = manager(code, tmp_path / "runs", others="no_such_package")
+
+    with pytest.raises(InputError) as caught:
+        tm.train()
+
+    assert str(caught.value) == (
+        "others has 'no_such_package', which is neither a folder nor an installed package\n"
+        '  give names of packages, or folders: others=["my_package", Path("../library")]'
+    )
+    assert tm.step_num == 0
+
+
+# ---- beside the training ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_workers_that_are_forked_meanwhile_disturb_nothing(code: Path, tmp_path: Path) -> None:
+    data = DataLoader(
+        TensorDataset(torch.rand(8, 2), torch.zeros(8).long()), num_workers=2, multiprocessing_context="fork"
+    )
+    before = children()
+    for number in range(5):
+        tm = tiny_manager(CodeRecord(folder=code), train_dir=tmp_path / str(number), train_data=data, eval_data=None)
+        tm.train()
+        assert record_of(tm)["reason"] is None
+
+    assert children() == before
+
+
+@pytest.mark.slow
+def test_a_run_that_is_never_closed_has_its_record_when_the_program_has_ended(tmp_path: Path) -> None:
+    repository(tmp_path / "project", {"own.py": b"", "train.py": b""})
+    run = training(tmp_path, then="tm.open(); print(tm.run_id)")
+
+    record = json.loads((tmp_path / "runs" / "code" / f"{run.stdout.split()[-1]}.json").read_text())
+    assert record["repositories"][0]["commit"] == git(tmp_path / "project", "rev-parse", "HEAD").decode().strip()
+
+
+def test_the_shipped_module_needs_neither_git_nor_gitpython_to_be_imported() -> None:
+    code = "import sys; import train_manager.extensions as e; e.CodeRecord; assert 'git' not in sys.modules"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False, env={**os.environ, "PATH": ""}).returncode == 0
+
+
+# ---- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir()
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def use_program(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(path, text)
+    monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+def training(folder: Path, *, before: str = "", then: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a script with a module of its own, in a process of its own."""
+    (folder / "project").mkdir(exist_ok=True)
+    (folder / "project" / "own.py").write_text("x = 1\n")
+    script = folder / "project" / "train.py"
+    script.write_text(f"{before}{TRAIN.format(train_dir=str(folder / 'runs'))}{then}\n")
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **({} if path is None else {"PATH": path})}
+    return subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True)

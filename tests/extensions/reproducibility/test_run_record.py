@@ -1,0 +1,557 @@
+"""What RunRecord writes: when, how a run is said to have ended, and what a crash leaves."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.fork_server import ForkServer
+from tests.training import At, skip_stage
+from train_manager import Extension, InputError, recorded
+from train_manager.extensions import Checkpoints, RunRecord
+from train_manager.extensions.reproducibility import run_record
+from train_manager.records.background import Background
+from train_manager.records.lock import WriterLock
+from train_manager.run_records.processes import this_process
+from train_manager.run_records.run_file import Entry, is_alive, outcome_of, read_runs, write_entry
+from train_manager.testing import tiny_manager
+
+
+def the_entry(train_dir: Path) -> Entry:
+    (entry,) = read_runs(train_dir)
+    return entry
+
+
+def fail() -> None:
+    raise ZeroDivisionError("as planned")
+
+
+# ---- when it is written ----------------------------------------------------------------------------------------------
+
+
+def test_the_entry_is_there_before_another_hook_runs(tmp_path: Path) -> None:
+    seen: list[Entry] = []
+    look = At("pre_run", lambda train_dir: seen.extend(read_runs(train_dir)))
+    tiny_manager(look, RunRecord(), train_dir=tmp_path).train()
+
+    assert [(entry["outcome"], entry["ended"], entry["calls"]) for entry in seen] == [("running", None, {"train": 1})]
+
+
+def test_a_run_that_is_completed_has_its_progress_and_its_last_metrics(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), epochs=2, train_dir=tmp_path)
+    tm.train()
+    entry = the_entry(tmp_path)
+
+    assert (entry["id"], entry["outcome"], entry["reason"], entry["error"]) == (tm.run_id, "completed", None, None)
+    assert entry["progress"] == {"epochs": 2, "steps": 6, "updates": 6, "samples": 80}
+    assert entry["metrics"] == {
+        "loss": tm.history.epochs[-1]["loss"],
+        "valid/loss": tm.history.evaluations[-1]["loss"],
+    }
+    assert entry["began"] < entry["ended"]
+
+
+def test_many_runs_of_a_manager_are_one_entry(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    tm.train()
+    ended = the_entry(tmp_path)["ended"]
+    tm.eval()
+    tm.train_epochs(1)
+    tm.predict(torch.rand(3, 2))
+    entry = the_entry(tmp_path)
+
+    assert entry["calls"] == {"train": 1, "eval": 1, "train_epochs": 1, "predict": 1}
+    assert entry["ended"] > ended
+    assert entry["progress"]["epochs"] == 2
+
+
+def test_each_manager_has_an_entry(tmp_path: Path) -> None:
+    for _ in range(2):
+        tiny_manager(RunRecord(), train_dir=tmp_path).train()
+
+    first, second = read_runs(tmp_path)
+    assert first["id"] != second["id"]
+    assert first["manager"] + 1 == second["manager"]
+
+
+def test_a_copy_of_a_manager_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), optimizer=torch.optim.SGD, train_dir=tmp_path)
+    tm.train()
+    copy.deepcopy(tm).train_epochs(1)
+
+    assert [entry["progress"]["steps"] for entry in read_runs(tmp_path)] == [3, 6]
+
+
+def test_a_manager_that_only_evaluates_has_an_entry(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), train_dir=tmp_path).eval()
+    entry = the_entry(tmp_path)
+
+    assert (entry["outcome"], entry["calls"], entry["progress"]["steps"]) == ("completed", {"eval": 1}, 0)
+    assert list(entry["metrics"]) == ["valid/loss"]
+
+
+def test_no_hook_of_it_runs_in_a_step() -> None:
+    tm = tiny_manager(RunRecord(), train_dir="unused")
+
+    stages = {hook.stage for hook in tm._registry.hooks if hook.owner == "run_record"}
+
+    assert stages == {"run", "load_checkpoint"}
+
+
+# ---- how a run has ended ---------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_told_with_its_stage(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), At("pre_train_model_forward", fail), train_dir=tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        tm.train()
+    entry = the_entry(tmp_path)
+
+    stage = "run > train > train_step_epoch > train_step_batch > train_model_forward"
+    assert entry["error"] == {"type": "ZeroDivisionError", "message": "as planned", "stage": stage}
+    assert outcome_of(entry) == f"failed: ZeroDivisionError: as planned (at {stage})"
+
+
+@pytest.mark.parametrize("hook", ["pre_run", "pre_load_checkpoint", "post_train", "post_run"])
+def test_a_failure_at_the_edge_of_a_run_is_told(tmp_path: Path, hook: str) -> None:
+    with pytest.raises(ZeroDivisionError):
+        tiny_manager(At(hook, fail), RunRecord(), train_dir=tmp_path).train()
+
+    assert the_entry(tmp_path)["outcome"] == "failed"
+
+
+class FailsAround(Extension):
+    def around_run(self) -> Iterator[None]:
+        fail()
+        yield
+
+
+def test_a_failure_of_another_hook_around_the_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        tiny_manager(FailsAround(), RunRecord(), train_dir=tmp_path).train()
+
+    assert outcome_of(the_entry(tmp_path)) == "failed: ZeroDivisionError: as planned (at run)"
+
+
+def test_a_checkpoint_that_fails_in_the_background_is_a_failure_of_the_run(tmp_path: Path) -> None:
+    checkpoints = Checkpoints("end", in_background=True)
+    vars(checkpoints)["_background"] = Background(lambda *_: fail())
+    with pytest.raises(ZeroDivisionError):
+        tiny_manager(RunRecord(), checkpoints, train_dir=tmp_path).train()
+
+    assert outcome_of(the_entry(tmp_path)) == "failed: ZeroDivisionError: as planned (at run)"
+
+
+def test_a_message_with_a_secret_is_left_out(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise ValueError("no access with hf_abcdefghijklmnopqrstuvwxyz")
+
+    with pytest.raises(ValueError, match="no access"):
+        tiny_manager(RunRecord(), At("pre_train", refuse), train_dir=tmp_path).train()
+
+    assert "hf_abc" not in (tmp_path / "run.json").read_text()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def leave_program() -> None:
+    sys.exit(3)
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"), [(interrupt, "stopped: KeyboardInterrupt"), (leave_program, "stopped: SystemExit(3)")]
+)
+def test_an_interruption_is_no_failure(tmp_path: Path, end: Callable[[], None], outcome: str) -> None:
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        tiny_manager(RunRecord(), At("post_train_step_batch", end), train_dir=tmp_path).train()
+
+    assert outcome_of(the_entry(tmp_path)) == outcome
+
+
+def test_a_run_that_a_hook_stops_says_why(tmp_path: Path) -> None:
+    stop = At("post_train_step_batch", lambda train_manager: train_manager.stop("enough"))
+    tiny_manager(RunRecord(), stop, train_dir=tmp_path).train()
+
+    assert outcome_of(the_entry(tmp_path)) == "stopped: enough"
+
+
+def test_a_run_that_a_hook_skips_says_so(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), At("pre_run", skip_stage), train_dir=tmp_path).train()
+
+    assert outcome_of(the_entry(tmp_path)) == "stopped: a hook has skipped the run"
+
+
+def test_an_evaluation_leaves_how_the_training_ended(tmp_path: Path) -> None:
+    stop = At("post_train_step_batch", lambda train_manager: train_manager.stop("enough"))
+    tm = tiny_manager(RunRecord(), stop, train_dir=tmp_path)
+    tm.train()
+    tm.eval()
+
+    assert outcome_of(the_entry(tmp_path)) == "stopped: enough"
+
+
+def test_an_evaluation_that_fails_is_told_until_the_next(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    tm.train()
+    tm.add_extension(At("pre_eval", fail), "breaks")
+    with pytest.raises(ZeroDivisionError):
+        tm.eval()
+    assert outcome_of(the_entry(tmp_path)) == "failed: ZeroDivisionError: as planned (at run > eval)"
+    tm.remove_extension("breaks")
+    tm.eval()
+
+    assert outcome_of(the_entry(tmp_path)) == "completed"
+
+
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+
+def train_until_told(train_dir: Path) -> None:
+    tell = At("post_train_step_batch", lambda step_num: step_num == 2 and print("step 2", flush=True))
+    tiny_manager(RunRecord(), Checkpoints("end"), tell, eval_at=(), epochs=10**6, train_dir=train_dir).train()
+
+
+def test_a_training_that_sigterm_ends_says_so(tmp_path: Path, fork_server: ForkServer) -> None:
+    child = fork_server.start(train_until_told, tmp_path)
+    child.wait_for("step 2")
+    child.signal(signal.SIGTERM)
+
+    assert child.wait() == 143
+    assert outcome_of(the_entry(tmp_path)) == "stopped: SIGTERM"
+
+
+def test_a_training_that_is_killed_ended_without_a_word(tmp_path: Path, fork_server: ForkServer) -> None:
+    child = fork_server.start(train_until_told, tmp_path)
+    child.wait_for("step 2")
+    running = outcome_of(the_entry(tmp_path))
+    child.signal(signal.SIGKILL)
+    child.wait()
+
+    assert (running, outcome_of(the_entry(tmp_path))) == (
+        "running",
+        f"ended without a word (process {child.pid} is gone)",
+    )
+
+
+def a_loop_of_ones_own(train_dir: Path, steps: int, ends: bool) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=train_dir)
+    for _ in range(steps):
+        tm.train_on_batch((torch.rand(4, 2), torch.tensor([0, 1, 0, 1])))
+    if not ends:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_what_is_left_is_written_as_the_process_ends(tmp_path: Path, fork_server: ForkServer) -> None:
+    assert fork_server.start(a_loop_of_ones_own, tmp_path, 100, True).wait() == 0
+    entry = the_entry(tmp_path)
+
+    assert (entry["outcome"], entry["progress"]["steps"], entry["calls"]) == ("completed", 100, {"train_on_batch": 100})
+
+
+def test_a_loop_of_ones_own_that_is_killed_is_not_called_completed(tmp_path: Path, fork_server: ForkServer) -> None:
+    child = fork_server.start(a_loop_of_ones_own, tmp_path, 3, False)
+    child.wait()
+
+    assert outcome_of(the_entry(tmp_path)) == f"ended without a word (process {child.pid} is gone)"
+
+
+def leave_a_run_open(train_dir: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=train_dir)
+    tm.open()
+    tm.train()
+
+
+def test_a_run_that_the_program_never_closes_is_stopped(tmp_path: Path, fork_server: ForkServer) -> None:
+    fork_server.start(leave_a_run_open, tmp_path).wait()
+
+    assert outcome_of(the_entry(tmp_path)) == "stopped: the run was left"
+    assert the_entry(tmp_path)["calls"] == {"run": 1}
+
+
+def test_what_is_left_is_written_as_the_manager_is_collected(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    for batch in list(tm.train_data or ()) * 20:
+        tm.train_on_batch(batch)
+    assert outcome_of(the_entry(tmp_path)) == "running"
+    del tm
+    gc.collect()
+
+    assert (the_entry(tmp_path)["outcome"], the_entry(tmp_path)["progress"]["steps"]) == ("completed", 60)
+
+
+def write_many(train_dir: Path, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        process = this_process()
+        write_entry(train_dir, {"id": f"{number}", "began": "", "outcome": "running", "process": process})
+        print(number, flush=True)
+
+
+def test_processes_that_write_at_once_lose_no_entry(tmp_path: Path, fork_server: ForkServer) -> None:
+    children = [fork_server.start(write_many, tmp_path, 100 * number, 20) for number in range(4)]
+    assert [child.wait() for child in children] == [0] * 4
+
+    numbers = [100 * child + number for child in range(4) for number in range(20)]
+    assert sorted(int(entry["id"]) for entry in read_runs(tmp_path)) == numbers
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_a_file_that_can_be_read(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    draw = random.Random(0)
+    large = {"id": "large", "began": "", "outcome": "completed", "process": this_process(), "text": "a" * 3_000_000}
+    write_entry(tmp_path, large)  # so that most of the time of a child is spent in the middle of a file
+    for attempt in range(8):
+        child = fork_server.start(write_many, tmp_path, 1000 * attempt, 1000)
+        last = child.wait_for(str(1000 * attempt + draw.randrange(12)))
+        child.signal(signal.SIGKILL)
+        child.wait()
+        runs = read_runs(tmp_path)
+
+        assert last in {run["id"] for run in runs}
+        assert not any(map(is_alive, runs[1:]))
+    write_entry(tmp_path, {"id": "last", "began": "", "outcome": "running", "process": this_process()})
+    assert os.listdir(tmp_path) == ["run.json"]  # and nothing that was begun
+
+
+def is_killed_as_it_calls(name: str, train_dir: Path) -> None:
+    setattr(os, name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    tiny_manager(RunRecord(), train_dir=train_dir).train()
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_kill_in_the_middle_of_writing_leaves_the_entries_before(
+    tmp_path: Path, fork_server: ForkServer, call: str
+) -> None:
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+    assert fork_server.start(is_killed_as_it_calls, call, tmp_path).wait() == -signal.SIGKILL
+
+    assert the_entry(tmp_path)["outcome"] == "completed"
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+    assert [entry["outcome"] for entry in read_runs(tmp_path)] == ["completed", "completed"]
+    assert sorted(os.listdir(tmp_path)) == ["run.json"]
+
+
+# ---- beside Checkpoints ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_goes_on_says_from_where(tmp_path: Path) -> None:
+    first = tiny_manager(RunRecord(), Checkpoints(), train_dir=tmp_path)
+    first.train()
+    tiny_manager(RunRecord(), Checkpoints(resume=True), epochs=2, train_dir=tmp_path).train()
+    before, entry = read_runs(tmp_path)
+
+    assert before["goes_on_from"] is None
+    assert entry["goes_on_from"] == {"checkpoint": "step-000000000003", "step": 3, "run": first.run_id}
+    assert entry["progress"]["steps"] == 6
+
+
+def test_a_run_that_begins_anew_is_recorded_in_the_new_folder(tmp_path: Path) -> None:
+    train_dir = tmp_path / "digits"
+    tiny_manager(RunRecord(), Checkpoints(), train_dir=train_dir).train()
+    tiny_manager(RunRecord(), Checkpoints(resume="fresh"), train_dir=train_dir).train()
+
+    old, new = the_entry(tmp_path / "digits-before-1"), the_entry(train_dir)
+    assert (old["outcome"], new["outcome"]) == ("completed", "completed")
+    assert old["id"] != new["id"]
+
+
+def test_an_evaluation_is_recorded_while_another_one_trains_there(tmp_path: Path) -> None:
+    with WriterLock(tmp_path):
+        tiny_manager(RunRecord(), train_dir=tmp_path).eval()
+
+    assert the_entry(tmp_path)["outcome"] == "completed"
+
+
+def test_a_checkpoint_of_another_kind_is_told_without_its_run(tmp_path: Path) -> None:
+    (path := tmp_path / "theirs.pt").touch()
+
+    class Loads(At):
+        def __init__(self) -> None: ...
+
+        def post_load_checkpoint(self, fixtures: Any) -> None:
+            fixtures.modify("checkpoint_loaded", path)
+
+    tiny_manager(Loads(), RunRecord(), train_dir=tmp_path).train()
+
+    assert the_entry(tmp_path)["goes_on_from"] == {"checkpoint": "theirs.pt", "step": 0, "run": None}
+
+
+# ---- what it holds ---------------------------------------------------------------------------------------------------
+
+
+@recorded
+class Net(nn.Module):
+    def __init__(self, width: int = 4, scale: float = float("inf"), api_key: str = "") -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(2, width), nn.Linear(width, 2))
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layers(inputs)
+
+
+def test_parameters_are_those_that_the_manager_was_made_with(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), model=Net(8, api_key="very-private"), seed=3, train_dir=tmp_path).train()
+    entry = the_entry(tmp_path)
+    model = entry["parameters"]["arguments"]["model"]["arguments"]
+
+    assert (entry["seed"], model["width"], model["scale"]) == (3, 8, {"float": "inf"})
+    assert "very-private" not in (tmp_path / "run.json").read_text()
+
+
+def test_a_metric_that_is_no_number_is_left_out_and_nan_is_kept(tmp_path: Path) -> None:
+    result = At("post_eval_step_epoch", lambda eval_result: eval_result.update(loss=float("nan"), table=[1, 2]))
+    tiny_manager(RunRecord(), result, train_dir=tmp_path).train()
+
+    metrics = the_entry(tmp_path)["metrics"]
+    assert sorted(metrics) == ["loss", "valid/loss"]
+    assert metrics["valid/loss"] != metrics["valid/loss"]
+
+
+def test_the_data_is_told_by_its_fingerprint(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+    data = the_entry(tmp_path)["data"]
+
+    assert (data["train_data"]["kind"], data["train_data"]["length"]) == ("list", 3)
+    assert list(data["eval_data"]) == ["valid"]
+
+
+def test_all_batches_are_read_on_request(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(data="full"), train_dir=tmp_path).train()
+    data = the_entry(tmp_path)["data"]
+
+    assert data["train_data"]["full"]["batches"] == 3
+    assert data["eval_data"]["valid"]["full"]["batches"] == 2
+
+
+def test_data_that_can_be_read_once_are_left_and_said_so(tmp_path: Path) -> None:
+    batches = list(tiny_manager().train_data or ())
+    tm = tiny_manager(RunRecord(data="full"), train_data=iter(batches), train_dir=tmp_path)
+
+    assert tm.train().steps == 3
+    assert the_entry(tmp_path)["data"]["train_data"]["full"] == {"unread": "it can be read once only"}
+
+
+def test_reading_all_batches_changes_no_random_state_and_no_position(tmp_path: Path) -> None:
+    def losses(*extensions: Any) -> Any:
+        data = torch.utils.data.TensorDataset(torch.linspace(0, 1, 64).view(32, 2), torch.arange(32) % 2)
+        loader = torch.utils.data.DataLoader(data, batch_size=8, shuffle=True)
+        tm = tiny_manager(*extensions, train_data=loader, seed=0, epochs=2, train_dir=tmp_path)
+        tm.train()
+        return [row["loss"] for row in tm.history.epochs]
+
+    assert losses(RunRecord(data="full")) == losses()
+
+
+def test_data_that_cannot_be_read_is_said_and_the_run_goes_on(tmp_path: Path) -> None:
+    class Once:
+        """Fails in its first pass."""
+
+        passes = 0
+
+        def __iter__(self) -> Any:
+            self.passes += 1
+            if self.passes == 1:
+                raise OSError("no such shard")
+            return iter(list(tiny_manager().train_data or ()))
+
+    tm = tiny_manager(RunRecord(data="full"), train_data=Once(), train_dir=tmp_path)
+    with pytest.warns(RuntimeWarning, match="run.json lacks a part of this run: train_data: OSError: no such shard"):
+        tm.train()
+
+    assert the_entry(tmp_path)["problems"] == ["train_data: OSError: no such shard"]
+
+
+def test_what_cannot_be_recorded_is_said_in_the_record_and_once_as_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_record, "command", fail)
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    told = "command: ZeroDivisionError: as planned"
+    with pytest.warns(RuntimeWarning, match=f"^run.json lacks a part of this run: {told}$"):
+        tm.train()
+    tm.eval()
+    entry = the_entry(tmp_path)
+
+    assert (entry["problems"], entry["command"]) == ([told], {})
+    assert entry["environment"]["python"]
+
+
+def test_an_entry_is_plain_json(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+
+    assert json.loads((tmp_path / "run.json").read_text())["runs"] == read_runs(tmp_path)
+
+
+# ---- files that are in the way ---------------------------------------------------------------------------------------
+
+
+def test_a_run_file_of_another_program_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"run\.json is not a file of train_manager\n  give a train_dir that no"):
+            tm.train()
+
+    assert tm.step_num == 0
+    assert (tmp_path / "run.json").read_text() == "{}"
+
+
+def test_a_run_file_that_another_program_writes_meanwhile_is_left_and_the_run_goes_on(tmp_path: Path) -> None:
+    spoil = At("post_train", lambda train_dir: (train_dir / "run.json").write_text("{}"))
+    with pytest.warns(RuntimeWarning, match="or not up to date: .*run.json is not a file of train_manager"):
+        tiny_manager(RunRecord(), spoil, train_dir=tmp_path).train()
+
+    assert (tmp_path / "run.json").read_text() == "{}"
+
+
+def test_a_run_whose_record_cannot_be_written_goes_on_and_says_so_once(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    with pytest.warns(RuntimeWarning, match="the record of this run is not in .*: IsADirectoryError") as caught:
+        tm.train()
+
+    assert (tm.step_num, len(caught)) == (3, 1)
+
+
+def test_an_argument_that_is_wrong_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        RunRecord(data="all")
+
+    assert caught.value.what == "data must be 'cheap' or 'full', but is 'all'"
+
+
+# ---- what it costs ---------------------------------------------------------------------------------------------------
+
+
+AUDITED = """
+import sys, tempfile
+from train_manager.extensions import RunRecord
+from train_manager.testing import tiny_manager
+tm = tiny_manager(RunRecord(data="full"), train_dir=tempfile.mkdtemp())
+seen = []
+STARTS = ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.exec", "os.system", "os.forkpty")
+sys.addaudithook(lambda event, args: event in (*STARTS, "socket.__new__") and seen.append(event))
+tm.eval()
+print(seen)
+"""
+
+
+def test_no_process_is_started_and_no_socket_opened() -> None:
+    done = subprocess.run([sys.executable, "-c", AUDITED], capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("[]\n", "")
