@@ -21,9 +21,11 @@ pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")
 
 
+ROOT = Path(train_manager.__file__).parents[1]
+
+
 def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
-    library = str(Path(train_manager.__file__).parents[1])
-    path = os.pathsep.join([library, os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-W", "error", "-m", "train_manager.demo"],
         cwd=folder,
@@ -68,6 +70,23 @@ def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(wh
     assert "runs/digits-1/plots/loss_curves.png" in lines[2]
     files = {path.name for path in (folder / "plots").iterdir()}
     assert files == {"loss_curves.png", "loss_curves.svg"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the demo is not in a repository here")
+def test_the_demo_is_reproduced(whole: tuple[str, Path], tmp_path: Path) -> None:
+    _, folder = whole
+    done = subprocess.run(
+        [sys.executable, "-m", "train_manager", "reproduce", "--quiet", "--steps", "44", str(folder)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "identical up to step 44: 44 losses and " in done.stdout
 
 
 @pytest.mark.slow

@@ -3,29 +3,29 @@
 The core (stages, fixtures, hooks, extensions) is here at once and needs the standard library only. What needs
 torch is imported when it is first asked for. Its rooms; each imports only those above it:
 
-    core        stages, fixtures and hooks
-    checker     mistakes in hooks, found by reading source
-    validation  checks of numbers and words that a caller passes
-    records     what a training leaves on disk
-    rebuilding  what objects were made with, and how they are made again
+    core          stages, fixtures and hooks
+    checker       mistakes in hooks, found by reading source
+    validation    checks of numbers and words that a caller passes
+    records       what a training leaves on disk
+    rebuilding    what objects were made with, and how they are made again
+    schedules     when a hook runs
+    data          where the batches come from
+    metrics       how numbers are measured and kept
+    model         the parts of a model, and what trains them
     code_records  which code a training ran, and how it is put back
-    run_records  what a run was, and what it measured
-    schedules   when a hook runs
-    data        where the batches come from
-    metrics     how numbers are measured and kept
-    model       the parts of a model, and what trains them
-    reporting   how numbers are shown
-    loop        what TrainManager is made of
-    stages      the map of the loop
-    manager     TrainManager, the loop itself
-    types       names for fixtures, to annotate hooks with
-    testing     a toy problem for tests of your own
-    extensions  everything that is not the algorithm
-    tools       what is asked of a TrainManager around a training
-    demo        what `make demo` runs
-    commands    what `train-manager` can be asked
-    cli         the command `train-manager`
-    __main__    the same as `python -m train_manager`
+    run_records   what a run was, and what it measured
+    reporting     how numbers are shown
+    loop          what TrainManager is made of
+    stages        the map of the loop
+    manager       TrainManager, the loop itself
+    types         names for fixtures, to annotate hooks with
+    testing       a toy problem for tests of your own
+    extensions    everything that is not the algorithm
+    tools         what is asked of a TrainManager around a training
+    demo          what `make demo` runs
+    commands      what `train-manager` can be asked
+    cli           the command `train-manager`
+    __main__      the same as `python -m train_manager`
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ if TYPE_CHECKING:
     from train_manager.loop.results import TrainResult
     from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
+    from train_manager.tools.compare_runs import compare_runs
     from train_manager.tools.lr_finder import lr_finder
+    from train_manager.tools.read_run import read_run
+    from train_manager.tools.reproduce import reproduce
     from train_manager.tools.summary import summary
     from train_manager.tools.verify_resume import verify_resume
 else:
@@ -92,7 +95,10 @@ else:
         "add_loss": "train_manager.loop.losses",
         "report_loss": "train_manager.loop.losses",
         "TrainResult": "train_manager.loop.results",
+        "compare_runs": "train_manager.tools.compare_runs",
         "lr_finder": "train_manager.tools.lr_finder",
+        "read_run": "train_manager.tools.read_run",
+        "reproduce": "train_manager.tools.reproduce",
         "summary": "train_manager.tools.summary",
         "verify_resume": "train_manager.tools.verify_resume",
     }
@@ -142,6 +148,7 @@ __all__ = [
     "add_loss",
     "always",
     "at_most",
+    "compare_runs",
     "every",
     "exponentially",
     "fixture",
@@ -152,8 +159,10 @@ __all__ = [
     "periodically",
     "priority",
     "provides",
+    "read_run",
     "recorded",
     "report_loss",
+    "reproduce",
     "scheduled",
     "staged",
     "summary",

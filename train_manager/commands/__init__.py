@@ -1,4 +1,13 @@
 """The command line: a file for each command of ``train-manager``.
 
-Its files in reading order; each imports only those above it:
+A file adds its command to the parser with ``add_to``; the command's function returns the exit code, and imports what it
+needs, so that the other commands stay fast. Its files in reading order; each imports only those above it:
+
+    exit_codes     what a command's end tells
+    show           what is in a checkpoint
+    check          whether the checkpoints of a training are sound
+    runs           which runs are below a folder
+    compare        what differs between runs
+    reproduce      whether a recorded run gives the same figures again
+    verify_resume  whether a script resumes exactly
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from train_manager.core.errors import CheckpointError
 from train_manager.records.contents import Stored, model_of, parts_of
 from train_manager.records.state_tree import tensor_names
 from train_manager.records.verification import read_manifest, verify
+from train_manager.reporting.recorded_rows import expression
 
 TENSORS_SHOWN: Final = 30
 WIDTH: Final = 12  # of the labels
@@ -82,38 +82,6 @@ def tensor_lines(title: str, tensors: Mapping[str, Stored], *, shows_all: bool =
 def line(label: str, value: object) -> str:
     """Return a line with a label."""
     return f"{label:<{WIDTH}}{value}"
-
-
-def expression(tree: Any) -> str:
-    """Return a recorded argument as Python would have it.
-
-    >>> expression({"object": "nets:Net", "arguments": {"width": 8, "bias": None, "sizes": {"tuple": [3, 4]}}})
-    'Net(width=8, bias=None, sizes=(3, 4))'
-    >>> expression({"not_rebuildable": "a lambda"})
-    '<a lambda>'
-    """
-    match tree:
-        case {"object": str(name), "arguments": dict(arguments)} | {
-            "callable": str(name),
-            "arguments": dict(arguments),
-        }:
-            given = ", ".join(f"{key}={expression(value)}" for key, value in arguments.items())
-            return f"{name.rpartition(':')[2]}({given})"
-        case {"callable": str(name)}:
-            return name.rpartition(":")[2]
-        case {"not_rebuildable": why}:
-            return f"<{why}>"
-        case {"tuple": list(items)}:
-            return f"({', '.join(map(expression, items))})"
-        case {"dict": dict(items)}:
-            return f"{{{', '.join(f'{key!r}: {expression(value)}' for key, value in items.items())}}}"
-        case {"path": text} | {"dtype": text} | {"device": text} | {"float": text}:
-            return str(text)
-        case list(items):
-            return f"[{', '.join(map(expression, items))}]"
-        case dict():
-            return json.dumps(tree)
-    return repr(tree)
 
 
 def _optimizer(state: Any) -> str:

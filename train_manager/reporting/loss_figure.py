@@ -12,12 +12,13 @@ from itertools import cycle
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from train_manager.reporting.curves import Curve, Curves, MetricCurves
 from train_manager.reporting.values import short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from train_manager.reporting.curves import Curve, Curves, MetricCurves
 
 FEW_POINTS = 30  # up to here each point has a marker; a single point would be invisible without
 LOG_FROM = 20.0  # from this ratio of largest to smallest loss, a linear scale flattens the rest of the training
@@ -162,11 +163,11 @@ def for_notebook(figure: Figure) -> Figure:
     return figure
 
 
-def rendered(figure: Figure, kind: str) -> bytes:
+def rendered(figure: Figure, kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
     """Return the figure as "png" or "svg". The same curves give the same bytes if the figure is new."""
     file = io.BytesIO()
     matplotlib = require_matplotlib()
-    with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
+    with matplotlib.style.context(style, after_reset=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names may be in any script
         figure.savefig(file, format=kind, dpi=100, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()

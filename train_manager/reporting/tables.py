@@ -15,12 +15,12 @@ def text_table(columns: Mapping[str, Mapping[str, float]], corner: str = "") -> 
     moving_loss    0.3750
     """
     rows = list(dict.fromkeys(row for values in columns.values() for row in values))
-    lines = [[corner, *columns], *([row, *(shown(values, row) for values in columns.values())] for row in rows)]
+    lines = [[corner, *columns], *([row, *(shown_figure(values, row) for values in columns.values())] for row in rows)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     return "\n".join(aligned(line, widths) for line in lines)
 
 
-def shown(values: Mapping[str, float], row: str) -> str:
+def shown_figure(values: Mapping[str, float], row: str) -> str:
     """Return the text of a number, in few characters; empty if the row has none."""
     if row not in values:
         return ""

@@ -1,12 +1,17 @@
-"""The values of fixtures in a few characters, for bars and lines. A tensor is read on the host as its text is made."""
+"""The values of fixtures in a few characters, for bars and lines. A tensor is read on the host as its text is made.
+
+torch is not imported, so that commands that only read files are fast: a program that has no torch has no tensors.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import torch
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_NUMBERS = 8  # of a tuple that is shown number by number
 
@@ -36,6 +41,7 @@ def once(texts: Iterable[str], between: str = "=") -> list[str]:
 def text_of(value: Any) -> str:
     """Return a value in a few characters: numbers and texts as they are, a large tensor as its shape, others as a type.
 
+    >>> import torch
     >>> text_of(torch.tensor(.31234)), text_of(1e-5), text_of(7), text_of("warm up")
     ('0.3123', '1e-05', '7', 'warm up')
     >>> text_of((0.5, 0.1)), text_of((0.5,))
@@ -46,7 +52,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, tuple | list) and 0 < len(value) <= MOST_NUMBERS and all(map(_is_number, value)):
         texts = ", ".join(map(text_of, value))
         return texts if len(value) == 1 else f"({texts})"
-    if isinstance(value, torch.Tensor):
+    if _is_tensor(value):
         if value.numel() != 1:
             return "x".join(map(str, value.shape))
         value = value.item()
@@ -60,6 +66,7 @@ def text_of(value: Any) -> str:
 def figure_text(value: float) -> str:
     """Return a number with four significant digits, so that figures below each other have the same length.
 
+    >>> import torch
     >>> figure_text(0.5), figure_text(torch.tensor(12345.678)), figure_text(1e-7), figure_text(3)
     ('0.5000', '12346', '1.000e-07', '3')
     """
@@ -82,13 +89,13 @@ def short_name(name: str, most: int = 90) -> str:
     return name if len(name) <= most else f"{name[: most - 1 - half]}…{name[-half:]}"
 
 
-def plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str, several: str = "") -> str:
     """Return a number and a noun.
 
-    >>> plural(1, "epoch"), plural(2, "epoch")
-    ('1 epoch', '2 epochs')
+    >>> plural(1, "epoch"), plural(2000, "epoch"), plural(2, "loss", "losses")
+    ('1 epoch', '2,000 epochs', '2 losses')
     """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"
 
 
 def seconds_text(seconds: float) -> str:
@@ -104,4 +111,9 @@ def seconds_text(seconds: float) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    return isinstance(value, Real) or (_is_tensor(value) and value.numel() == 1)
+
+
+def _is_tensor(value: Any) -> TypeGuard[Tensor]:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.records.state_tree import shown
+from train_manager.records.state_tree import shown_keys
 
 TIMES: Final = ("seconds", "elapsed", "call")  # keys whose values no two runs have in common
 SHOWN: Final = 60  # characters of a value
@@ -34,7 +34,7 @@ def differences(one: Any, other: Any, names: Names, *, skip: Collection[str] = T
 
 def _differences(one: Any, other: Any, path: Path, names: Names, skip: Collection[str]) -> Iterator[str]:
     if type(one) is not type(other):
-        yield f"{shown(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
+        yield f"{shown_keys(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
     elif isinstance(one, Mapping):
         yield from _of_mappings(one, other, path, names, skip)
     elif isinstance(one, list | tuple) and len(one) == len(other):
@@ -43,7 +43,7 @@ def _differences(one: Any, other: Any, path: Path, names: Names, skip: Collectio
     elif isinstance(one, Tensor | np.ndarray):
         yield from _of_arrays(one, other, path, names)
     elif one != other and not (one != one and other != other):  # nan is equal to nan here
-        yield f"{shown(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
+        yield f"{shown_keys(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
 
 
 def _of_mappings(
@@ -53,18 +53,18 @@ def _of_mappings(
         if key in skip:
             continue
         if key not in one or key not in other:
-            yield f"{shown((*path, key))}: missing in the {names[0] if key not in one else names[1]}"
+            yield f"{shown_keys((*path, key))}: missing in the {names[0] if key not in one else names[1]}"
         else:
             yield from _differences(one[key], other[key], (*path, key), names, skip)
 
 
 def _of_arrays(one: Any, other: Any, path: Path, names: Names) -> Iterator[str]:
     if (one.shape, one.dtype) != (other.shape, other.dtype):
-        yield f"{shown(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
+        yield f"{shown_keys(path)}: {_told(one)} in the {names[0]}, {_told(other)} in the {names[1]}"
         return
     differ = (_bits(one) != _bits(other)).any(axis=1)
     if differ.any():
-        text = f"{shown(path)}: {differ.sum()} of {differ.size} values differ"
+        text = f"{shown_keys(path)}: {differ.sum()} of {differ.size} values differ"
         yield text + _largest(one, other)
 
 

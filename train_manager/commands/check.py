@@ -1,0 +1,58 @@
+"""``train-manager check``: whether the checkpoints of a training are sound. It needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
+from train_manager.core.errors import CheckpointError
+
+SET_ASIDE: Final = {
+    ".tmp-": "left half-written by a killed process; the next training removes it",
+    ".del-": "left half-deleted by a killed process; the next training removes it",
+    "damaged-": "set aside, because it is damaged",
+    "superseded": "set aside, because a training went on from an earlier checkpoint",
+}
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    text = "Check every file of every checkpoint; nothing is changed. Exits with 1 if one is damaged."
+    command = commands.add_parser("check", help="check every checkpoint of a training", description=text)
+    command.set_defaults(command=check)
+    command.add_argument("folder", type=Path, metavar="DIR", help="a train_dir, or one checkpoint")
+
+
+def check(options: argparse.Namespace) -> int:
+    """Print a line for each checkpoint, and for what was set aside or left over."""
+    from train_manager.records.checkpoint_names import checkpoints_in
+    from train_manager.records.hashed_file import Unreadable
+    from train_manager.records.verification import verify
+    from train_manager.reporting.checkpoint_text import reason
+
+    code = ALL_IS_WELL
+    for path in checkpoints_in(options.folder):
+        try:
+            verify(path)
+        except CheckpointError as error:
+            word = "unreadable" if isinstance(error, Unreadable) else "damaged"
+            print(f"{path.name}  {word}: {reason(error, path)}")
+            code = NOT_AS_IT_SHOULD_BE
+        else:
+            print(f"{path.name}  sound")
+        sys.stdout.flush()  # of large checkpoints, each takes a while
+    for name, what in _set_aside(options.folder):
+        print(f"{name}  {what}")
+    return code
+
+
+def _set_aside(folder: Path) -> list[tuple[str, str]]:
+    from train_manager.records.checkpoint_names import folder_in, order_of
+
+    if order_of(folder) is not None:
+        return []
+    names = sorted(path.name for path in folder_in(folder).iterdir())
+    return [(name, what) for name in names for start, what in SET_ASIDE.items() if name.startswith(start)]

@@ -1,0 +1,46 @@
+"""``train-manager compare``: what differs between runs. It needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    text = (
+        "Show what differs between up to ten runs: parameters, code, environment, data, and their figures side by "
+        "side. Each run is a train_dir, of which the last run that trained is taken, or TRAIN_DIR#RUN_ID, of which the "
+        "first digits suffice. Exits with 1 if something differs besides the figures."
+    )
+    command = commands.add_parser("compare", help="show what differs between runs", description=text)
+    command.set_defaults(command=compare)
+    command.add_argument("runs", metavar="RUN", nargs="+", help="a train_dir, or TRAIN_DIR#RUN_ID")
+    command.add_argument(
+        "--all", action="store_true", help="show what does not differ too; of a single run, its record"
+    )
+    text = "write a page with all of it and with the curves, which refers to no other file"
+    command.add_argument("--html", type=Path, metavar="FILE", help=text)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Print how runs compare, or write it as a page."""
+    from train_manager.core.errors import InputError
+    from train_manager.records.files import replace_file
+    from train_manager.reporting.comparison_lines import comparison_lines
+    from train_manager.reporting.terminal import print_lines, terminal_width
+    from train_manager.tools.compare_runs import compare_runs
+
+    if options.html is not None and options.html.is_dir():
+        raise InputError(
+            f"{options.html} is a folder", name="html", cure=f"name a file: --html {options.html / 'runs.html'}"
+        )
+    compared = compare_runs(options.runs)
+    print_lines(comparison_lines(compared, terminal_width(), shows_all=options.all))
+    if options.html is not None:
+        replace_file(options.html, compared.html().encode(errors="backslashreplace"))
+        print(f"\nwritten to {options.html}")
+    return NOT_AS_IT_SHOULD_BE if compared.differences() else ALL_IS_WELL

@@ -1,0 +1,68 @@
+"""``train-manager reproduce``: whether a recorded run gives the same figures again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
+
+INTERRUPTED: Final = 130  # as shells have it
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    text = (
+        "Run a recorded run again, with its code from the record and a clone of its repository, and compare losses and "
+        "figures bit for bit. It runs the program that is in the record: do so only with records that you trust. Exits "
+        "with 0 if the figures are identical, with 1 if they differ, and with 2 if it cannot be done."
+    )
+    command = commands.add_parser("reproduce", help="run a recorded run again, and compare", description=text)
+    command.set_defaults(command=reproduce)
+    text = "a train_dir (its run that trained last), or train_dir#ID, where ID is the beginning of a run's id"
+    command.add_argument("run", metavar="RUN", help=text)
+    text = "a clone of the repository, if it is not where it was"
+    command.add_argument("--repository", type=Path, metavar="DIR", help=text)
+    text = "run the program as it is now, in its working folder, instead of the recorded code in a clone"
+    command.add_argument("--here", action="store_true", help=text)
+    text = "stop after so many steps, and compare up to there"
+    command.add_argument("--steps", type=int, metavar="N", help=text)
+    text = "keep the code, the figures and the output here (default: a temporary folder, kept if the figures differ)"
+    command.add_argument("--folder", type=Path, metavar="DIR", help=text)
+    text = "link a file or folder of the repository, as data that git ignores, into the clone; repeat it for more"
+    command.add_argument("--link", type=Path, action="append", default=[], metavar="PATH", help=text)
+    command.add_argument("--quiet", action="store_true", help="do not show the output of the program")
+
+
+def reproduce(options: argparse.Namespace) -> int:
+    """Run a recorded run again, and print how its figures compare."""
+    from train_manager.tools.reproduce import reproduce  # needs torch
+
+    try:
+        report = reproduce(
+            options.run,
+            repository=options.repository,
+            here=options.here,
+            steps=options.steps,
+            folder=options.folder,
+            links=options.link,
+            say=_say,
+            show=None if options.quiet else _show,
+        )
+    except KeyboardInterrupt:
+        print("\ntrain-manager: interrupted; the program was ended, and its files removed", file=sys.stderr)
+        return INTERRUPTED
+    _say(str(report))
+    return ALL_IS_WELL if report.identical else NOT_AS_IT_SHOULD_BE
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _show(output: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(output)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,52 @@
+"""``train-manager runs``: the runs below a folder. It needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    text = (
+        "List the runs below a folder, the newest first: a line for each TrainManager with a run record. Links are not "
+        "followed. Exits with 1 if a run.json is damaged."
+    )
+    command = commands.add_parser("runs", help="list the runs below a folder", description=text)
+    command.set_defaults(command=runs)
+    command.add_argument("folder", type=Path, metavar="DIR", nargs="?", default=Path(), help="a folder (default: .)")
+    text = "by began, run, took, outcome, epochs, steps, or the name of a metric such as valid/loss (default: began)"
+    command.add_argument("--sort", metavar="COLUMN", default="began", help=text)
+    command.add_argument("--json", action="store_true", help="print all that is known, as JSON")
+
+
+def runs(options: argparse.Namespace) -> int:
+    """Print a line for each run below a folder."""
+    from train_manager.core.errors import InputError
+    from train_manager.reporting.columns import Line
+    from train_manager.reporting.run_list import run_lines, sorted_runs
+    from train_manager.reporting.terminal import print_lines, terminal_width
+    from train_manager.run_records.run_summary import summaries_below
+
+    if not options.folder.is_dir():
+        cure = "give a folder that has train_dirs in it, or a train_dir"
+        raise InputError(f"there is no folder {options.folder}", name="folder", cure=cure)
+    found, problems = summaries_below(options.folder)
+    found = sorted_runs(found, options.sort)
+    if options.json:
+        damaged = [{"train_dir": str(path), "problem": text} for path, text in problems.items()]
+        print(json.dumps({"runs": [run.as_json() for run in found], "damaged": damaged}, indent=1))
+        return NOT_AS_IT_SHOULD_BE if problems else ALL_IS_WELL
+    if found:
+        print_lines(run_lines(found, options.folder, terminal_width(), options.sort))
+    else:
+        print_lines([Line(f"there is no run below {options.folder}", "note")])
+    sys.stdout.flush()
+    for text in problems.values():
+        print(f"train-manager: {text}", file=sys.stderr)
+    return NOT_AS_IT_SHOULD_BE if problems else ALL_IS_WELL

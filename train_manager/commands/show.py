@@ -1,0 +1,56 @@
+"""``train-manager show``: what is in a checkpoint. It needs no torch."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
+from train_manager.core.errors import CheckpointError, InputError
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    text = "Show what is in a checkpoint; nothing in it is executed. Exits with 1 if it is damaged."
+    command = commands.add_parser("show", help="show what is in a checkpoint", description=text)
+    command.set_defaults(command=show)
+    text = "a checkpoint, a train_dir (its newest checkpoint), or a .safetensors file"
+    command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help=text)
+    command.add_argument("--all", action="store_true", help="show all tensors of the model, not only the first 30")
+
+
+def show(options: argparse.Namespace) -> int:
+    """Print what is in a checkpoint, or in a file of tensors."""
+    from train_manager.records.checkpoint_names import checkpoints_in
+    from train_manager.reporting.checkpoint_text import checkpoint_lines, reason
+
+    path: Path = options.checkpoint
+    if path.is_file():
+        return _show_file(path, shows_all=options.all)
+    *others, newest = checkpoints_in(path)
+    print(newest if newest == path else f"{newest} (the newest of {len(others) + 1})")
+    try:
+        for text in checkpoint_lines(newest, shows_all=options.all):
+            print(text)
+    except CheckpointError as error:
+        print(f"{'DAMAGED':<12}{reason(error, newest)}")
+        return NOT_AS_IT_SHOULD_BE
+    return ALL_IS_WELL
+
+
+def _show_file(path: Path, *, shows_all: bool) -> int:
+    from train_manager.records.contents import tensors_in
+    from train_manager.reporting.checkpoint_text import reason, tensor_lines
+
+    if path.suffix != ".safetensors":
+        cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
+        raise InputError(f"{path} is neither a checkpoint nor a .safetensors file", cure=cure)
+    print(path)
+    try:
+        for text in tensor_lines("tensors", tensors_in(path), shows_all=shows_all):
+            print(text)
+    except CheckpointError as error:
+        print(f"{'DAMAGED':<12}{reason(error, path)}")
+        return NOT_AS_IT_SHOULD_BE
+    return ALL_IS_WELL
