@@ -19,6 +19,9 @@ NAMES: Final = (
     "scale",
     "in_memory",
     "checkpoint_cost",
+    "run_records",
+    "code_record_cost",
+    "metric_cost",
     "defaults",
     "soak",
 )

@@ -28,6 +28,9 @@ TINY: dict[str, dict[str, Any]] = {
     "loop": {"rounds": 1, "steps": 5, "with_peers": False},
     "scale": {"rounds": 1, "calls": 5, "most": 100},
     "checkpoint_cost": {"rounds": 1, "megabytes": 1},
+    "run_records": {"rounds": 1, "each": False},
+    "code_record_cost": {"rounds": 1, "files": 60, "megabytes": 1},
+    "metric_cost": {"rounds": 1, "scalars": 2000, "steps": 50},
     "soak": {"stages": 2000},
 }
 KEEPING = """

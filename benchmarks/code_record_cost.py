@@ -1,0 +1,166 @@
+"""What the record of a training's code costs, beside what git takes for a diff.
+
+python -m benchmarks code_record_cost
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, Final
+
+from benchmarks.measure import interleaved, ratios, spread
+from benchmarks.section import Claim, Section, table
+from train_manager import Extension
+from train_manager.code_records.taking import take_code_record
+from train_manager.extensions import CodeRecord
+from train_manager.testing import tiny_manager
+
+MANY: Final = "many files, 1 MB of changes"
+LARGE: Final = "few files, {megabytes} MB of changes"
+RECORD: Final = "the record"
+DIFF: Final = "git diff --binary"
+WAIT: Final = "what the first step waits"
+PER_FOLDER: Final = 100
+QUICK: dict[str, Any] = {"rounds": 1, "files": 200, "megabytes": 2}
+AUTHOR: Final = {
+    f"GIT_{role}_{part}": text for role in ("AUTHOR", "COMMITTER") for part, text in (("NAME", "A"), ("EMAIL", "a"))
+}
+
+TEXT: Final = """\
+Time on the clock of `CodeRecord` and of `git diff --binary`, which reads and compresses what changed and leaves new
+files out. The first repository has {files} files, of which 50 text files with 1 MB in all have changed; in the second,
+5 binary files with {megabytes} MB in all have changed. A changed file above 1 MB is copied and hashed, not compared
+with the commit. The record is taken in a thread; the first step waits until it has begun.
+
+{table}
+
+A record starts {processes} git processes in the first repository. Nothing is done per step.
+"""
+
+
+def section(rounds: int = 5, files: int = 20_000, megabytes: int = 50) -> Section:
+    """Measure."""
+    large = LARGE.format(megabytes=megabytes)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        repositories = {MANY: many_files(folder / "many", files), large: large_files(folder / "large", megabytes)}
+        processes = _processes(repositories[MANY], folder / "counted")
+        measured = interleaved(_cases(repositories, folder / "runs"), rounds)
+    rows = [
+        [f"{which}: {case}", spread(measured[which, case]).times(1e3).shown(0), _ratio(measured, which, case)]
+        for which in repositories
+        for case in (RECORD, DIFF, WAIT)
+    ]
+    text = TEXT.format(
+        files=f"{files:,}", megabytes=megabytes, table=table(["", "ms", "ratio"], rows), processes=processes
+    )
+    seconds = {which: spread(measured[which, RECORD]).median for which in repositories}
+    wait = spread(measured[MANY, WAIT]).median
+    claims = [
+        Claim(f"the code record of {files:,} files with 1 MB of changes", seconds[MANY], must=0.5, goal=0.3, unit="s"),
+        Claim(f"the code record of {megabytes} MB of changed files", seconds[large], must=5, goal=2, unit="s"),
+        Claim("what the first step waits for it", wait, must=0.1, goal=0.02, unit="s"),
+    ]
+    return Section("A code record", text, claims)
+
+
+def many_files(folder: Path, files: int) -> Path:
+    """Make a repository of small files, and change 50 of them such that the changes are 1 MB."""
+    for number in range(files):
+        path = folder / f"folder{number // PER_FOLDER}" / f"file{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"file {number}\n" * 20)
+    _commit(folder)
+    for number in range(0, files, max(files // 50, 1)):
+        path = folder / f"folder{number // PER_FOLDER}" / f"file{number}.txt"
+        path.write_text("".join(f"changed line {line} of {number}\n" for line in range(750)))
+    return folder
+
+
+def large_files(folder: Path, megabytes: int) -> Path:
+    """Make a repository of five binary files, and change each as a whole."""
+    folder.mkdir()
+    for seed in (0, 1):
+        for number in range(5):
+            content = random.Random(seed * 5 + number).randbytes(megabytes * 1_000_000 // 5)
+            (folder / f"data{number}.bin").write_bytes(content)
+        if seed == 0:
+            _commit(folder)
+    return folder
+
+
+def _commit(folder: Path) -> None:
+    _git(folder, "init", "-q")
+    _git(folder, "config", "gc.auto", "0")
+    _git(folder, "add", "-A")
+    _git(folder, "commit", "-qm", "first")
+
+
+def _git(folder: Path, *arguments: str) -> bytes:
+    environment = {**os.environ, **AUTHOR, "GIT_CONFIG_GLOBAL": os.devnull}
+    return subprocess.run(["git", "-C", folder, *arguments], check=True, stdout=subprocess.PIPE, env=environment).stdout
+
+
+def _cases(repositories: dict[str, Path], runs: Path) -> dict[tuple[str, str], Callable[[], float]]:
+    cases: dict[tuple[str, str], Callable[[], float]] = {}
+    for which, path in repositories.items():
+        cases[which, RECORD] = partial(_seconds, partial(_require_whole, path, runs))
+        cases[which, DIFF] = partial(_seconds, partial(_git, path, "diff", "--binary"))
+        cases[which, WAIT] = partial(_wait, path, runs)
+    return cases
+
+
+def _require_whole(repository: Path, runs: Path) -> None:
+    record = take_code_record(repository, runs, "0123456789abcdef")
+    assert record["reason"] is None
+    assert all(file["how"] in ("patch", "archive") for file in record["repositories"][0]["files"])
+
+
+def _wait(repository: Path, runs: Path) -> float:
+    """Seconds from the opening of a run to its first step, less those without a record."""
+    return max(_to_first_step(runs, CodeRecord(folder=repository)) - _to_first_step(runs), 1e-6)
+
+
+def _to_first_step(runs: Path, *extensions: Extension) -> float:
+    reached: list[float] = []
+    first = Extension.of(pre_train_step_batch=lambda: reached.append(perf_counter()))
+    tm = tiny_manager(*extensions, first, train_dir=runs)
+    before = perf_counter()
+    tm.train()
+    return reached[0] - before
+
+
+def _processes(repository: Path, runs: Path) -> int:
+    """How many processes a record starts."""
+    counted = 0
+    popen = subprocess.Popen.__init__
+
+    def count(*args: Any, **options: Any) -> None:
+        nonlocal counted
+        counted += 1
+        popen(*args, **options)
+
+    _require_whole(repository, runs)  # what is imported first asks for git's version
+    subprocess.Popen.__init__ = count  # type: ignore[method-assign]
+    try:
+        _require_whole(repository, runs)
+    finally:
+        subprocess.Popen.__init__ = popen  # type: ignore[method-assign]
+    return counted
+
+
+def _ratio(measured: dict[tuple[str, str], list[float]], which: str, case: str) -> str:
+    return "" if case == DIFF else ratios(measured[which, case], measured[which, DIFF]).shown(2)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    before = perf_counter()
+    run()
+    return perf_counter() - before
