@@ -1,4 +1,4 @@
-"""The documentation is run: every python block of README, CONTRIBUTING and docs/, page by page, in order.
+"""The documentation is run: every python and console block of README, CONTRIBUTING and docs/, page by page, in order.
 
 A page says what its blocks print in two ways:
 
@@ -6,7 +6,10 @@ A page says what its blocks print in two ways:
   the error's last lines as Python shows them
 - ``print(...)  # 25`` at the start of a line says what that line prints
 
-In both, ``...`` stands for anything. Each block is a file ``example.py`` of its own: its lines count from its top.
+In both, ``...`` stands for anything. Each block is a file ``example.py`` of its own: its lines count from its top. A
+block with ``# train.py`` as its first line is not run, but written to the file of that name, for the ``console`` blocks
+of the page: their lines with ``$`` are run by bash, and the others are what it prints. All happens in one folder, which
+is empty at first.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ import doctest
 import importlib
 import inspect
 import io
+import os
 import re
+import subprocess
+import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
@@ -30,24 +36,32 @@ from train_manager.core import errors
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```\n(?:\s*^\1```text\n(.*?)^\1```\n)?", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^( *)```(?P<language>python|console)\n(?P<code>.*?)^\1```\n(?:\s*^\1```text\n(?P<shown>.*?)^\1```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
+FILE = re.compile(r"# (\w+\.py)\n")  # the first line of a block that is a file
 SECONDS = re.compile(r"(?m)(?<=  )\d+\.\d\d(?=(?:  best)?$)")  # the last figure of a line of `Log`
+NAME_AND_EMAIL = (("NAME", ""), ("EMAIL", "@example.org"))
 PRINTED = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One python block of a page, and what the page says that it prints; None where it does not say."""
+    """One block of a page, and what the page says that it prints; None where it does not say."""
 
+    language: str
     code: str
     shown: str | None
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The python blocks of a page, also those that are indented in a list."""
+    """The python and console blocks of a page, also those that are indented in a list."""
     for match in BLOCK.finditer(page.read_text()):
-        shown = match[3]
-        yield Block(textwrap.dedent(match[2]), None if shown is None else textwrap.dedent(shown))
+        shown = match["shown"]
+        yield Block(
+            match["language"], textwrap.dedent(match["code"]), None if shown is None else textwrap.dedent(shown)
+        )
 
 
 def run_block(block: Block, file: Path, namespace: dict[str, Any]) -> str:
@@ -77,18 +91,74 @@ def in_order(shown: list[str], printed: str) -> bool:
     return all(any(is_as_shown(f"{wanted}\n", f"{line}\n") for line in lines) for wanted in shown)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "example"}
+def commands_in(block: Block) -> Iterator[tuple[str, str]]:
+    """Each command of a console block, and what the page shows below it."""
+    for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+        command, _, shown = re.sub(r"\\\n", "", part).partition("\n")
+        yield command, shown
 
+
+def run_command(command: str, folder: Path) -> str:
+    """Run a command as a terminal would, with a git that nobody has set up, and return what it prints."""
+    names = {f"GIT_{role}_{what}": f"somebody{at}" for role in ("AUTHOR", "COMMITTER") for what, at in NAME_AND_EMAIL}
+    own = {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "100",  # of tables
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(folder.parent),  # where a command leaves what it made
+        **names,
+    }
+    # scikit-learn sets some as it is imported, here by another test perhaps; a record tells of them.
+    around = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
+    python = f'python() {{ "{sys.executable}" "$@"; }}; train-manager() {{ python -m train_manager "$@"; }}; '
+    result = subprocess.run(
+        ["bash", "-c", python + command],
+        cwd=folder,
+        env={**around, **own},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return result.stdout
+
+
+def check_page(page: Path, folder: Path, of_blocks: Path) -> None:
+    """Require that all blocks of a page print what it shows, in a folder; their files are in another one."""
+    namespace: dict[str, Any] = {"__name__": "example"}
     for number, block in enumerate(blocks(page), start=1):
-        printed = run_block(block, tmp_path / str(number) / "example.py", namespace)
+        if block.language == "console":
+            for command, wanted in commands_in(block):
+                printed = run_command(command, folder)
+                assert is_as_shown(wanted, printed), f"{command}\nprints\n\n{printed}\nnot\n\n{wanted}"
+            continue
+        if file := FILE.match(block.code):
+            (folder / file[1]).write_text(block.code)
+            continue
+        printed = run_block(block, of_blocks / str(number) / "example.py", namespace)
 
         if block.shown is not None:
             assert is_as_shown(block.shown, printed), f"{block.code}\nprints\n\n{printed}\nnot\n\n{block.shown}"
         comments = PRINTED.findall(block.code)
         assert in_order(comments, printed), f"{block.code}\nprints\n\n{printed}\nnot {comments}"
+
+
+def as_parameter(page: Path) -> Any:
+    """A page as a test; each command of its console blocks is a process of its own, most of which import torch."""
+    has_commands = "```console\n" in page.read_text()
+    marks = [pytest.mark.slow, pytest.mark.timeout(300)] if has_commands else []
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("page", [as_parameter(page) for page in PAGES])
+def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    check_page(page, folder, tmp_path)
 
 
 def test_every_error_has_a_section_of_its_own_and_shows_its_message() -> None:

@@ -1,4 +1,4 @@
-"""docs/explanation/checkpoints.md: each promise names tests, and each of them is there."""
+"""The pages of promises, on checkpoints and on records of runs: each promise names tests, and each of them is there."""
 
 from __future__ import annotations
 
@@ -8,22 +8,33 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "explanation" / "checkpoints.md"
-PROMISES = re.findall(r"^\d+\. .*\n(?:^ {3,}\S.*\n)*", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-TESTS = re.findall(r"\[`(\w+)`\]\(([^)]+)\)", "".join(PROMISES))
+PAGES = [ROOT / "docs" / "explanation" / name for name in ("checkpoints.md", "what-a-run-records.md")]
+PROMISE = re.compile(r"^\d+\. .*\n(?:^ {3,}\S.*\n)*", re.MULTILINE)
+PROMISES = {page: PROMISE.findall(page.read_text(encoding="utf-8")) for page in PAGES}
+EACH = [
+    pytest.param(promise, id=f"{page.stem}-{promise.partition('.')[0]}")
+    for page, promises in PROMISES.items()
+    for promise in promises
+]
+TESTS = sorted(
+    {found for promises in PROMISES.values() for found in re.findall(r"\[`(\w+)`\]\(([^)]+)\)", "".join(promises))}
+)
 
 
-def test_the_promises_are_numbered_in_a_row() -> None:
-    assert [int(promise.partition(".")[0]) for promise in PROMISES] == [*range(1, len(PROMISES) + 1)] != []
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_promises_are_numbered_in_a_row(page: Path) -> None:
+    numbers = [int(promise.partition(".")[0]) for promise in PROMISES[page]]
+
+    assert numbers == [*range(1, len(numbers) + 1)] != []
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.partition(".")[0])
+@pytest.mark.parametrize("promise", EACH)
 def test_a_promise_names_a_test(promise: str) -> None:
     assert re.search(r"^    - \[`\w+`\]\(\.\./\.\./tests/[\w/]+\.py\)$", promise, re.MULTILINE), promise
 
 
 @pytest.mark.parametrize(("name", "file"), TESTS, ids=[name for name, _ in TESTS])
 def test_a_test_that_is_named_is_there(name: str, file: str) -> None:
-    source = (PAGE.parent / file).read_text(encoding="utf-8")
+    source = (PAGES[0].parent / file).read_text(encoding="utf-8")
 
     assert re.search(rf"^(?:def {name}\(|{name} = )", source, re.MULTILINE), f"{file} has no {name}"

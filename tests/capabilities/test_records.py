@@ -1,0 +1,158 @@
+"""The rows on records of runs: T18-T20, J17 (what a report is made of), J28."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tarfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.optim.lr_scheduler import StepLR
+
+from tests.rebuilding.recorded_parts import Head, Net
+from train_manager import Extension, InputError, read_run
+from train_manager.extensions import CodeRecord, MetricStore, RunRecord
+from train_manager.testing import tiny_manager
+
+NOBODY = {f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git as a user would, with settings that are nobody's."""
+    variables = {**os.environ, **NOBODY, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    result = subprocess.run(
+        ["git", "-C", str(folder), *arguments], env=variables, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return result.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository with one commit."""
+    root = tmp_path / "repository"
+    root.mkdir()
+    git(root, "init", "--quiet")
+    (root / "train.py").write_text("print('first')\n")
+    (root / "table.bin").write_bytes(bytes(range(256)))
+    (root / "old.txt").write_text("old\n")
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", "First")
+    return root
+
+
+def trained_in(folder: Path, train_dir: Path) -> dict[str, Any]:
+    """Train with the code of a folder, and return the record of the code."""
+    tm = tiny_manager(CodeRecord(folder=folder), train_dir=train_dir)
+    tm.train()
+    record: dict[str, Any] = json.loads((train_dir / "code" / f"{tm.run_id}.json").read_text())
+    return record
+
+
+def files_of(root: Path) -> dict[str, tuple[bytes, bool]]:
+    """The content of each file of a working tree, and whether it may be executed."""
+    paths = [path for path in root.rglob("*") if path.is_file() and ".git" not in path.relative_to(root).parts]
+    return {str(path.relative_to(root)): (path.read_bytes(), os.access(path, os.X_OK)) for path in paths}
+
+
+# ---- T: the commit, what differs from it, and what objects were made with --------------------------------------------
+
+
+def test_t18_the_commit_is_stored(repository: Path, tmp_path: Path) -> None:
+    (entry,) = trained_in(repository, tmp_path / "run")["repositories"]
+
+    assert entry["commit"] == git(repository, "rev-parse", "HEAD")
+    assert entry["branch"] == git(repository, "symbolic-ref", "--short", "HEAD")
+
+
+def test_t18_outside_of_a_repository_that_is_said_and_the_training_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    tm = tiny_manager(CodeRecord(folder=folder), train_dir=tmp_path / "run")
+    with pytest.warns(UserWarning, match="not in a git repository"):
+        result = tm.train()
+    record = json.loads((tmp_path / "run" / "code" / f"{tm.run_id}.json").read_text())
+
+    assert result.epochs == 1
+    assert "not in a git repository" in record["reason"]
+
+
+def test_t19_plain_git_and_tar_restore_the_tree_byte_for_byte(repository: Path, tmp_path: Path) -> None:
+    (repository / "train.py").write_bytes(b"print('second')\r\n\xff")
+    (repository / "table.bin").write_bytes(bytes(reversed(range(256))))
+    (repository / "old.txt").unlink()
+    (repository / "new file.txt").write_text("new\n")
+    (repository / "run.sh").write_text("exit\n")
+    (repository / "run.sh").chmod(0o755)
+    (entry,) = trained_in(repository, tmp_path / "run")["repositories"]
+
+    copy = tmp_path / "copy"
+    git(tmp_path, "clone", "--quiet", str(repository), str(copy))
+    git(copy, "apply", str(tmp_path / "run" / entry["payload"] / "changes.patch"))
+    with tarfile.open(tmp_path / "run" / entry["payload"] / "files.tar") as archive:
+        archive.extractall(copy, filter="tar")
+    for file in entry["files"]:
+        if file["how"] == "deleted":
+            (copy / file["path"]).unlink(missing_ok=True)
+
+    assert files_of(copy) == files_of(repository)
+
+
+def test_t20_a_run_keeps_what_its_objects_were_made_with(tmp_path: Path) -> None:
+    tiny_manager(
+        RunRecord(),
+        model=Net(8, head=Head(3)),
+        optimizer=partial(torch.optim.AdamW, lr=0.05),
+        lr_schedule=partial(StepLR, step_size=2),
+        train_dir=tmp_path,
+    ).train()
+    (entry,) = json.loads((tmp_path / "run.json").read_text())["runs"]
+    parts = entry["parameters"]["arguments"]
+
+    assert parts["model"]["arguments"]["width"] == 8
+    assert parts["model"]["arguments"]["head"]["arguments"] == {"classes": 3, "bias": True}
+    assert parts["optimizer"]["arguments"] == {"lr": 0.05}
+    assert parts["lr_schedule"]["arguments"] == {"step_size": 2}
+
+
+# ---- J: what a report is made of, and progress in a file -------------------------------------------------------------
+
+
+def test_j17_commit_data_metrics_and_outcome_are_read_from_the_folder_alone(repository: Path, tmp_path: Path) -> None:
+    tm = tiny_manager(CodeRecord(folder=repository), RunRecord(), MetricStore(), epochs=2, train_dir=tmp_path / "run")
+    tm.train()
+    found = read_run(tmp_path / "run")
+    (entry,) = found.entries
+
+    assert found.code(entry["id"])["repositories"][0]["commit"] == git(repository, "rev-parse", "HEAD")
+    assert entry["outcome"] == "completed"
+    assert entry["data"]["train_data"]
+    assert list(entry["data"]["eval_data"]) == ["valid"]
+    assert entry["metrics"]["valid/loss"] == tm.history.evaluations[-1]["loss"]
+    assert [row["loss"] for row in found.history.epochs] == [row["loss"] for row in tm.history.epochs]
+
+
+class Reads(Extension):
+    """Waits in the fourth step until a reader of the file sees the loss of the third."""
+
+    seen: tuple[int, ...] = ()
+
+    def post_train_step_batch(self, step_num: int, train_dir: Path) -> None:
+        end = time.monotonic() + 30
+        while step_num == 4 and 3 not in self.seen and time.monotonic() < end:
+            with contextlib.suppress(InputError):  # the file is not there before its first rows are
+                losses = read_run(train_dir).metrics.scalars("loss", "train_step_batch")
+                self.seen = tuple(step for found in losses.values() for step in found.steps)
+
+
+def test_j28_progress_is_in_a_file_while_the_training_runs(tmp_path: Path) -> None:
+    reads = Reads()
+    tiny_manager(MetricStore(), reads, epochs=2, train_dir=tmp_path).train()
+
+    assert reads.seen[:3] == (1, 2, 3)
