@@ -19,7 +19,7 @@ from train_manager.data.iteration import is_endless, is_read_once
 from train_manager.data.one_pass import one_pass
 from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.history import History
-from train_manager.metrics.history_rows import figures_of
+from train_manager.metrics.history_rows import last_figures
 from train_manager.rebuilding.recorded import parameters_of, recorded
 from train_manager.records.manifest import MANIFEST
 from train_manager.run_records.command import command
@@ -165,7 +165,7 @@ class RecordedRuns:
     def _complete(self, entry: dict[str, Any], is_last: bool) -> None:
         epochs, steps, updates, samples = self._counts
         entry["progress"] = {"epochs": epochs, "steps": steps, "updates": updates, "samples": whole(samples)}
-        entry["metrics"] = last_metrics(self._history)
+        entry["metrics"] = last_figures(self._history.epochs, self._history.evaluations)
         if not self._knows_gpus and torch.cuda.is_initialized() and entry["environment"]:
             entry["environment"]["devices"], self._knows_gpus = devices(), True  # used since the first run opened
         if is_last and entry["outcome"] == "running":
@@ -230,14 +230,6 @@ def whole(count: Any) -> int | None:
     with suppress(Exception):
         return int(count)
     return None
-
-
-def last_metrics(history: History) -> dict[str, Any]:
-    """Return the last figures of the training, and of each evaluation set."""
-    found = figures_of(history.epochs[-1]) if history.epochs else {}
-    for row in history.evaluations:
-        found |= {f"{row['set']}/{name}": value for name, value in figures_of(row).items()}
-    return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
 def run_of(checkpoint: Path) -> str | None:

@@ -3,6 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.run_records.sample_runs import entry, write_code, write_runs
+from train_manager.run_records.metric_items import HistoryRow
+from train_manager.run_records.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, Series
+from train_manager.run_records.metric_writer import MetricWriter
 from train_manager.run_records.run_paths import named_run
 from train_manager.run_records.run_summary import summaries_below, summary_of
 
@@ -54,3 +57,17 @@ def test_the_time_of_a_run_whose_process_is_gone_is_not_known(tmp_path: Path) ->
 
     assert (summary.seconds, summary.steps) == (None, None)
     assert summary.outcome == "running, or ended without a word (process 1 on host elsewhere)"
+
+
+def test_a_run_that_was_killed_has_come_to_what_its_store_has(tmp_path: Path) -> None:
+    killed = entry("aaaa", outcome="running", ended=None, progress={}, metrics={})
+    writer = MetricWriter(write_runs(tmp_path, killed) / FILE, "aaaa")
+    writer.append((writer.number(Series("loss", BATCHES)), 7, 1, 0.0, 0.5))
+    writer.append(HistoryRow(EPOCHS, 0, {"epoch": 1, "step": 5, "seconds": 1.0, "loss": 0.75}, 0.0))
+    writer.append(HistoryRow(EVALUATIONS, 0, {"epoch": 1, "step": 5, "set": "valid", "loss": 0.25}, 0.0))
+    writer.close()
+
+    summary = summary_of(named_run(tmp_path))
+
+    assert (summary.epochs, summary.steps) == (1, 7)
+    assert summary.metrics == {"loss": 0.75, "valid/loss": 0.25}

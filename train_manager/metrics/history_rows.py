@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 PLACE: Final = ("epoch", "step", "phase", "partial", "seconds", "standalone", "set")
@@ -19,3 +19,15 @@ def figures_of(row: Mapping[str, Any]) -> dict[str, Any]:
     {'loss': 0.25}
     """
     return {name: value for name, value in row.items() if name not in PLACE}
+
+
+def last_figures(epochs: Sequence[Row], evaluations: Iterable[Row]) -> dict[str, Any]:
+    """Return the last numbers of the training, and of each evaluation set under its name.
+
+    >>> last_figures([{"epoch": 1, "loss": 0.5}], [{"set": "valid", "loss": 0.75}, {"set": "valid", "loss": 0.25}])
+    {'loss': 0.5, 'valid/loss': 0.25}
+    """
+    found = figures_of(epochs[-1]) if epochs else {}
+    for row in evaluations:
+        found |= {f"{row['set']}/{name}": value for name, value in figures_of(row).items()}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}

@@ -131,6 +131,14 @@ class MetricReader:
             rows[row[0].stage].append(json.loads(row[5])["row"])
         return {"epochs": rows[EPOCHS], "evaluations": rows[EVALUATIONS]}
 
+    def last_step(self, run: str | None = None) -> int:
+        """Return the last step that has a figure; 0 if there is none."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")  # what follows sees one state of the file
+            segments = segments_of(connection, run)
+            last = dict(connection.execute("SELECT segment, max(step) FROM scalars GROUP BY segment"))
+        return max((int(min(step, segments[id_].until)) for id_, step in last.items() if id_ in segments), default=0)
+
     def to_pandas(
         self, name: str | None = None, stage: str | None = None, superseded: bool = False, run: str | None = None
     ) -> DataFrame:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.code_records.recorded_files import changed_files, read_code_record
-from train_manager.core.errors import TrainManagerError
+from train_manager.core.errors import InputError, TrainManagerError
+from train_manager.metrics.history_rows import last_figures
+from train_manager.run_records.metric_reader import MetricReader
 from train_manager.run_records.run_file import RUN_FILE, outcome_of, read_runs
 from train_manager.run_records.run_paths import FoundRun, folders_with_runs
 
@@ -69,7 +71,7 @@ def summaries_below(folder: Path) -> tuple[list[RunSummary], dict[Path, str]]:
 
 def summary_of(run: FoundRun) -> RunSummary:
     """Return a run in a line."""
-    progress = run.entry.get("progress") or {}
+    progress, metrics = _come_to(run)
     began = datetime.fromisoformat(run.entry["began"])
     return RunSummary(
         label=run.label,
@@ -80,7 +82,7 @@ def summary_of(run: FoundRun) -> RunSummary:
         outcome=outcome_of(run.entry),
         epochs=progress.get("epochs"),
         steps=progress.get("steps"),
-        metrics={name: value for name, value in (run.entry.get("metrics") or {}).items() if _is_number(value)},
+        metrics={name: value for name, value in metrics.items() if _is_number(value)},
         commit=commit_of(run),
     )
 
@@ -93,6 +95,21 @@ def commit_of(run: FoundRun) -> str:
         return f"{whole['commit']:.7}{'+' if any(changed_files(whole)) else ''}" if whole.get("commit") else ""
     except (TrainManagerError, OSError, *MALFORMED):
         return "damaged"
+
+
+def _come_to(run: FoundRun) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return progress and last figures: of a run whose entry was not closed, those in its store."""
+    recorded = run.entry.get("progress") or {}, run.entry.get("metrics") or {}
+    if run.entry.get("ended"):
+        return recorded
+    try:
+        reader = MetricReader(run.train_dir)
+        history, steps = reader.history(run.id), reader.last_step(run.id)
+    except InputError:
+        return recorded
+    epochs = [row for row in history["epochs"] if not row.get("partial")]
+    figures = last_figures(history["epochs"], history["evaluations"])
+    return {"epochs": epochs[-1]["epoch"] if epochs else 0, "steps": steps}, figures
 
 
 def _seconds(entry: Mapping[str, Any], began: datetime) -> float | None:
