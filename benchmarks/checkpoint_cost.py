@@ -17,10 +17,10 @@ import torch
 
 from benchmarks.measure import interleaved, ratios, spread
 from benchmarks.section import Claim, Section, table
-from train_manager.records.background import Background
-from train_manager.records.checkpoint import read_checkpoint, write_checkpoint
-from train_manager.records.copies import copied
-from train_manager.records.verification import verify
+from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
+from train_manager.checkpoints.copies import copied
+from train_manager.checkpoints.verification import verify
+from train_manager.files.background import Background
 
 PARTS: Final = 10  # tensors
 WRITES: Final = {"torch.save": "torch.save", "torch.save, synced": "torch.save", "a checkpoint": "torch.save"}

@@ -22,8 +22,8 @@ from benchmarks.mlp import Clocked, new_batches, new_model, sgd
 from benchmarks.section import Claim, Section, table
 from train_manager import Extension, TrainManager
 from train_manager.extensions import MetricStore
-from train_manager.run_records.metric_schema import Series
-from train_manager.run_records.metric_writer import MetricWriter
+from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.record.metric_writer import MetricWriter
 
 WARMUP: Final = 10
 STORE: Final = "`MetricStore`'s writer, flush and close included"

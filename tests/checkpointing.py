@@ -11,7 +11,7 @@ from tests.training import At
 from train_manager import (
     Extension,
 )
-from train_manager.records.checkpoint_names import step_of
+from train_manager.checkpoints.checkpoint_names import step_of
 from train_manager.testing import tiny_manager
 
 

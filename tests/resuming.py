@@ -14,8 +14,8 @@ import numpy as np
 from torch import Tensor
 
 from train_manager import Extension, TrainManager
-from train_manager.records.state_tree import join, split
-from train_manager.records.tensor_file import read_tensors, write_tensors
+from train_manager.checkpoints.state_tree import join, split
+from train_manager.checkpoints.tensor_file import read_tensors, write_tensors
 
 TIMES = ("seconds", "call", "elapsed")  # that no two trainings have in common
 END = 1 << 30  # in place of the number of a step

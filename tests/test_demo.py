@@ -14,8 +14,8 @@ from torch import Tensor
 import train_manager
 from tests.fork_server import ForkServer
 from train_manager import demo
-from train_manager.records.checkpoint import read_checkpoint
-from train_manager.records.checkpoint_folder import CheckpointFolder
+from train_manager.checkpoints.checkpoint import read_checkpoint
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")

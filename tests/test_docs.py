@@ -32,7 +32,7 @@ from typing import Any
 
 import pytest
 
-from train_manager.core import errors
+from train_manager.telling import errors
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from tests.rebuilding.recorded_parts import Head, Net, Penalised, Probe, WidthTrainer, scaled_loss
 from train_manager import ArgumentError, CheckpointError, Extension, SeededDataLoader, TrainManager, every, recorded
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.extensions import EMA, ClipGradients, Log, LossCurves
 from train_manager.rebuilding.recorded import parameters_of
-from train_manager.records.checkpoint_folder import CheckpointFolder
 from train_manager.schedules.rules import Every
 
 ROOT = Path(__file__).parents[1]

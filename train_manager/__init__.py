@@ -3,19 +3,20 @@
 The core (stages, fixtures, hooks, extensions) is here at once and needs the standard library only. What needs
 torch is imported when it is first asked for. Its rooms; each imports only those above it:
 
+    telling       how a person is told: errors, names meant, lines of source
     core          stages, fixtures and hooks
     checker       mistakes in hooks, found by reading source
     validation    checks of numbers and words that a caller passes
-    records       what a training leaves on disk
+    files         files that survive a crash and a second writer
     rebuilding    what objects were made with, and how they are made again
     schedules     when a hook runs
     data          where the batches come from
     metrics       how numbers are measured and kept
     model         the parts of a model, and what trains them
-    code_records  which code a training ran, and how it is put back
-    run_records   what a run was, and what it measured
-    reporting     how numbers are shown
+    checkpoints   what a checkpoint holds, and which ones stay
+    reporting     how numbers are shown while a training runs
     loop          what TrainManager is made of
+    runs          what a run was, and how it is compared and repeated
     stages        the map of the loop
     manager       TrainManager, the loop itself
     types         names for fixtures, to annotate hooks with
@@ -35,7 +36,13 @@ from typing import TYPE_CHECKING, Any
 
 from train_manager._version import __version__
 from train_manager.core.decorators import always, fixture, modifies, not_a_hook, priority, provides
-from train_manager.core.errors import (
+from train_manager.core.extensible import Extensible, staged
+from train_manager.core.extension import Extension
+from train_manager.core.fixtures import Fixtures
+from train_manager.core.outcome import Skip, SkipStage
+from train_manager.rebuilding.recorded import recorded
+from train_manager.schedules import at_most, every, exponentially, once, periodically, scheduled, when
+from train_manager.telling.errors import (
     CheckError,
     ExtensionNotFound,
     FixtureExists,
@@ -46,15 +53,8 @@ from train_manager.core.errors import (
     StageError,
     TrainManagerError,
 )
-from train_manager.core.extensible import Extensible, staged
-from train_manager.core.extension import Extension
-from train_manager.core.fixtures import Fixtures
-from train_manager.core.outcome import Skip, SkipStage
-from train_manager.rebuilding.recorded import recorded
-from train_manager.schedules import at_most, every, exponentially, once, periodically, scheduled, when
 
 if TYPE_CHECKING:
-    from train_manager.core.errors import ArgumentError, CheckpointError, InputError, NonFiniteLoss
     from train_manager.data.endless import Endless
     from train_manager.data.in_memory import InMemory
     from train_manager.data.interleaved import Interleaved
@@ -68,21 +68,22 @@ if TYPE_CHECKING:
     from train_manager.loop.results import TrainResult
     from train_manager.loop.skip import SkipBatch
     from train_manager.manager import TrainManager
-    from train_manager.tools.compare_runs import compare_runs
+    from train_manager.runs.comparing.compare_runs import compare_runs
+    from train_manager.runs.record.read_run import read_run
+    from train_manager.runs.repeating.reproduce import reproduce
+    from train_manager.telling.errors import ArgumentError, CheckpointError, InputError, NonFiniteLoss
     from train_manager.tools.lr_finder import lr_finder
-    from train_manager.tools.read_run import read_run
-    from train_manager.tools.reproduce import reproduce
     from train_manager.tools.summary import summary
     from train_manager.tools.verify_resume import verify_resume
 else:
     _LAZY = {
-        "ArgumentError": "train_manager.core.errors",
-        "CheckpointError": "train_manager.core.errors",
+        "ArgumentError": "train_manager.telling.errors",
+        "CheckpointError": "train_manager.telling.errors",
         "Endless": "train_manager.data.endless",
         "InMemory": "train_manager.data.in_memory",
-        "InputError": "train_manager.core.errors",
+        "InputError": "train_manager.telling.errors",
         "Interleaved": "train_manager.data.interleaved",
-        "NonFiniteLoss": "train_manager.core.errors",
+        "NonFiniteLoss": "train_manager.telling.errors",
         "Rows": "train_manager.data.rows",
         "SeededDataLoader": "train_manager.data.seeded_loader",
         "SeededDataset": "train_manager.data.seeded_dataset",
@@ -95,10 +96,10 @@ else:
         "add_loss": "train_manager.loop.losses",
         "report_loss": "train_manager.loop.losses",
         "TrainResult": "train_manager.loop.results",
-        "compare_runs": "train_manager.tools.compare_runs",
+        "compare_runs": "train_manager.runs.comparing.compare_runs",
         "lr_finder": "train_manager.tools.lr_finder",
-        "read_run": "train_manager.tools.read_run",
-        "reproduce": "train_manager.tools.reproduce",
+        "read_run": "train_manager.runs.record.read_run",
+        "reproduce": "train_manager.runs.repeating.reproduce",
         "summary": "train_manager.tools.summary",
         "verify_resume": "train_manager.tools.verify_resume",
     }

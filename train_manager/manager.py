@@ -19,9 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager.core.decorators import overridable
-from train_manager.core.errors import InputError, StageError
 from train_manager.core.extension import Extensions
-from train_manager.core.source_locations import users_level
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import no_batch
 from train_manager.loop.arguments import (
@@ -75,6 +73,8 @@ from train_manager.loop.windows import needs_closure, updated_twice, warn_withou
 from train_manager.metrics.averages import WeightedMean
 from train_manager.metrics.history_rows import figures_of
 from train_manager.stages import TOO_LATE
+from train_manager.telling.errors import InputError, StageError
+from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
 
 
@@ -155,7 +155,7 @@ class TrainManager(Entering[Model]):
         Classes of yours are made again if they are ``recorded`` and this program has imported them. Nothing else that a
         file names is imported or called.
 
-        >>> from train_manager.records.checkpoint import write_checkpoint
+        >>> from train_manager.checkpoints.checkpoint import write_checkpoint
         >>> from train_manager.testing import tiny_manager
         >>> import tempfile
         >>> model = nn.Linear(2, 2)

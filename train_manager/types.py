@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from train_manager.loop.losses import Losses as Losses
     from train_manager.loop.results import EvalResult as EvalResult
     from train_manager.manager import TrainManager as TrainManager
-    from train_manager.run_records.figure_writer import FigureWriter as FigureWriter
+    from train_manager.runs.record.figure_writer import FigureWriter as FigureWriter
 
     Batch: TypeAlias = Any
     """What the data gives for one step: a pair, a dict, a tensor, ..."""
@@ -67,7 +67,7 @@ ALIASES: Final = {
     "EpochNum": "builtins.int",
     "EvalResult": "train_manager.loop.results.EvalResult",
     "Extensible": "train_manager.core.extensible.Extensible",
-    "FigureWriter": "train_manager.run_records.figure_writer.FigureWriter",
+    "FigureWriter": "train_manager.runs.record.figure_writer.FigureWriter",
     "Fixtures": "train_manager.core.fixtures.Fixtures",
     "Inputs": "torch.Tensor",
     "Loss": "torch.Tensor",

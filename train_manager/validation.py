@@ -11,7 +11,7 @@ import operator
 from numbers import Real
 from typing import Any
 
-from train_manager.core.errors import InputError, TrainManagerError
+from train_manager.telling.errors import InputError, TrainManagerError
 
 
 def require_count(

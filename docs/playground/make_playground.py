@@ -26,7 +26,17 @@ NPM: Final = ROOT / "build" / "npm"
 PYODIDE: Final = NPM / "node_modules" / "pyodide"
 
 # What `import train_manager` needs, and no torch.
-LIBRARY: Final = ("__init__", "_version", "core", "checker", "validation", "rebuilding", "schedules")
+LIBRARY: Final = (
+    "__init__",
+    "_version",
+    "telling",
+    "core",
+    "checker",
+    "validation",
+    "files",
+    "rebuilding",
+    "schedules",
+)
 LOADED: Final = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 PAGE: Final = ("playground.css", "playground.js", "python.js", "worker.js")
 

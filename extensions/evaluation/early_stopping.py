@@ -10,11 +10,11 @@ from torch import nn
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
-from train_manager.core.showing import cut
 from train_manager.loop.arguments import modules_of_loss
 from train_manager.metrics.monitor import Patience, is_at_start, metric_name, metric_value, mode_of, require_set
 from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.showing import cut
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from train_manager.core.decorators import fixture, modifies
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
-from train_manager.core.showing import cut
 from train_manager.core.signature import with_parameters
 from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean
 from train_manager.metrics.metric import metric_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
 from train_manager.reporting.tables import text_table
+from train_manager.telling.errors import InputError
+from train_manager.telling.showing import cut
 
 Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
 

@@ -9,13 +9,13 @@ from typing import Any
 from torch import Tensor
 
 from train_manager.core.decorators import provides
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.core.signature import with_parameters
 from train_manager.metrics.deferred import numbers
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 
 
 @recorded

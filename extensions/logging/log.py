@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from train_manager.core.decorators import always, priority
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
@@ -21,6 +20,7 @@ from train_manager.reporting.lines import write_line
 from train_manager.reporting.values import once, texts_of
 from train_manager.schedules import every as every_nth
 from train_manager.schedules import scheduled
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count, require_one_of
 
 COUNTS = ("step", "epoch", "batch")

@@ -1,6 +1,6 @@
 """All figures of a training in one file, which is read while it runs and after it has ended, in whatever way.
 
-The training appends; ``run_records/metric_writer.py`` has the thread that writes.
+The training appends; ``runs/record/metric_writer.py`` has the thread that writes.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from train_manager.core.decorators import always, fixture
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.metrics.deferred import must_be_copied
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.rate_changes import RateChanges
 from train_manager.rebuilding.recorded import recorded
-from train_manager.run_records.figure_writer import FigureWriter, Place
-from train_manager.run_records.metric_items import Begin, HistoryRow, Item
-from train_manager.run_records.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, LATEST, Series
-from train_manager.run_records.metric_writer import MetricWriter
+from train_manager.runs.record.figure_writer import FigureWriter, Place
+from train_manager.runs.record.metric_items import Begin, HistoryRow, Item
+from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, LATEST, Series
+from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor

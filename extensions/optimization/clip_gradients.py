@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from train_manager.core.decorators import priority, provides
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.loop.windows import require_no_closure
 from train_manager.model.optimizers import StepsOf, optimizer_of, parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:

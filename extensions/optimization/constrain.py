@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.model.modules import Chosen, choices, chosen, require_module
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager

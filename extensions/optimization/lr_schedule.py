@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from train_manager.core.decorators import always, provides
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, require_set
@@ -28,6 +27,7 @@ from train_manager.model.optimizers import (
 )
 from train_manager.model.per_object import PerObject, name_of_part
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from torch.amp import GradScaler
 from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture, modifies
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
 from train_manager.model.modules import require_module
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from train_manager.core.decorators import always, priority, provides
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.model.optimizers import Rate, StepsOf, learning_rates, optimizer_of, set_learning_rates
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:

@@ -8,15 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train_manager.core.decorators import always, modifies, priority
-from train_manager.core.errors import CheckpointError, InputError
-from train_manager.core.extension import Extension
-from train_manager.core.fixtures import Fixtures
-from train_manager.core.schedule import Schedule
-from train_manager.core.source_locations import users_level
-from train_manager.data.known_position import shuffles_unseen
-from train_manager.loop.checkpoint_arguments import require_keep, require_resume, require_save_at, several
-from train_manager.loop.checkpoint_parts import (
+from train_manager.checkpoints.arguments import require_keep, require_resume, require_save_at, several
+from train_manager.checkpoints.checkpoint import read_checkpoint
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.checkpoints.copies import copied
+from train_manager.checkpoints.manifest import differences_from_here
+from train_manager.checkpoints.parts import (
     numbers_of,
     put_back,
     restore_fixtures,
@@ -24,18 +21,21 @@ from train_manager.loop.checkpoint_parts import (
     warn_of_no_match,
     without,
 )
+from train_manager.checkpoints.verification import verify
+from train_manager.core.decorators import always, modifies, priority
+from train_manager.core.extension import Extension
+from train_manager.core.fixtures import Fixtures
+from train_manager.core.schedule import Schedule
+from train_manager.data.known_position import shuffles_unseen
+from train_manager.files.background import Background
+from train_manager.files.lock import WriterLock
+from train_manager.files.moves import move_away
 from train_manager.loop.outside_stops import stopped_by_signals
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, mode_of
 from train_manager.rebuilding.recorded import recorded
-from train_manager.records.background import Background
-from train_manager.records.checkpoint import read_checkpoint
-from train_manager.records.checkpoint_folder import CheckpointFolder
-from train_manager.records.copies import copied
-from train_manager.records.lock import WriterLock
-from train_manager.records.manifest import differences_from_here
-from train_manager.records.moves import move_away
-from train_manager.records.verification import verify
 from train_manager.schedules import scheduled
+from train_manager.telling.errors import CheckpointError, InputError
+from train_manager.telling.source_locations import users_level
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager

@@ -8,19 +8,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from train_manager.code_records.collecting import Limits
-from train_manager.code_records.loaded_modules import code_folder, loaded_files
-from train_manager.code_records.notebook_cells import cells_that_ran
-from train_manager.code_records.renewing import renew_cells
-from train_manager.code_records.repository import NO_REPOSITORY
-from train_manager.code_records.source_folders import source_folders
-from train_manager.code_records.taking import take_code_record
 from train_manager.core.decorators import always
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
-from train_manager.core.source_locations import users_level
+from train_manager.files.background import Background
 from train_manager.rebuilding.recorded import recorded
-from train_manager.records.background import Background
+from train_manager.runs.code.collecting import Limits
+from train_manager.runs.code.loaded_modules import code_folder, loaded_files
+from train_manager.runs.code.notebook_cells import cells_that_ran
+from train_manager.runs.code.renewing import renew_cells
+from train_manager.runs.code.repository import NO_REPOSITORY
+from train_manager.runs.code.source_folders import source_folders
+from train_manager.runs.code.taking import take_code_record
+from train_manager.telling.errors import InputError
+from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:

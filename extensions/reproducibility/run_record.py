@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from train_manager.checkpoints.manifest import MANIFEST
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
-from train_manager.core.source_locations import users_level
 from train_manager.data.iteration import is_endless, is_read_once
 from train_manager.data.one_pass import one_pass
 from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.history import History
 from train_manager.metrics.history_rows import last_figures
 from train_manager.rebuilding.recorded import parameters_of, recorded
-from train_manager.records.manifest import MANIFEST
-from train_manager.run_records.command import command
-from train_manager.run_records.digests import digest_of_batches
-from train_manager.run_records.environment import devices, environment
-from train_manager.run_records.fingerprint import fingerprint
-from train_manager.run_records.outcomes import outcome
-from train_manager.run_records.processes import this_process
-from train_manager.run_records.renewal import Renewal
+from train_manager.runs.record.command import command
+from train_manager.runs.record.digests import digest_of_batches
+from train_manager.runs.record.environment import devices, environment
+from train_manager.runs.record.fingerprint import fingerprint
+from train_manager.runs.record.outcomes import outcome
+from train_manager.runs.record.processes import this_process
+from train_manager.runs.record.renewal import Renewal
+from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class RunRecord(Extension):
     """Record in ``train_dir`` what each run was: command, environment, parameters, data, outcome, last metrics.
 
     >>> import tempfile
-    >>> from train_manager.run_records.run_file import outcome_of, read_runs
+    >>> from train_manager.runs.record.run_file import outcome_of, read_runs
     >>> from train_manager.testing import tiny_manager
     >>> train_dir = tempfile.mkdtemp()
     >>> result = tiny_manager(RunRecord(), epochs=2, train_dir=train_dir).train()

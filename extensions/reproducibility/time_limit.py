@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.loop.feed import epoch_length
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:

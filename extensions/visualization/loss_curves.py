@@ -16,9 +16,9 @@ from torch import Tensor
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
+from train_manager.files.atomic import replace_file
 from train_manager.metrics.deferred import DeferredScalars, numbers
 from train_manager.rebuilding.recorded import recorded
-from train_manager.records.files import replace_file
 from train_manager.reporting.curves import Curve, Curves, PartCurves, loaded_curve, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, refuse_without_matplotlib, rendered
 from train_manager.schedules import scheduled

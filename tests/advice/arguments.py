@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from train_manager import Extension, InMemory, Interleaved, Rows, TrainManager
-from train_manager.core.errors import TrainManagerError
 from train_manager.extensions import (
     EMA,
     Accumulate,
@@ -25,6 +24,7 @@ from train_manager.extensions import (
     MixedPrecision,
     default_extensions,
 )
+from train_manager.telling.errors import TrainManagerError
 from train_manager.testing import tiny_manager
 
 X = torch.linspace(0, 1, 80).reshape(40, 2)

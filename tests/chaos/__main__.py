@@ -15,10 +15,10 @@ from time import perf_counter
 
 from tests.chaos.killing import Found, kills_of_a_training, kills_of_saves
 from tests.chaos.page import PAGE, Row, written
+from tests.checkpoints.hostile import opened
+from tests.checkpoints.test_checkpoint_crashes import losses
+from tests.checkpoints.test_hostile_files import make_mutants
 from tests.fork_server import ForkServer
-from tests.records.hostile import opened
-from tests.records.test_checkpoint_crashes import losses
-from tests.records.test_hostile_files import make_mutants
 
 MEMORY = Path("/dev/shm")
 TRAININGS = 2
@@ -72,7 +72,7 @@ class Fire:
         return kills, faults
 
     def kill_lines(self, folder: Path) -> tuple[int, list[str]]:
-        command = [sys.executable, "-m", "tests.records.crash_points", str(folder), str(round(1 / self.part))]
+        command = [sys.executable, "-m", "tests.checkpoints.crash_points", str(folder), str(round(1 / self.part))]
         counts = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         wrong = ("corrupt", "lost", "next save failed")
         return counts["points"], [f"{name}: {counts[name]}" for name in wrong if counts[name]]

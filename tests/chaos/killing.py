@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tests.chaos.victims import saves, stamps, trains
 from tests.fork_server import Child, ForkServer
-from train_manager.core.errors import CheckpointError
-from train_manager.records.checkpoint import read_checkpoint
-from train_manager.records.checkpoint_folder import CheckpointFolder
+from train_manager.checkpoints.checkpoint import read_checkpoint
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.telling.errors import CheckpointError
 
 STEP_SECONDS = 0.02  # about as long as a step with its save takes
 

@@ -61,9 +61,9 @@ It took {minutes:.0f} minutes, beside other work on the same machine.
 - **Changed files.** Bytes of checkpoints and of files of weights are changed, left out or doubled, and the sums in
   the manifest computed anew, as only somebody would who means harm. Each file is opened in a process of its own with
   little memory: it is read, or refused with a `CheckpointError`; no process dies. Files with code in them, of which
-  none is run, are in `tests/records/test_hostile_files.py`.
+  none is run, are in `tests/checkpoints/test_hostile_files.py`.
 
-A part of each runs with the tests, at each change: `tests/chaos`, `tests/resume` and `tests/records`.
+A part of each runs with the tests, at each change: `tests/chaos`, `tests/resume` and `tests/checkpoints`.
 
 ## What others came to
 
@@ -108,7 +108,7 @@ Files that were damaged by chance, and load as if nothing was wrong:
 | cut off                        |   300 |                               0 |                 0 |                 0 |
 | a page of 4 KiB zeroed         |   300 |                             225 |               295 |                 0 |
 
-Here the manifest has a SHA-256 of each file; `tests/records/test_checkpoint_damage.py` holds the last column.
+Here the manifest has a SHA-256 of each file; `tests/checkpoints/test_checkpoint_damage.py` holds the last column.
 """
 
 

@@ -15,8 +15,8 @@ import pytest
 from tests.chaos.killing import kills_of_a_training, kills_of_saves
 from tests.chaos.victims import newest, saves, stamps, trains
 from tests.fork_server import ForkServer
-from train_manager.records.checkpoint import read_checkpoint
-from train_manager.records.checkpoint_folder import CheckpointFolder
+from train_manager.checkpoints.checkpoint import read_checkpoint
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here"),

@@ -18,11 +18,11 @@ from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import Dataset, get_worker_info
 
-from tests.records.states import bits
+from tests.checkpoints.states import bits
 from tests.resuming import state_of
 from train_manager import Extension, SeededDataLoader, TrainManager, every
+from train_manager.checkpoints.state_tree import split
 from train_manager.extensions import EMA, Accumulate, Checkpoints, ClipGradients
-from train_manager.records.state_tree import split
 
 # Reads the source of the loop, once for all children: it takes half a second, and no tensor.
 TrainManager(model=nn.Identity(), extensions=[Checkpoints(every(1)), EMA(), Accumulate(2)]).check()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run_records.sample_runs import entry, parameters, write_runs
+from tests.runs.record.sample_runs import entry, parameters, write_runs
 from train_manager import cli
 
 WITHOUT_RICH = "import sys; sys.modules['rich.console'] = sys.modules['rich'] = None; "

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run_records.sample_runs import entry, write_code, write_runs
+from tests.runs.record.sample_runs import entry, write_code, write_runs
 from train_manager import cli
 
 RUN = "ab12cd34ef56ab78"

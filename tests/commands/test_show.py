@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from train_manager import __version__, cli
-from train_manager.records.checkpoint import write_checkpoint
+from train_manager.checkpoints.checkpoint import write_checkpoint
 
 
 def checkpoint(train_dir: Path, step: int) -> Path:

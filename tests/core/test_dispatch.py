@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from train_manager import Extensible, Extension, FixtureNotFound, always, every, fixture, modifies, provides
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.state import Alive, Options
-from train_manager.core.tracebacks import FULL_TRACEBACK
+from train_manager.telling.tracebacks import FULL_TRACEBACK
 
 
 class Watcher(Extension):

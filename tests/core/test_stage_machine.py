@@ -30,7 +30,7 @@ from train_manager import (
     TrainManagerError,
     always,
 )
-from train_manager.core.errors import HookError
+from train_manager.telling.errors import HookError
 
 STAGES = ("a", "b", "c")
 NAMES = ("p", "q", "r", "s")

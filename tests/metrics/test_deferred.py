@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.host_reads import HostReads
-from train_manager.core.errors import InputError
 from train_manager.metrics.deferred import DeferredScalars, numbers
+from train_manager.telling.errors import InputError
 
 
 def test_values_come_oldest_first() -> None:

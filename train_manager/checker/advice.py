@@ -10,7 +10,6 @@ from typing import NamedTuple, final
 
 from train_manager.checker.method_source import ANYTHING
 from train_manager.checker.tree import StageNode, StageTree
-from train_manager.core.errors import near
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import Provider
 from train_manager.core.synonyms import (
@@ -23,6 +22,7 @@ from train_manager.core.synonyms import (
     summary_of,
     words_for,
 )
+from train_manager.telling.errors import near
 
 NOT_DEFINED = "nothing defines it; give the parameter a default if it may be absent"
 

@@ -9,12 +9,12 @@ from functools import partial
 from train_manager.checker.left_out import call_left_out
 from train_manager.checker.mistakes import Mistakes, unopened
 from train_manager.checker.walk import tree_of
-from train_manager.core.errors import CheckError, did_you_mean, near
 from train_manager.core.hooks import Hook
 from train_manager.core.outside import is_written_elsewhere
 from train_manager.core.providers import chosen
 from train_manager.core.registry import Registry
 from train_manager.core.state import TooLate
+from train_manager.telling.errors import CheckError, did_you_mean, near
 
 
 def check(

@@ -12,7 +12,7 @@ from train_manager.checker.tree import StageNode
 from train_manager.checker.walk import reached, stage_tree
 from train_manager.core.extensible import Extensible
 from train_manager.core.plan import Plan
-from train_manager.core.source_locations import line_of_function
+from train_manager.telling.source_locations import line_of_function
 
 
 @final

@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any, TypeGuard
 
 from train_manager.core.extensible import staged
-from train_manager.core.source_locations import shown_path
+from train_manager.telling.source_locations import shown_path
 
 ANYTHING = "*"
 """Stands among names for a name that the source does not tell: any name may be there."""

@@ -11,7 +11,11 @@ from train_manager.checker.hook_writes import defined_inside, modified_inside
 from train_manager.checker.left_out import LeftOut
 from train_manager.checker.method_source import ANYTHING
 from train_manager.checker.tree import StageNode, StageTree
-from train_manager.core.errors import (
+from train_manager.core.hooks import Hook
+from train_manager.core.providers import Provider
+from train_manager.core.state import TooLate
+from train_manager.core.synonyms import fixtures_meant, stages_meant, suggested
+from train_manager.telling.errors import (
     FixtureNotFound,
     HookError,
     OrderError,
@@ -20,11 +24,7 @@ from train_manager.core.errors import (
     did_you_mean,
     near,
 )
-from train_manager.core.hooks import Hook
-from train_manager.core.providers import Provider
-from train_manager.core.source_locations import line_of_function
-from train_manager.core.state import TooLate
-from train_manager.core.synonyms import fixtures_meant, stages_meant, suggested
+from train_manager.telling.source_locations import line_of_function
 
 Found = Iterator[TrainManagerError]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
-from train_manager.core.errors import CheckpointError
+from train_manager.telling.errors import CheckpointError
 
 SET_ASIDE: Final = {
     ".tmp-": "left half-written by a killed process; the next training removes it",
@@ -28,10 +28,10 @@ def add_to(commands: Any) -> None:
 
 def check(options: argparse.Namespace) -> int:
     """Print a line for each checkpoint, and for what was set aside or left over."""
-    from train_manager.records.checkpoint_names import checkpoints_in
-    from train_manager.records.hashed_file import Unreadable
-    from train_manager.records.verification import verify
-    from train_manager.reporting.checkpoint_text import reason
+    from train_manager.checkpoints.as_text import reason
+    from train_manager.checkpoints.checkpoint_names import checkpoints_in
+    from train_manager.checkpoints.hashed_file import Unreadable
+    from train_manager.checkpoints.verification import verify
 
     code = ALL_IS_WELL
     for path in checkpoints_in(options.folder):
@@ -50,7 +50,7 @@ def check(options: argparse.Namespace) -> int:
 
 
 def _set_aside(folder: Path) -> list[tuple[str, str]]:
-    from train_manager.records.checkpoint_names import folder_in, order_of
+    from train_manager.checkpoints.checkpoint_names import folder_in, order_of
 
     if order_of(folder) is not None:
         return []

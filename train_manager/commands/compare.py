@@ -28,11 +28,11 @@ def add_to(commands: Any) -> None:
 
 def compare(options: argparse.Namespace) -> int:
     """Print how runs compare, or write it as a page."""
-    from train_manager.core.errors import InputError
-    from train_manager.records.files import replace_file
-    from train_manager.reporting.comparison_lines import comparison_lines
-    from train_manager.reporting.terminal import print_lines, terminal_width
-    from train_manager.tools.compare_runs import compare_runs
+    from train_manager.files.atomic import replace_file
+    from train_manager.runs.comparing.compare_runs import compare_runs
+    from train_manager.runs.comparing.comparison_lines import comparison_lines
+    from train_manager.runs.comparing.terminal import print_lines, terminal_width
+    from train_manager.telling.errors import InputError
 
     if options.html is not None and options.html.is_dir():
         raise InputError(

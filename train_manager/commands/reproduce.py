@@ -38,7 +38,7 @@ def add_to(commands: Any) -> None:
 
 def reproduce(options: argparse.Namespace) -> int:
     """Run a recorded run again, and print how its figures compare."""
-    from train_manager.tools.reproduce import reproduce  # needs torch
+    from train_manager.runs.repeating.reproduce import reproduce  # needs torch
 
     try:
         report = reproduce(

@@ -27,11 +27,11 @@ def add_to(commands: Any) -> None:
 
 def runs(options: argparse.Namespace) -> int:
     """Print a line for each run below a folder."""
-    from train_manager.core.errors import InputError
-    from train_manager.reporting.columns import Line
-    from train_manager.reporting.run_list import run_lines, sorted_runs
-    from train_manager.reporting.terminal import print_lines, terminal_width
-    from train_manager.run_records.run_summary import summaries_below
+    from train_manager.runs.comparing.columns import Line
+    from train_manager.runs.comparing.run_list import run_lines, sorted_runs
+    from train_manager.runs.comparing.terminal import print_lines, terminal_width
+    from train_manager.runs.record.run_summary import summaries_below
+    from train_manager.telling.errors import InputError
 
     if not options.folder.is_dir():
         cure = "give a folder that has train_dirs in it, or a train_dir"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from train_manager.commands.exit_codes import ALL_IS_WELL, NOT_AS_IT_SHOULD_BE
-from train_manager.core.errors import CheckpointError, InputError
+from train_manager.telling.errors import CheckpointError, InputError
 
 
 def add_to(commands: Any) -> None:
@@ -22,8 +22,8 @@ def add_to(commands: Any) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Print what is in a checkpoint, or in a file of tensors."""
-    from train_manager.records.checkpoint_names import checkpoints_in
-    from train_manager.reporting.checkpoint_text import checkpoint_lines, reason
+    from train_manager.checkpoints.as_text import checkpoint_lines, reason
+    from train_manager.checkpoints.checkpoint_names import checkpoints_in
 
     path: Path = options.checkpoint
     if path.is_file():
@@ -40,8 +40,8 @@ def show(options: argparse.Namespace) -> int:
 
 
 def _show_file(path: Path, *, shows_all: bool) -> int:
-    from train_manager.records.contents import tensors_in
-    from train_manager.reporting.checkpoint_text import reason, tensor_lines
+    from train_manager.checkpoints.as_text import reason, tensor_lines
+    from train_manager.checkpoints.contents import tensors_in
 
     if path.suffix != ".safetensors":
         cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"

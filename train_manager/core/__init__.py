@@ -2,11 +2,8 @@
 
 Its files in the order a value travels; each imports only those above it:
 
-    errors            the errors, and how they are told
+    errors            the errors, which lie in telling
     synonyms          the words of other tools for fixtures and stages
-    showing           values in a repr
-    source_locations  a line of the source as file:line
-    tracebacks        the frames of a traceback that are the user's
     outcome           the exception that comes out of a stage when several meet
     scope             an open stage as the owner of fixtures
     thread_affinity   the thread and the task that stages belong to
@@ -14,7 +11,6 @@ Its files in the order a value travels; each imports only those above it:
     messages          the errors about fixtures and stages
     store             all changes of the state
     fixtures          the mapping that users and hooks see
-    argument_names    the arguments of a class, of which unknown ones are refused
     signature         the parameters of a function, and the call that gives it fixtures by name
     decorators        the declarations above a hook or a fixture
     methods           the methods of an object, by name

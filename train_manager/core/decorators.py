@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, final
 
-from train_manager.core.errors import HookError
 from train_manager.core.scope import stage_name
+from train_manager.telling.errors import HookError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 R = TypeVar("R")

@@ -12,7 +12,6 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, Self, TypeVar, overload
 
-from train_manager.core.errors import CheckError, HookError
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
@@ -21,10 +20,11 @@ from train_manager.core.outside import is_as_imported, is_written_elsewhere, is_
 from train_manager.core.registry import Declared, Registry, Switch, load
 from train_manager.core.schedule import load_states, states_of
 from train_manager.core.signature import NamedCall
-from train_manager.core.source_locations import line_of, site_of
 from train_manager.core.stage import Stage
 from train_manager.core.state import Options
 from train_manager.core.store import Store
+from train_manager.telling.errors import CheckError, HookError
+from train_manager.telling.source_locations import line_of, site_of
 
 R = TypeVar("R")
 E = TypeVar("E", bound=Extension)

@@ -9,12 +9,12 @@ from itertools import count
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from train_manager.core.argument_names import refuse_unfitting
-from train_manager.core.errors import HookError
 from train_manager.core.hooks import KINDS, MADE_OF_FUNCTIONS
 from train_manager.core.lookalikes import counterparts
 from train_manager.core.schedule import load_states, states_of
-from train_manager.core.showing import constructor_text
+from train_manager.telling.argument_names import refuse_unfitting
+from train_manager.telling.errors import HookError
+from train_manager.telling.showing import constructor_text
 
 
 class Extension:

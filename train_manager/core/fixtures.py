@@ -8,8 +8,8 @@ from threading import get_ident
 from typing import Any, final
 
 from train_manager.core import messages
-from train_manager.core.source_locations import site_of
 from train_manager.core.store import Store
+from train_manager.telling.source_locations import site_of
 
 
 @final

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NoReturn
 
-from train_manager.core.errors import HookError
 from train_manager.core.hooks import AROUND_CURE, Hook
 from train_manager.core.scope import Scope
 from train_manager.core.store import Store
+from train_manager.telling.errors import HookError
 
 Suspended = Generator[None, None, None]
 """An around-hook that waits at its yield while the stage runs."""

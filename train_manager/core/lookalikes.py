@@ -16,11 +16,11 @@ from types import CodeType
 from typing import Any, Final, NamedTuple, final
 
 from train_manager.core.decorators import declarations_of
-from train_manager.core.errors import near
 from train_manager.core.foreign_names import FOREIGN_PREFIXES, FOREIGN_SUFFIXES, ForeignName, known_names
 from train_manager.core.hooks import KINDS
 from train_manager.core.methods import code_in, is_method, refuse, stages_opened_by
-from train_manager.core.source_locations import users_level
+from train_manager.telling.errors import near
+from train_manager.telling.source_locations import users_level
 
 CALLED_BY_OTHERS: Final = frozenset(
     {"setup", "teardown", "close", "state_dict", "load_state_dict", "replace_parameters"}

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from train_manager.core.errors import (
-    FixtureExists,
-    FixtureNotFound,
-    HookError,
-    NoStageOpen,
-    StageError,
-    did_you_mean,
-)
 from train_manager.core.scope import Caller, Definer, Scope
-from train_manager.core.source_locations import line_of
 from train_manager.core.state import State
 from train_manager.core.synonyms import (
     Provided,
@@ -27,6 +18,15 @@ from train_manager.core.synonyms import (
     summary_of,
     words_for,
 )
+from train_manager.telling.errors import (
+    FixtureExists,
+    FixtureNotFound,
+    HookError,
+    NoStageOpen,
+    StageError,
+    did_you_mean,
+)
+from train_manager.telling.source_locations import line_of
 
 
 def who(definer: Definer) -> str:

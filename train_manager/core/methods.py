@@ -11,9 +11,9 @@ from functools import cache, cached_property, partial, partialmethod
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
-from train_manager.core.errors import HookError
 from train_manager.core.scope import stage_name
-from train_manager.core.source_locations import line_of_function
+from train_manager.telling.errors import HookError
+from train_manager.telling.source_locations import line_of_function
 
 
 def attributes_of(holder: object) -> dict[str, Any]:

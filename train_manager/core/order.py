@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, final
 
-from train_manager.core.errors import OrderError
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import Provider
+from train_manager.telling.errors import OrderError
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import final
 
-from train_manager.core.source_locations import shown_path
+from train_manager.telling.source_locations import shown_path
 
 
 class Skip(Exception):

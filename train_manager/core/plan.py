@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import final
 
 from train_manager.core.dispatch import CellOf, HookSequence, Run
-from train_manager.core.errors import StageError
 from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook
 from train_manager.core.order import in_order, refuse_two_providers
 from train_manager.core.providers import LazyFixture, Provider, chosen
 from train_manager.core.scope import Cell
 from train_manager.core.store import Store
+from train_manager.telling.errors import StageError
 
 
 @final

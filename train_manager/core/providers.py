@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from train_manager.core.decorators import declarations_of
-from train_manager.core.errors import HookError, OrderError
 from train_manager.core.methods import is_generator, method_names, refuse, refuse_uncallable, unbound
 from train_manager.core.scope import Caller, Scope
 from train_manager.core.signature import NamedCall
 from train_manager.core.state import ALWAYS_THERE
 from train_manager.core.store import Store
+from train_manager.telling.errors import HookError, OrderError
 
 
 @final

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, final
 
-from train_manager.core.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
 from train_manager.core.extension import Extension, Extensions, checked
 from train_manager.core.hooks import Hook, read_hooks
 from train_manager.core.lookalikes import refuse_lookalikes, warn_if_idle
 from train_manager.core.plan import Plans
 from train_manager.core.providers import Provider, read_providers
-from train_manager.core.showing import told
 from train_manager.core.store import Store
+from train_manager.telling.errors import ExtensionNotFound, HookError, StageError, did_you_mean, near
+from train_manager.telling.showing import told
 
 E = TypeVar("E", bound=Extension)
 

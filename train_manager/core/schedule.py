@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from train_manager.core.decorators import Function, declarations_of, with_schedule
-from train_manager.core.errors import HookError
 from train_manager.core.methods import unbound
 from train_manager.core.scope import Scope
+from train_manager.telling.errors import HookError
 
 SCHEDULES = "_schedules"
 """The attribute in which an object keeps the schedules of its hooks, by the hook's name."""

@@ -18,7 +18,7 @@ from types import CodeType
 from typing import Any, NamedTuple, Protocol, final
 from unicodedata import normalize
 
-from train_manager.core.source_locations import Site
+from train_manager.telling.source_locations import Site
 
 
 class Caller(Protocol):

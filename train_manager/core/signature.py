@@ -13,9 +13,9 @@ from inspect import Parameter, Signature
 from typing import Any, Final, final
 
 from train_manager.core import messages
-from train_manager.core.errors import FixtureNotFound, HookError
-from train_manager.core.source_locations import line_of_function
 from train_manager.core.store import Store
+from train_manager.telling.errors import FixtureNotFound, HookError
+from train_manager.telling.source_locations import line_of_function
 
 
 class _Seldom(Enum):

@@ -13,17 +13,17 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn, final
 
 from train_manager.core import hook_calls, messages
-from train_manager.core.errors import StageError, TrainManagerError
 from train_manager.core.hooks import Hook
 from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
 from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope, stage_name
-from train_manager.core.source_locations import line_of
 from train_manager.core.store import Store
 from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
-from train_manager.core.tracebacks import hide_own_frames
+from train_manager.telling.errors import StageError, TrainManagerError
+from train_manager.telling.source_locations import line_of
+from train_manager.telling.tracebacks import hide_own_frames
 
 
 @final

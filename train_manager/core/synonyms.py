@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from train_manager.core.errors import did_you_mean, near
+from train_manager.telling.errors import did_you_mean, near
 
 
 class Provided(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from train_manager.core.errors import InputError
+from train_manager.telling.errors import InputError
 
 
 class FromSource(NamedTuple):

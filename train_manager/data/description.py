@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
-from train_manager.core.showing import cut
+from train_manager.telling.showing import cut
 
 
 def batches_text(data: Iterable[Any]) -> str:

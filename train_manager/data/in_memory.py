@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.core.errors import InputError
 from train_manager.data.row_batches import RowBatches
+from train_manager.telling.errors import InputError
 
 
 @final

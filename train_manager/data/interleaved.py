@@ -8,12 +8,12 @@ from typing import Any, final
 
 import numpy as np
 
-from train_manager.core.errors import InputError
-from train_manager.core.showing import short
 from train_manager.data.batch import FromSource, without_source
 from train_manager.data.description import sets_text
 from train_manager.data.named_sets import NamedSets, Progress, shown_names
 from train_manager.data.reader import END
+from train_manager.telling.errors import InputError
+from train_manager.telling.showing import short
 from train_manager.validation import require_count
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from train_manager.core.errors import InputError
+from train_manager.telling.errors import InputError
 
 
 def unending(data: Iterable[Any]) -> Generator[Any, None, None]:

@@ -13,8 +13,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count, require_number
 
 

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from train_manager.core.errors import InputError
 from train_manager.data.iteration import is_endless, length_of, reset
 from train_manager.data.one_pass import left_as_found
 from train_manager.data.reader import Reader
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 NEXT_PASS = 1 << 20  # added to the epoch for each further pass within it: no training has as many epochs

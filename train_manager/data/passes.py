@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train_manager.core.errors import InputError
-from train_manager.core.showing import short
 from train_manager.data.description import count_text
+from train_manager.telling.errors import InputError
+from train_manager.telling.showing import short
 from train_manager.validation import require_count
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from train_manager.core.errors import InputError
 from train_manager.data.row_batches import RowBatches
+from train_manager.telling.errors import InputError
 
 Collate = Callable[[list[Any]], Any]
 

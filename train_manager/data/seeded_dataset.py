@@ -12,10 +12,10 @@ from typing import Any, final
 
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from train_manager.core.errors import InputError
 from train_manager.data.iteration import begin_epoch
 from train_manager.data.seeded_sampler import Index
 from train_manager.data.seeds import example_seed, mixed, random_states_kept, set_random_states
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from train_manager.core.errors import InputError
 from train_manager.data.passes import Passes, Position
 from train_manager.data.seeded_dataset import SeededCollate, SeededDataset
 from train_manager.data.seeded_sampler import SeededSampler
 from train_manager.data.seeds import example_seed
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 
 _REFUSED = {
     "sampler": "for an order of your own: DataLoader(SeededDataset(dataset), sampler=...)",

@@ -8,8 +8,8 @@ from typing import Any, Final, final
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from train_manager.core.errors import InputError
 from train_manager.data.row_batches import epoch_order
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 

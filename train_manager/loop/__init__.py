@@ -8,7 +8,6 @@ Its files in reading order; each imports only those above it:
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
     other_words   what other tools call the arguments
-    train_dirs    the folder for the files of extensions, and what takes its place
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
     calls         which calls a program has made, for a resumed one makes them again
@@ -29,8 +28,6 @@ Its files in reading order; each imports only those above it:
     rebuilt_arguments  how it is made again from a checkpoint
     parts         what a training consists of, and what a phase replaces of it
     saved_state   the state of a training in plain dicts
-    checkpoint_arguments  what a user says of when to save, and where to go on
-    checkpoint_parts   what a checkpoint holds by a user's choice
     control       what hooks read of the loop and request of it
     saving        what a checkpoint holds of a training, and how a hook asks for one
     entering      what a call and a run require before they begin

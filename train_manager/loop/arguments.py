@@ -13,12 +13,12 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from train_manager.core.errors import InputError
 from train_manager.core.hooks import Hook
 from train_manager.core.signature import NamedCall
-from train_manager.core.source_locations import users_level
 from train_manager.data.iteration import is_endless, is_read_once, refuse_unusable
 from train_manager.loop.objectives import Objective
+from train_manager.telling.errors import InputError
+from train_manager.telling.source_locations import users_level
 
 # ---- the arguments, in the order of TrainManager.__init__ ----------------------------------------------------------
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.core.decorators import fixture
-from train_manager.core.errors import StageError
 from train_manager.data.iteration import example_index_of
 from train_manager.loop.feed import epoch_length
 from train_manager.loop.outputs import require_training_loss
@@ -23,6 +22,7 @@ from train_manager.loop.results import EvalResult
 from train_manager.loop.windows import free_gradients, once_known
 from train_manager.model.optimizers import learning_rates
 from train_manager.schedules.rules import Progress
+from train_manager.telling.errors import StageError
 from train_manager.validation import require_one_of
 
 

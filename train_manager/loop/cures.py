@@ -12,9 +12,9 @@ from typing import Any, TypeGuard
 
 from torch import Tensor, nn
 
-from train_manager.core.errors import TrainManagerError
 from train_manager.core.outcome import Skip
 from train_manager.data.batch import tensors_in
+from train_manager.telling.errors import TrainManagerError
 
 Parts = Mapping[str, Any]
 """The fixtures of the batch that are alive."""

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from train_manager.core.extension import Extension
-from train_manager.core.showing import cut, short, told
 from train_manager.data.description import batches_text
+from train_manager.telling.showing import cut, short, told
 
 Facts = dict[str, str | dict[str, str]]
 """What a training consists of, and how far it is, in words; of evaluation sets and extensions the words of each."""

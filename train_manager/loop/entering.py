@@ -10,10 +10,8 @@ from typing import Final
 
 from torch import nn
 
-from train_manager.core.errors import CheckError, StageError
-from train_manager.core.source_locations import users_level
-from train_manager.core.tracebacks import hide_own_frames
 from train_manager.data.randomness import seed_all
+from train_manager.files.train_dirs import make_train_dir, require_train_dir_for_hooks
 from train_manager.loop.arguments import (
     require_finite_epochs,
     require_ready_to_train,
@@ -27,7 +25,9 @@ from train_manager.loop.optimizers import (
 from train_manager.loop.parts import Model
 from train_manager.loop.run_state import RunState
 from train_manager.loop.saving import Saving
-from train_manager.loop.train_dirs import make_train_dir, require_train_dir_for_hooks
+from train_manager.telling.errors import CheckError, StageError
+from train_manager.telling.source_locations import users_level
+from train_manager.telling.tracebacks import hide_own_frames
 
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
 NO_PREDICTION: Final = (

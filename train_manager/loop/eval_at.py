@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, final
 
-from train_manager.core.errors import InputError
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
 from train_manager.schedules import scheduled
+from train_manager.telling.errors import InputError
 
 WORDS: Final = ("start", "epoch", "end")
 

@@ -10,12 +10,12 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any, Final, final
 
-from train_manager.core.source_locations import users_level
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
 from train_manager.data.known_position import has_state, repeats_its_order, shuffles_unseen
 from train_manager.data.one_pass import one_pass
 from train_manager.data.reader import read_past
+from train_manager.telling.source_locations import users_level
 
 END: Final[Any] = object()
 """In place of a batch: the epoch's data has ended."""

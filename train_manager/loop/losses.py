@@ -18,8 +18,8 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from train_manager.core.errors import InputError
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
 
 
 @final

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.decorators import modifies, overridable
-from train_manager.core.errors import InputError
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.loop.model_calls import ModelCall
 from train_manager.metrics.averages import WeightedMean
+from train_manager.telling.errors import InputError
 
 
 class Objective(Extension):

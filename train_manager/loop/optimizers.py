@@ -10,10 +10,10 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from train_manager.core.errors import InputError, did_you_mean, near
-from train_manager.core.source_locations import users_level
 from train_manager.loop.arguments import kind_of, modules_of_loss
 from train_manager.model.optimizers import fused_argument, parameters_in, require_scheduler_factory
+from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.telling.source_locations import users_level
 
 OptimizerArgument = Optimizer | Callable[[Iterable[nn.Parameter]], Optimizer]
 """An optimizer, or a callable that makes one of parameters."""

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from train_manager.core.errors import InputError
 from train_manager.data.batch import tensors_in
+from train_manager.telling.errors import InputError
 
 _PARTS = {"inputs", "targets"}
 

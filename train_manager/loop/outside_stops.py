@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol, final
 
-from train_manager.core.source_locations import users_level
+from train_manager.telling.source_locations import users_level
 
 SAME_SIGNAL: Final = 0.2
 """Seconds in which a signal that comes again is the same one: a terminal or a cluster sends it to all processes of a

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from train_manager.core.decorators import overridable
-from train_manager.core.errors import FixtureNotFound, StageError
 from train_manager.core.extensible import Extensible
 from train_manager.core.state import Options
 from train_manager.data.batch import parts_of
@@ -18,6 +17,7 @@ from train_manager.loop.losses import Losses
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.objectives import Objective
 from train_manager.loop.outputs import count_rows, loss_in, no_targets
+from train_manager.telling.errors import FixtureNotFound, StageError
 
 
 class Chosen(NamedTuple):

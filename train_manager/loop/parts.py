@@ -14,11 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core.argument_names import named_arguments
-from train_manager.core.errors import InputError, near
 from train_manager.core.extension import Extensions, free_name, named
 from train_manager.data.batch import to_device
 from train_manager.data.randomness import preserved_random_state
+from train_manager.files.train_dirs import train_dir_and_number
 from train_manager.loop.arguments import (
     TrainsItself,
     modules_of_loss,
@@ -46,9 +45,10 @@ from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.phases import PHASE_PARTS, PhaseLog
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.run_state import Counts, RunState
-from train_manager.loop.train_dirs import train_dir_and_number
 from train_manager.loop.windows import Windows, preserved_gradients
 from train_manager.model.replacement import replace_in_optimizers
+from train_manager.telling.argument_names import named_arguments
+from train_manager.telling.errors import InputError, near
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import Any, Final, final
 
 from torch.optim import Optimizer
 
-from train_manager.core.errors import CheckpointError, InputError
 from train_manager.loop.arguments import (
     bind_loss,
     require_eval_data,
@@ -18,6 +17,7 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
+from train_manager.telling.errors import CheckpointError, InputError
 from train_manager.validation import require_count
 
 KEPT: Final[Any] = object()

@@ -10,19 +10,19 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from train_manager.core.argument_names import refuse_unfitting
-from train_manager.core.errors import CheckpointError
+from train_manager.checkpoints.checkpoint import read_checkpoint
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.checkpoints.checkpoint_names import folder_in, is_checkpoint
 from train_manager.core.hooks import Hook
-from train_manager.core.source_locations import users_level
 from train_manager.loop.other_words import OTHER_WORDS
 from train_manager.loop.recorded_arguments import DATA
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
 from train_manager.rebuilding.overrides import with_overrides
 from train_manager.rebuilding.recorded import signature_of
 from train_manager.rebuilding.tree import Given, Tree, check, not_rebuildable
-from train_manager.records.checkpoint import read_checkpoint
-from train_manager.records.checkpoint_folder import CheckpointFolder
-from train_manager.records.checkpoint_names import folder_in, is_checkpoint
+from train_manager.telling.argument_names import refuse_unfitting
+from train_manager.telling.errors import CheckpointError
+from train_manager.telling.source_locations import users_level
 
 
 def checkpoint_in(path: Path) -> Path:

@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 
 from torch import nn
 
-from train_manager.core.errors import StageError, TrainManagerError
-from train_manager.core.source_locations import users_level
+from train_manager.checkpoints.copies import copied
+from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
 from train_manager.data.randomness import random_state, set_random_state
 from train_manager.loop.control import LoopControl
 from train_manager.loop.parts import Model
@@ -27,8 +27,8 @@ from train_manager.loop.saved_state import (
     state_of_parts,
 )
 from train_manager.rebuilding.recorded import as_written
-from train_manager.records.copies import copied
-from train_manager.records.weights import checkpoints_at, mean_weights, without_prefix
+from train_manager.telling.errors import StageError, TrainManagerError
+from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count, require_one_of
 
 KNOWN: Final = frozenset({*PHASE_PARTS, "history", "called_model"})

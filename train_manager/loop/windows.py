@@ -19,9 +19,9 @@ from typing import Any, final
 from torch import Tensor
 from torch.optim import Optimizer
 
-from train_manager.core.errors import InputError, StageError
-from train_manager.core.source_locations import users_level
 from train_manager.model.optimizers import parameters_in, parameters_with_gradients
+from train_manager.telling.errors import InputError, StageError
+from train_manager.telling.source_locations import users_level
 
 
 @final

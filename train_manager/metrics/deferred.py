@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from train_manager.core.errors import InputError, NonFiniteLoss
+from train_manager.telling.errors import InputError, NonFiniteLoss
 
 
 def must_be_copied(value: Tensor) -> bool:

@@ -10,9 +10,9 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from train_manager.core.errors import InputError
-from train_manager.core.showing import constructor_text
 from train_manager.metrics.averages import WeightedMean
+from train_manager.telling.errors import InputError
+from train_manager.telling.showing import constructor_text
 
 
 class Metric(Protocol):

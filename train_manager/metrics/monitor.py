@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import final
 
-from train_manager.core.errors import InputError, did_you_mean, near
+from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.validation import require_one_of
 
 LESS_IS_BETTER = frozenset({"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer"})

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from train_manager.core.errors import InputError, did_you_mean, near
+from train_manager.telling.errors import InputError, did_you_mean, near
 
 Chosen = str | nn.Module
 """A module, its name in the model (``"trunk.0"``), or a pattern of names (``"trunk.*"``)."""

@@ -9,8 +9,8 @@ from typing import Any, final
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.core.errors import InputError, did_you_mean, near
 from train_manager.core.schedule import Schedule
+from train_manager.telling.errors import InputError, did_you_mean, near
 
 Rate = float | Tensor
 """A number; or a tensor, which an optimizer with ``capturable=True`` reads on the GPU."""

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
-from train_manager.core.errors import InputError
 from train_manager.model.optimizers import parameters_in
+from train_manager.telling.errors import InputError
 
 
 def replace_in_optimizers(optimizers: Iterable[Optimizer], replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:

@@ -5,10 +5,10 @@ Its files in reading order; each imports only those above it:
     tree          the form in which arguments are written
     torch_names   the names of PyTorch that any file may use
     registry      the classes and functions that a file may name
-    secrets       what looks like a password, and is not written
     torch_values  values of PyTorch and NumPy as trees
     value_trees   values as trees
     recorded      the decorator that records what objects are made with
     overrides     values that replace recorded ones
     making        objects made again from what was recorded
+    recorded_rows  what is recorded of an object, as names and texts
 """

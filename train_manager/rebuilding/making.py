@@ -9,7 +9,6 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.core.errors import CheckpointError, did_you_mean, near
 from train_manager.rebuilding.overrides import with_overrides
 from train_manager.rebuilding.recorded import signature_of
 from train_manager.rebuilding.registry import find
@@ -24,6 +23,7 @@ from train_manager.rebuilding.tree import (
     parts_of,
     text_of,
 )
+from train_manager.telling.errors import CheckpointError, did_you_mean, near
 
 Place = tuple[Step, ...]
 

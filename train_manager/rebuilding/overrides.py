@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping
 from inspect import Parameter
 from typing import Any
 
-from train_manager.core.errors import CheckpointError, did_you_mean, near
 from train_manager.rebuilding.recorded import signature_of
 from train_manager.rebuilding.registry import find
 from train_manager.rebuilding.tree import NOT_REBUILDABLE, Given, Step, Tree, parts_of, text_of, with_part
+from train_manager.telling.errors import CheckpointError, did_you_mean, near
 
 
 def with_overrides(tree: Tree, overrides: Mapping[str, Any]) -> Tree:

@@ -9,10 +9,10 @@ from functools import wraps
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
-from train_manager.core.errors import InputError
 from train_manager.rebuilding.registry import register
 from train_manager.rebuilding.tree import MAX_LEVELS, MAX_VALUES, NOT_REBUILDABLE, Step, Tree
 from train_manager.rebuilding.value_trees import RECORD, trees_of
+from train_manager.telling.errors import InputError
 
 T = TypeVar("T")
 

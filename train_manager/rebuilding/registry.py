@@ -11,7 +11,7 @@ import sys
 from pathlib import PurePath
 from typing import Any, Final
 
-from train_manager.core.errors import CheckpointError, InputError, did_you_mean, near
+from train_manager.telling.errors import CheckpointError, InputError, did_you_mean, near
 
 _REGISTERED: Final[dict[str, Any]] = {}
 _EXTENSIONS: Final = "train_manager.extensions"  # a room above, which is not imported until a file names one of them

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from train_manager.core.errors import CheckpointError
 from train_manager.rebuilding.torch_names import name_in_torch
 from train_manager.rebuilding.tree import Tree
+from train_manager.telling.errors import CheckpointError
 
 MAX_NUMBERS: Final = 64
 """Of a tensor that is written as a parameter, such as the weights of classes; a larger one is data."""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from train_manager.core.errors import CheckpointError
+from train_manager.telling.errors import CheckpointError
 
 Tree = Any
 """What ``check`` lets pass."""

@@ -14,10 +14,10 @@ from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, Final
 
-from train_manager.core.showing import cut
+from train_manager.files.secrets import looks_secret
 from train_manager.rebuilding.registry import is_recorded, name_of, written_name
-from train_manager.rebuilding.secrets import looks_secret
 from train_manager.rebuilding.tree import MAX_BITS, MAX_TEXT, MAX_VALUES, NOT_REBUILDABLE, Tree
+from train_manager.telling.showing import cut
 
 RECORD: Final = "_recorded_arguments"
 """The attribute of an object in which its record is kept: copies and pickles have it too, and it dies with the object.

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Self, final
 
 from train_manager.core.decorators import Function
-from train_manager.core.errors import HookError
 from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
 from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import HookError
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train_manager.records.state_tree import shown_keys
+from train_manager.checkpoints.state_tree import shown_keys
 
 TIMES: Final = ("seconds", "elapsed", "call")  # keys whose values no two runs have in common
 SHOWN: Final = 60  # characters of a value

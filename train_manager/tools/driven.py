@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from torch import nn
 
+from train_manager.checkpoints.checkpoint import write_checkpoint
+from train_manager.checkpoints.state_tree import split
 from train_manager.core.decorators import priority
-from train_manager.core.errors import CheckpointError
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.data.known_position import has_state
@@ -30,8 +31,7 @@ from train_manager.data.randomness import random_state
 from train_manager.extensions.reproducibility.checkpoints import Checkpoints
 from train_manager.loop.saving import KNOWN
 from train_manager.manager import TrainManager
-from train_manager.records.checkpoint import write_checkpoint
-from train_manager.records.state_tree import split
+from train_manager.telling.errors import CheckpointError
 
 NAME: Final = "verify_resume"  # of the extension that watches
 NOT_COMPARED: Final = ("run", "epoch", "parameters")  # of a state: the open call and epoch; what the manager is made of

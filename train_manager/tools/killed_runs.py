@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.core.errors import InputError
+from train_manager.telling.errors import InputError
 from train_manager.tools.driven import FACTS, LOADED, Plan
 from train_manager.tools.processes import Run
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor, nn
 
-from train_manager.core.errors import InputError
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import is_read_once, no_batch
 from train_manager.data.one_pass import one_pass
@@ -21,6 +20,7 @@ from train_manager.manager import TrainManager
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.model.optimizers import learning_rates, set_learning_rates
 from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook, require_matplotlib
+from train_manager.telling.errors import InputError
 from train_manager.tools.preserve import preserved_training
 from train_manager.validation import require_count, require_number
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from train_manager.core.errors import StageError
 from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.windows import preserved_gradients
 from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserved_buffers
 from train_manager.model.optimizers import parameters_in, restore_settings, settings_of
+from train_manager.telling.errors import StageError
 
 COUNTED = ("_counts", "_has_run", "_checked", "_step_seconds")
 """The attributes in which a manager keeps how far it is, and that a run outside of epochs changes."""

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from train_manager.core.errors import InputError
 from train_manager.manager import TrainManager
+from train_manager.telling.errors import InputError
 from train_manager.tools.driven import Driver, Plan
 
 Run = Callable[[Plan, Path], int]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.records.checkpoint import read_checkpoint
+from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.tools.comparing import differences
 from train_manager.tools.driven import FACTS, begin_name, look_name
 

@@ -11,7 +11,6 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from train_manager.core.errors import InputError
 from train_manager.data.batch import FromSource, parts_of, to_device
 from train_manager.data.iteration import is_read_once, no_batch
 from train_manager.data.one_pass import one_pass
@@ -25,6 +24,7 @@ from train_manager.manager import TrainManager
 from train_manager.model.buffers import preserved_buffers
 from train_manager.model.summary import Layer, layer_of, shapes_of, total
 from train_manager.reporting.tables import html_table
+from train_manager.telling.errors import InputError
 
 HEAD = ("layer", "input", "output", "parameters", "")
 

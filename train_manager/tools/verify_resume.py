@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from train_manager.core.errors import InputError
 from train_manager.manager import TrainManager
+from train_manager.telling.errors import InputError
 from train_manager.tools.killed_runs import Runs, plural
 from train_manager.tools.processes import runs_of_function, runs_of_script
 from train_manager.tools.resume_report import ResumeReport, causes_of, differences_of

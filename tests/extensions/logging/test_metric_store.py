@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.fork_server import ForkServer
 from tests.resuming import Kill, KilledError, Resume
 from train_manager import Extension, TrainManager, add_loss, modifies, read_run
-from train_manager.core.errors import InputError
 from train_manager.extensions import Checkpoints, LRSchedule, Metrics, MetricStore
-from train_manager.run_records.figure_writer import FigureWriter
-from train_manager.run_records.metric_schema import Series
+from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.record.metric_schema import Series
+from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
 
 

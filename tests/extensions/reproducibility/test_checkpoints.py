@@ -21,9 +21,9 @@ from train_manager import (
     every,
     periodically,
 )
+from train_manager.checkpoints.checkpoint import read_checkpoint
+from train_manager.checkpoints.verification import verify
 from train_manager.extensions import Checkpoints, EarlyStopping
-from train_manager.records.checkpoint import read_checkpoint
-from train_manager.records.verification import verify
 from train_manager.testing import tiny_manager
 
 # ---- when ------------------------------------------------------------------------------------------------------------

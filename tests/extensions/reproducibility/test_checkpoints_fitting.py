@@ -20,9 +20,9 @@ from train_manager import (
     SeededDataLoader,
     every,
 )
+from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.core.fixtures import Fixtures
 from train_manager.extensions import Checkpoints
-from train_manager.records.checkpoint import read_checkpoint
 from train_manager.testing import tiny_manager
 
 # ---- the training ----------------------------------------------------------------------------------------------------

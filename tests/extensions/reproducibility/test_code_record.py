@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.code_records.repositories import git, repository, tree
 from tests.eventually import eventually
 from tests.other_processes import children
+from tests.runs.code.repositories import git, repository, tree
 from train_manager import Extension, InputError, TrainManager
-from train_manager.code_records.restoring import restore_code
 from train_manager.extensions import CodeRecord
 from train_manager.extensions.reproducibility import code_record
+from train_manager.runs.code.restoring import restore_code
 from train_manager.testing import tiny_manager
 
 TOLD = "the code of this run is not recorded in full: "

@@ -23,10 +23,10 @@ from tests.training import At, skip_stage
 from train_manager import Extension, InputError, recorded
 from train_manager.extensions import Checkpoints, RunRecord
 from train_manager.extensions.reproducibility import run_record
-from train_manager.records.background import Background
-from train_manager.records.lock import WriterLock
-from train_manager.run_records.processes import this_process
-from train_manager.run_records.run_file import Entry, is_alive, outcome_of, read_runs, write_entry
+from train_manager.files.background import Background
+from train_manager.files.lock import WriterLock
+from train_manager.runs.record.processes import this_process
+from train_manager.runs.record.run_file import Entry, is_alive, outcome_of, read_runs, write_entry
 from train_manager.testing import tiny_manager
 
 

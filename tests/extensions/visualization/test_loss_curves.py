@@ -16,7 +16,7 @@ import train_manager
 from tests.host_reads import HostReads
 from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, add_loss, every
 from train_manager.extensions import LossCurves, Metrics
-from train_manager.records.files import replace_file
+from train_manager.files.atomic import replace_file
 from train_manager.reporting.loss_figure import rendered
 from train_manager.testing import tiny_manager
 

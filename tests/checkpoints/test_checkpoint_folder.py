@@ -1,0 +1,438 @@
+"""Which checkpoints there are, which one is used, and which ones stay."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from train_manager import CheckpointError
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.checkpoints.checkpoint_names import step_of
+from train_manager.checkpoints.verification import verify
+from train_manager.files.lock import WriterLock
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CheckpointFolder:
+    return CheckpointFolder(tmp_path / "checkpoints")
+
+
+def write(folder: CheckpointFolder, *steps: int, values: tuple[float | None, ...] = ()) -> list[Path]:
+    facts = [{"monitored": value} for value in values] or [{}] * len(steps)
+    return [folder.write(step, {"step": step}, fact) for step, fact in zip(steps, facts, strict=True)]
+
+
+def steps(folder: CheckpointFolder) -> list[int]:
+    return [step_of(path) for path in folder.checkpoints()]
+
+
+def names(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.iterdir())
+
+
+def damage(path: Path) -> None:
+    (path / "state.json").write_text("")
+
+
+def again(folder: CheckpointFolder) -> CheckpointFolder:
+    """The folder as another process sees it."""
+    return CheckpointFolder(folder.path)
+
+
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    texts: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield texts
+    texts += [str(warning.message) for warning in caught]
+    assert {warning.category for warning in caught} <= {RuntimeWarning}
+
+
+def error_of(call: Callable[[], Any]) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_a_folder_that_is_not_there_has_no_checkpoints(folder: CheckpointFolder) -> None:
+    assert folder.checkpoints() == []
+    assert folder.last_sound() is None
+
+
+def test_checkpoints_are_in_the_order_of_steps_and_numbers_whatever_the_clock_says(folder: CheckpointFolder) -> None:
+    write(folder, 20, 3, 1000, *[3] * 10)
+    for second, path in enumerate(reversed(folder.checkpoints())):
+        os.utime(path, (second, second))
+
+    first = "step-000000000003"
+    of_three = [first, *(f"{first}-{number}" for number in range(2, 12))]
+    assert [path.name for path in folder.checkpoints()] == [*of_three, "step-000000000020", "step-000000001000"]
+
+
+def test_a_step_may_have_more_than_twelve_digits(folder: CheckpointFolder) -> None:
+    write(folder, 10**12, 10**12 - 1)
+    assert steps(folder) == [10**12 - 1, 10**12]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["step-12", "step-000000000012.old", "damaged-step-000000000012", ".tmp-step-000000000012-1", "superseded", "notes",
+     "step-000000000012-", "step-٠٠٠٠٠٠٠٠٠٠١٢", "step-000000000012\n"],
+)  # fmt: skip
+def test_foreign_names_are_no_checkpoints_and_stay(folder: CheckpointFolder, name: str) -> None:
+    (folder.path / name).mkdir(parents=True)
+    write(folder, 1, 2)
+    folder.keep(1)
+    assert steps(folder) == [2]
+    assert name in names(folder.path)
+
+
+def test_files_and_links_are_no_checkpoints_and_stay(folder: CheckpointFolder, tmp_path: Path) -> None:
+    folder.path.mkdir()
+    (folder.path / "step-000000000001").touch()
+    (folder.path / "step-000000000002").symlink_to(tmp_path)
+    write(folder, 1, 2)
+    folder.keep(1)
+    assert [path.name for path in folder.checkpoints()] == ["step-000000000002-2"]
+    assert tmp_path.exists()
+
+
+def test_nothing_is_overwritten(folder: CheckpointFolder) -> None:
+    assert [path.name for path in write(folder, 5, 5, 5)] == [
+        "step-000000000005",
+        "step-000000000005-2",
+        "step-000000000005-3",
+    ]
+
+
+def test_ten_thousand_checkpoints_are_listed_with_one_look_at_the_folder(folder: CheckpointFolder) -> None:
+    for step in range(9_999):
+        (folder.path / f"step-{step:012d}").mkdir(parents=True)
+    (newest,) = write(folder, 10_000)
+    asked: list[str] = []
+    sys.setprofile(lambda frame, event, call: asked.append(call.__name__) if in_posix(event, call) else None)
+    found = folder.checkpoints()
+    sys.setprofile(None)
+
+    assert len(found) == 10_000
+    assert asked == ["scandir"]
+    assert folder.last_sound() == newest  # and no other is looked at
+
+
+def in_posix(event: str, call: Any) -> bool:
+    return event == "c_call" and call.__module__ == "posix" and call is not os.fspath
+
+
+def test_the_last_sound_one_is_used_and_damaged_ones_are_kept_aside_and_told(folder: CheckpointFolder) -> None:
+    first, second, third = write(folder, 10, 20, 30)
+    damage(second)
+    damage(third)
+    with warned() as texts:
+        assert again(folder).last_sound() == first
+
+    assert texts == [
+        f"{folder.path}/step-{step:012d} is damaged: state.json is empty; "
+        f"it is kept as damaged-step-{step:012d}, and step-000000000010 is used instead"
+        for step in (30, 20)
+    ]
+    assert names(folder.path) == ["damaged-step-000000000020", "damaged-step-000000000030", "step-000000000010"]
+
+
+def test_with_no_sound_one_the_warning_says_so(folder: CheckpointFolder) -> None:
+    damage(*write(folder, 10))
+    with warned() as texts:
+        assert folder.last_sound() is None
+    assert texts[0].endswith("it is kept as damaged-step-000000000010, and there is no other one")
+
+
+def test_a_damaged_one_does_not_overwrite_another_damaged_one(folder: CheckpointFolder) -> None:
+    for _ in range(2):
+        damage(*write(folder, 10))
+        with warned():
+            folder.last_sound()
+    assert names(folder.path) == ["damaged-step-000000000010", "damaged-step-000000000010-2"]
+
+
+def test_a_checkpoint_that_goes_while_it_is_read_is_not_damaged(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = write(folder, 10, 20)
+
+    def after_a_deletion(path: Path) -> dict[str, Any]:
+        if path == second:
+            second.rename(folder.path / ".del-step-000000000020")
+        return verify(path)
+
+    monkeypatch.setattr("train_manager.checkpoints.checkpoint_folder.verify", after_a_deletion)
+    assert folder.last_sound() == first
+
+
+def test_a_checkpoint_of_a_newer_format_is_told_and_stays(folder: CheckpointFolder) -> None:
+    first, second = write(folder, 10, 20)
+    manifest = second / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+    other = again(folder)
+    with warned() as texts:
+        assert other.last_sound() == first
+        third, *_ = write(other, 30)
+        other.keep(1)
+
+    assert texts == [
+        f"{manifest} was written by a newer train_manager (format 2); this one reads format 1; "
+        "it stays as it is, and step-000000000010 is used instead"
+    ]
+    assert folder.checkpoints() == [second, third]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and rename all")
+def test_who_may_only_read_is_told_what_is_damaged(folder: CheckpointFolder) -> None:
+    first, second = write(folder, 10, 20)
+    damage(second)
+    folder.path.chmod(0o500)
+    try:
+        with warned() as texts:
+            assert folder.last_sound() == first
+    finally:
+        folder.path.chmod(0o700)
+    assert "it cannot be renamed (Permission denied), and step-000000000010 is used instead" in texts[0]
+
+
+def test_the_best_is_the_earliest_of_equals_and_never_nan(folder: CheckpointFolder) -> None:
+    values = (math.nan, 0.5, 0.3, 0.3, None, math.inf, -math.inf)
+    write(folder, *range(7), values=values)
+    for seen in (folder, again(folder)):
+        assert step_of(seen.find("best", mode="min")) == 6
+        assert step_of(seen.find("best", mode="max")) == 5
+    damage(folder.path / "step-000000000006")
+    with warned():
+        assert step_of(folder.find("best", mode="min")) == 2
+
+
+def test_a_damaged_manifest_is_told_when_the_best_is_looked_for(folder: CheckpointFolder) -> None:
+    first, second = write(folder, 10, 20, values=(0.5, 0.1))
+    manifest = second / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("0.1", "0.9"))
+    with warned() as texts:
+        assert again(folder).find("best") == first
+    assert texts == [
+        f"{manifest} is damaged: it has changed since it was written; it is kept as damaged-step-000000000020, "
+        "and it is not looked at for the best one"
+    ]
+
+
+@pytest.mark.parametrize("asked", [20, "step-000000000020", Path("step-000000000020")])
+def test_one_is_found_by_step_name_and_path(folder: CheckpointFolder, asked: int | str | Path) -> None:
+    _, path, _ = write(folder, 10, 20, 30)
+    assert folder.find(asked) == path
+    assert folder.find(path) == path
+
+
+def test_of_a_step_with_several_the_last_is_found(folder: CheckpointFolder) -> None:
+    write(folder, 10, 10, 20)
+    assert folder.find(10).name == "step-000000000010-2"
+
+
+def test_a_path_elsewhere_is_found(folder: CheckpointFolder, tmp_path: Path) -> None:
+    (path,) = write(CheckpointFolder(tmp_path / "elsewhere"), 10)
+    assert folder.find(path) == path
+
+
+def test_a_missing_step_is_told_with_what_is_there(folder: CheckpointFolder) -> None:
+    write(folder, 10, 20, 30)
+    assert error_of(lambda: folder.find(24)) == (
+        f"{folder.path} has no checkpoint of step 24\n"
+        "  there are checkpoints of the steps 10, 20, 30; the nearest is 20"
+    )
+
+
+def test_a_missing_name_is_told_with_what_is_there(folder: CheckpointFolder) -> None:
+    write(folder, *range(20))
+    assert error_of(lambda: folder.find("lats")) == (
+        f"{folder.path} has no checkpoint 'lats'\n"
+        "  there are checkpoints of the steps ... (12 earlier ones), 12, 13, 14, 15, 16, 17, 18, 19"
+    )
+
+
+def test_a_damaged_one_that_is_asked_for_is_an_error_and_stays(folder: CheckpointFolder) -> None:
+    write(folder, 10)
+    (path,) = write(folder, 20)
+    damage(path)
+    assert error_of(lambda: folder.find(20)) == (
+        f"{path} is damaged: state.json is empty\n  there are checkpoints of the steps 10; the nearest is 10"
+    )
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ("last", "holds no sound checkpoint\n  it has none"),
+        ("best", "holds no sound checkpoint with a monitored value\n  it has none"),
+        (3, "has no checkpoint of step 3\n  it has none"),
+    ],
+)
+def test_an_empty_folder_says_so(folder: CheckpointFolder, asked: str | int, text: str) -> None:
+    assert error_of(lambda: folder.find(asked)) == f"{folder.path} {text}"
+
+
+def test_without_monitored_values_there_is_no_best(folder: CheckpointFolder) -> None:
+    write(folder, 10)
+    assert error_of(lambda: folder.find("best")) == (
+        f"{folder.path} holds no sound checkpoint with a monitored value\n  there are checkpoints of the steps 10"
+    )
+
+
+@pytest.mark.parametrize("asked", [True, -1, 2.5, None])
+def test_what_cannot_be_a_step_is_refused(folder: CheckpointFolder, asked: Any) -> None:
+    assert error_of(lambda: folder.find(asked)) == f"at must be a whole number of at least 0, but is {asked}"
+
+
+def test_the_newest_and_the_best_stay(folder: CheckpointFolder) -> None:
+    write(folder, 10, 20, 30, 40, 50, values=(0.5, 0.1, 0.3, 0.4, 0.2))
+    folder.keep(2, mode="min")
+    assert steps(folder) == [20, 40, 50]
+    folder.keep(1)
+    assert names(folder.path) == ["step-000000000050"]
+
+
+def test_damaged_ones_do_not_count_among_those_that_are_kept(folder: CheckpointFolder) -> None:
+    *_, third, fourth = write(folder, 10, 20, 30, 40, values=(0.1, 0.5, 0.4, 0.3))
+    damage(third)
+    damage(fourth)
+    with warned() as texts:
+        again(folder).keep(1, mode="min")
+    assert steps(folder) == [10, 20]
+    assert [text.partition("; ")[2] for text in texts] == [
+        f"it is kept as damaged-{path.name}, and it does not count among those that are kept"
+        for path in (fourth, third)
+    ]
+
+
+def test_each_checkpoint_of_another_process_is_verified_once_and_own_ones_never(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, 10, 20, 30, 40)
+    other, verified = again(folder), []
+
+    def noted(path: Path) -> dict[str, Any]:
+        verified.append(step_of(path))
+        return verify(path)
+
+    monkeypatch.setattr("train_manager.checkpoints.checkpoint_folder.verify", noted)
+    for step in (50, 60, 70):
+        write(other, step)
+        other.keep(3)
+    assert verified == [40, 30]
+
+
+def test_nothing_is_verified_if_nothing_is_to_be_deleted(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, 10, 20)
+    monkeypatch.setattr("train_manager.checkpoints.checkpoint_folder.verify", None)
+    again(folder).keep(2, mode="min")
+    assert steps(folder) == [10, 20]
+
+
+def test_a_run_that_goes_on_from_an_earlier_one_moves_the_later_ones_aside(folder: CheckpointFolder) -> None:
+    write(folder, 10, 20, 20, 30)
+    assert [path.name for path in folder.set_aside_after(20)] == ["step-000000000030"]
+    assert steps(folder) == [10, 20, 20]
+    folder.set_aside_after(folder.path / "step-000000000020")
+    write(folder, 20, 30)
+    folder.set_aside_after(10)
+
+    assert steps(folder) == [10]
+    assert names(folder.path / "superseded") == [
+        "step-000000000020",
+        "step-000000000020-2",
+        "step-000000000020-2-2",
+        "step-000000000030",
+        "step-000000000030-2",
+    ]
+
+
+def test_leftovers_of_dead_processes_are_removed_and_nothing_else(folder: CheckpointFolder, tmp_path: Path) -> None:
+    with WriterLock(tmp_path) as lock:
+        folder.clean_up(lock)  # of a folder that is not there
+        write(folder, 10)
+        dead, own, live = 2**22 + 1, os.getpid(), os.getppid()  # the first is above the largest that Linux gives
+        for name in (f".tmp-a-{dead}", f".tmp-a-{own}", f".tmp-a-{live}", ".tmp-mine", ".del-a", "damaged-a"):
+            (folder.path / name / "deep").mkdir(parents=True)
+        folder.clean_up(lock)
+
+    assert names(folder.path) == [f".tmp-a-{live}", ".tmp-mine", "damaged-a", "step-000000000010"]
+
+
+def test_leftovers_are_not_removed_while_another_writes(folder: CheckpointFolder, tmp_path: Path) -> None:
+    (folder.path / ".del-a").mkdir(parents=True)
+    with WriterLock(tmp_path), pytest.raises(CheckpointError, match="is being written by"):
+        folder.clean_up(WriterLock(tmp_path))
+    assert names(folder.path) == [".del-a"]
+
+
+def test_leftovers_are_not_removed_where_nobody_can_be_kept_out(
+    folder: CheckpointFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("train_manager.files.lock.fcntl", None)
+    (folder.path / ".del-a").mkdir(parents=True)
+    with pytest.warns(RuntimeWarning, match="no file locks"):
+        folder.clean_up(WriterLock(tmp_path))
+    assert names(folder.path) == [".del-a"]
+
+
+def test_what_cannot_be_deleted_is_told_and_removed_by_the_next_run(
+    folder: CheckpointFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(path: Path) -> None:
+        raise OSError(39, "Directory not empty")
+
+    write(folder, 10, 20)
+    with monkeypatch.context() as patch, warned() as texts:
+        patch.setattr("train_manager.checkpoints.leftovers.shutil.rmtree", busy)
+        folder.keep(1)
+    assert texts == [
+        f"{folder.path}/.del-step-000000000010 cannot be deleted: Directory not empty; the next run tries again"
+    ]
+    folder.clean_up(WriterLock(tmp_path))
+    assert names(folder.path) == ["step-000000000020"]
+
+
+def test_a_folder_that_was_deleted_while_running_is_made_again(folder: CheckpointFolder) -> None:
+    write(folder, 10)
+    for path in folder.checkpoints():
+        path.rename(folder.path.with_name("gone"))
+    folder.path.rmdir()
+    write(folder, 20)
+    folder.keep(1)
+    assert steps(folder) == [20]
+
+
+@pytest.mark.parametrize("name", ["my runs", "two\nlines", "🦊", "-rf", "d" * 255])
+def test_any_name_of_a_train_dir_will_do(tmp_path: Path, name: str) -> None:
+    folder = CheckpointFolder(tmp_path / name / "checkpoints")
+    with WriterLock(tmp_path / name) as lock:
+        folder.clean_up(lock)
+        write(folder, 10, 20, 30)
+        folder.set_aside_after(20)
+        folder.keep(1)
+    assert folder.find("last").name == "step-000000000020"
+
+
+def test_a_folder_behind_a_link_will_do(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "large disk")
+    with WriterLock(tmp_path / "link") as lock:
+        folder = CheckpointFolder(tmp_path / "link" / "checkpoints")
+        write(folder, 10, 20)
+        folder.keep(1)
+        folder.clean_up(lock)
+    assert names(tmp_path / "large disk" / "checkpoints") == ["step-000000000020"]

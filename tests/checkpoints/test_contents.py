@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+
+from train_manager import CheckpointError
+from train_manager.checkpoints.contents import tensors_in
+from train_manager.checkpoints.tensor_file import write_tensors
+
+
+def file_of(path: Path, header: object, content: bytes = b"") -> Path:
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content)
+    return path
+
+
+def test_the_tensors_of_a_file_are_told_without_being_read(tmp_path: Path) -> None:
+    path = tmp_path / "some.safetensors"
+    with path.open("wb") as file:
+        write_tensors(file, {"b": torch.ones(2, 3, dtype=torch.bfloat16), "a": torch.ones(()), "c": torch.empty(0)})
+
+    assert tensors_in(path) == {"a": ((), "F32"), "b": ((2, 3), "BF16"), "c": ((0,), "F32")}
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ([], "its header is not an object"),
+        ({"a": {}}, "its header is invalid"),
+        ({"a": {"shape": 3, "dtype": "F32", "data_offsets": [0, 4]}}, "its header is invalid"),
+        (
+            {"a": {"shape": [1], "dtype": "F32", "data_offsets": [0, 4]}},
+            "its header tells of 4 bytes of tensors, but 3 are there",
+        ),
+    ],
+)
+def test_a_damaged_header_is_told(header: object, told: str, tmp_path: Path) -> None:
+    path = file_of(tmp_path / "some.safetensors", header, b"123")
+
+    with pytest.raises(CheckpointError) as damaged:
+        tensors_in(path)
+
+    assert str(damaged.value) == f"{path} is damaged: {told}"

@@ -1,0 +1,73 @@
+"""The folder for the files of extensions, and what takes its place."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from train_manager.files import train_dirs
+from train_manager.files.train_dirs import TRAIN_DIR, make_train_dir, require_train_dir
+from train_manager.telling.errors import InputError
+from train_manager.testing import tiny_manager
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """Return the text of the InputError that the call raises."""
+    with pytest.raises(InputError) as caught:
+        call()
+    return str(caught.value)
+
+
+@pytest.fixture
+def first_of_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count the TrainManagers anew."""
+    monkeypatch.setattr(train_dirs, "_numbers", itertools.count(1))
+
+
+def test_a_number_as_train_dir_is_refused() -> None:
+    assert refusal(lambda: require_train_dir(5)) == (  # type: ignore[arg-type]
+        'train_dir must be a path, but is 5\n  give a path: train_dir="runs/first"'
+    )
+
+
+# ---- before a run --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_file_as_train_dir_is_refused(tmp_path: Path, below: str) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert refusal(lambda: make_train_dir(path / below)) == (
+        f"train_dir must be a folder, but a file is in the way: {str(path / below)!r}\n  give the path of a folder"
+    )
+
+
+@pytest.mark.usefixtures("first_of_process")
+def test_an_environment_variable_takes_the_place_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TRAIN_DIR, str(tmp_path / "again"))
+
+    folders = [tiny_manager(train_dir=given).train_dir for given in ("runs/a", None, "runs/b")]
+
+    assert folders == [tmp_path / "again", None, tmp_path / "again-2"]
+
+
+@pytest.mark.usefixtures("first_of_process")
+def test_trainings_with_a_folder_are_counted() -> None:
+    numbers = [tiny_manager(train_dir=given).train_dir_number for given in ("runs/a", None, "runs/b")]
+
+    assert numbers == [1, None, 2]
+
+
+def test_each_training_has_a_name_of_its_own() -> None:
+    assert tiny_manager().run_id != tiny_manager().run_id
+
+
+def test_a_copy_has_a_run_id_of_its_own() -> None:
+    tm = tiny_manager(optimizer=torch.optim.SGD)
+
+    assert copy.deepcopy(tm).run_id != tm.run_id

@@ -1,0 +1,104 @@
+"""A record on its commit restores the working tree byte for byte, however it was edited."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.runs.code.edits import ATTRIBUTES, DRIVER, Step, commits, steps
+from tests.runs.code.repositories import RUN, git, repository, tree
+from train_manager.runs.code.collecting import Limits
+from train_manager.runs.code.restoring import restore_code
+from train_manager.runs.code.taking import take_code_record
+
+EXAMPLES = int(os.environ.get("CODE_RECORD_EXAMPLES", "20"))
+LIMITS = Limits(diffed=2000)
+settled = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    derandomize=EXAMPLES == 20,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def committed(folder: Path, files: dict[bytes, bytes], attributes: bytes = b"") -> Path:
+    """A repository whose files were checked out as its attributes say."""
+    root = repository(folder)
+    for setting in DRIVER[1::2]:
+        git(root, "config", *setting.split("=", 1))
+    own = {b".gitattributes": attributes} if attributes else {}
+    for name, content in {b".gitignore": b"*.log\n", **own, **files}.items():
+        Step("write", name, content).make(root)
+    for name in os.listdir(os.fsencode(root)):
+        git(root, "--literal-pathspecs", "add", "-f", "--", name, check=False)
+    git(root, "commit", "-q", "-m", "first", "--allow-empty")
+    for name in _names(root, "ls-files"):
+        os.unlink(os.path.join(os.fsencode(root), name))
+    git(root, "reset", "-q", "--hard", check=False)
+    for name in _names(root, "ls-files"):  # before the index was written, so that its times are trusted
+        os.utime(os.path.join(os.fsencode(root), name), (1_000_000_000, 1_000_000_000), follow_symlinks=False)
+    git(root, "status")
+    return root
+
+
+def kept(root: Path) -> dict[str, tuple[str, bytes]]:
+    """The files of a working tree, but for new ones that git ignores."""
+    ignored = {*_names(root, "ls-files", "--others", "--ignored", "--exclude-standard")}
+    ignored -= {*_names(root, "ls-tree", "-r", "--name-only", "HEAD")}
+    return {name: told for name, told in tree(root).items() if os.fsencode(name) not in ignored}
+
+
+def _names(root: Path, *command: str) -> list[bytes]:
+    return git(root, *command, "-z").split(b"\0")[:-1]
+
+
+@pytest.mark.slow
+@settled
+@given(files=commits, attributes=st.sampled_from(ATTRIBUTES), edits=st.lists(steps, max_size=10))
+def test_what_is_restored_is_what_was_there(files: dict[bytes, bytes], attributes: bytes, edits: list[Step]) -> None:
+    base = Path(tempfile.mkdtemp())
+    try:
+        root = committed(base / "lab", files, attributes)
+        for edit in edits:
+            edit.make(root)
+        record = take_code_record(root, base / "runs", RUN, limits=LIMITS)
+        assert record["reason"] is None
+
+        restored = restore_code(base / "runs", RUN, base / "again")
+
+        assert restored.problems == []
+        assert tree(restored.root) == kept(root)
+    finally:
+        shutil.rmtree(base)
+
+
+@pytest.mark.slow
+@settled
+@given(files=commits, edits=st.lists(steps, max_size=10))
+def test_git_apply_and_tar_restore_it_too(files: dict[bytes, bytes], edits: list[Step]) -> None:
+    base = Path(tempfile.mkdtemp())
+    try:
+        root = committed(base / "lab", files)
+        for edit in edits:
+            edit.make(root)
+        record = take_code_record(root, base / "runs", RUN)
+        (entry,) = record["repositories"]
+        payload = base / "runs" / (entry["payload"] or "none")
+        git(base, "clone", "-q", "--no-hardlinks", str(root), "again")
+
+        if entry["patch"]:
+            git(base / "again", "apply", "--whitespace=nowarn", str(payload / "changes.patch"))
+        if (payload / "files.tar").exists():
+            subprocess.run(["tar", "-xf", payload / "files.tar", "-C", base / "again"], check=True)
+
+        assert tree(base / "again") == kept(root)
+    finally:
+        shutil.rmtree(base)

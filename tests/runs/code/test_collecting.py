@@ -1,0 +1,392 @@
+"""What is too large, secret or written by trainings is left out and named; the rest is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.code.repositories import RUN, git, repository, tree, write
+from train_manager.runs.code import collecting, reading
+from train_manager.runs.code.collecting import Limits
+from train_manager.runs.code.restoring import restore_code
+from train_manager.runs.code.taking import take_code_record
+
+KEY = b"key = 'AKIAIOSFODNN7ABCDEFG'\n"
+
+
+def told(root: Path, limits: Limits = Limits()) -> dict[str, tuple[str, str | None]]:  # noqa: B008
+    """How each file was recorded, and why it was left out."""
+    record = take_code_record(root, root.parent / "runs", RUN, limits=limits)
+    assert record["reason"] is None
+    return {file["path"]: (file["how"], file.get("why")) for file in record["repositories"][0]["files"]}
+
+
+def payload(root: Path) -> bytes:
+    """All that was kept."""
+    return b"".join(path.read_bytes() for path in (root.parent / "runs/code").rglob("*") if path.is_file())
+
+
+def test_a_changed_file_that_is_large_is_copied(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"small.py": b"a\n", "large.py": b"b\n" * 100, "was_large.py": b"c\n" * 100})
+    write(root, {"small.py": b"A\n", "large.py": b"B\n" * 100, "was_large.py": b"C\n"})
+
+    assert told(root, Limits(diffed=100)) == {
+        "large.py": ("archive", None),
+        "small.py": ("patch", None),
+        "was_large.py": ("archive", None),
+    }
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    assert tree(restored.root) == tree(root)
+
+
+def test_a_large_file_that_is_gone_is_not_in_the_patch(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"large.py": b"b\n" * 100, "small.py": b"s\n"})
+    (root / "large.py").unlink()
+    (root / "small.py").unlink()
+
+    assert told(root, Limits(diffed=100)) == {"large.py": ("deleted", None), "small.py": ("deleted", None)}
+    assert b"large.py" not in next((tmp_path / "runs").rglob("changes.patch")).read_bytes()
+    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == {}
+
+
+def test_a_file_over_its_limit_is_left_out_with_its_hash(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"data.bin": b"x" * 2_000_000})
+
+    record = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(file=1_000_000))
+
+    assert record["repositories"][0]["files"] == [
+        {
+            "path": "data.bin",
+            "how": "left out",
+            "status": "new",
+            "size": 2_000_000,
+            "sha256": hashlib.sha256(b"x" * 2_000_000).hexdigest(),
+            "mode": "100644",
+            "why": "it is larger than 1 MB",
+        }
+    ]
+    assert record["repositories"][0]["payload"] is None
+    assert restore_code(tmp_path / "runs", RUN, tmp_path / "again").problems == [
+        "data.bin was left out of the record: it is larger than 1 MB"
+    ]
+
+
+def test_small_files_are_kept_before_large_ones(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"a.bin": b"x" * 900, "b.py": b"y" * 200, "z.py": b"z" * 100})
+
+    assert told(root, Limits(total=1000)) == {
+        "a.bin": ("left out", "the record would hold more than 0.001 MB"),
+        "b.py": ("archive", None),
+        "z.py": ("archive", None),
+    }
+
+
+def test_what_is_left_out_is_hashed_up_to_a_limit(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"a.bin": b"x" * 300, "b.bin": b"y" * 400})
+
+    assert told(root, Limits(file=100, hashed=500)) == {
+        "a.bin": ("left out", "it is larger than 0.0001 MB"),
+        "b.bin": ("left out", "it is larger than 0.0001 MB; it was not read for a hash either"),
+    }
+
+
+def test_a_folder_with_too_many_new_files_is_left_out(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {**{f"images/{number}.png": b"" for number in range(12)}, "new.py": b"n", "images/read.py": b"r"})
+
+    assert told(root, Limits(names=10)) == {
+        "images/": ("left out", "13 new files are too many to keep"),
+        "new.py": ("archive", None),
+    }
+
+
+def test_new_files_with_secrets_are_left_out(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {".env": b"X=hunter2", "script.py": KEY, "fine.py": b"f"})
+
+    assert told(root) == {
+        ".env": ("left out", "its name is that of a secret file"),
+        "fine.py": ("archive", None),
+        "script.py": ("left out", "it holds what looks like a key of AWS (line 1)"),
+    }
+    assert b"AKIA" not in payload(root)
+    assert b"hunter2" not in payload(root)
+
+
+def test_a_secret_deep_in_a_long_text_is_found(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"long.txt": b"a line of text\n" * 200_000 + KEY})
+
+    assert told(root)["long.txt"] == ("left out", "it holds what looks like a key of AWS (line 200001)")
+
+
+def test_changed_files_with_secrets_are_left_out(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {".env": b"X=1", "script.py": b"s\n", "fine.py": b"f\n"})
+    write(root, {".env": b"X=hunter2", "script.py": KEY, "fine.py": b"F\n"})
+
+    assert [(path, how) for path, (how, _) in told(root).items()] == [
+        (".env", "left out"),
+        ("fine.py", "patch"),
+        ("script.py", "left out"),
+    ]
+    assert b"AKIA" not in payload(root)
+    assert b"hunter2" not in payload(root)
+
+
+def test_no_hash_of_a_secret_file_is_kept(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {".env": b"PASSWORD=hunter2"})
+
+    record = take_code_record(root, tmp_path / "runs", RUN)
+
+    assert record["repositories"][0]["files"][0]["sha256"] == ""
+
+
+def test_a_secret_that_was_taken_out_of_a_file_is_not_in_the_patch(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"script.py": KEY, "gone.py": KEY})
+    write(root, {"script.py": b"key = os.environ['KEY']\n"})
+    (root / "gone.py").unlink()
+
+    assert told(root) == {"gone.py": ("deleted", None), "script.py": ("archive", None)}
+    assert b"AKIA" not in payload(root)
+    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_in_the_place_of_a_file_is_named_and_not_read(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    (root / "a.py").unlink()
+    os.mkfifo(root / "a.py")
+    os.mkfifo(root / "new")
+
+    assert told(root) == {"a.py": ("left out", "it is a pipe, a socket or a device")}
+
+
+def test_folders_of_trainings_are_left_out_as_a_whole(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1"})
+    write(
+        root,
+        {
+            "runs/one/run.json": b'{"schema": "train-manager/run", "version": 1}',
+            "runs/one/plots/a.svg": b"",
+            "two/metrics.sqlite": b"",
+            "three/checkpoints/step-000000000001/MANIFEST.json": b"",
+            "three/more/deep/x": b"",
+            "not_ours/run.json": b"{}",
+        },
+    )
+
+    assert told(root) == {
+        "not_ours/run.json": ("archive", None),
+        "runs/one/": ("left out", "a training writes this folder"),
+        "three/": ("left out", "a training writes this folder"),
+        "two/": ("left out", "a training writes this folder"),
+    }
+    assert restore_code(tmp_path / "runs", RUN, tmp_path / "again").problems == []
+
+
+def test_the_folder_of_this_training_is_left_out_before_anything_is_in_it(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1"})
+    write(root, {"out/notes.txt": b"n"})
+
+    record = take_code_record(root, root / "out", RUN)
+
+    assert [(file["path"], file["how"]) for file in record["repositories"][0]["files"]] == [("out/", "left out")]
+
+
+@pytest.mark.parametrize("folder", ["", "exp"])
+def test_code_that_lies_in_the_folder_of_its_training_is_kept(tmp_path: Path, folder: str) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1"})
+    place = root / folder
+    write(place, {"new.py": b"n", "run.json": b"{}", "metrics.sqlite-wal": b"", "checkpoints/step-1/x": b"x"})
+    write(place, {"code/net.py": b"n", "code/0123456789abcdef.json": b"{}"})
+
+    record = take_code_record(place, place, RUN)
+
+    kept = [file["path"] for file in record["repositories"][0]["files"] if file["how"] == "archive"]
+    assert kept == [os.path.join(folder, name) for name in ("code/net.py", "new.py")]
+
+
+def test_caches_of_python_are_not_code(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1"})
+    write(root, {"__pycache__/train.cpython-311.pyc": b"", "lib/__pycache__/x.pyc": b""})
+
+    assert told(root) == {}
+
+
+def test_the_same_code_is_stored_once(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1"})
+    write(root, {"train.py": b"2", "new.py": b"n"})
+
+    payloads = {
+        take_code_record(root, tmp_path / "runs", f"{number:016x}")["repositories"][0]["payload"] for number in range(3)
+    }
+
+    assert len(payloads) == 1
+    assert sorted(path.name for path in (tmp_path / "runs" / payloads.pop()).iterdir()) == [
+        "changes.patch",
+        "files.tar",
+    ]
+
+
+def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
+    write(root, {"train.py": b"2\n"})
+    times = iter(range(3, 9))
+    original = reading.read_now
+
+    def read_and_change(*arguments: Any, **named: Any) -> Any:
+        found = original(*arguments, **named)
+        write(root, {"train.py": f"{next(times)}\n".encode()})
+        return found
+
+    monkeypatch.setattr("train_manager.runs.code.collecting.read_now", read_and_change)
+
+    assert told(root) == {"train.py": ("archive", None)}
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    assert restored.problems == []
+    assert (restored.root / "train.py").read_bytes() == b"3\n"
+
+
+def test_modes_count_only_where_the_file_system_keeps_them(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
+    (root / "train.py").chmod(0o755)
+    assert told(root) == {"train.py": ("patch", None)}
+
+    git(root, "config", "core.fileMode", "false")
+
+    assert told(root) == {}
+
+
+def test_a_mode_that_the_file_system_does_not_keep_is_no_difference_after_a_restore(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
+    git(root, "config", "core.fileMode", "false")
+    write(root, {"train.py": b"2\n"})
+    (root / "train.py").chmod(0o755)
+
+    assert told(root) == {"train.py": ("patch", None)}
+    assert restore_code(tmp_path / "runs", RUN, tmp_path / "again").problems == []
+
+
+def test_a_binary_file_that_held_a_secret_is_not_in_the_patch(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.bin": b"\0" + KEY, "gone.bin": b"\0" + KEY, "b.bin": b"\0b"})
+    write(root, {"a.bin": b"\0a", "b.bin": b"\0B"})
+    (root / "gone.bin").unlink()
+
+    assert told(root) == {"a.bin": ("archive", None), "b.bin": ("patch", None), "gone.bin": ("deleted", None)}
+    assert b"a.bin" not in next((tmp_path / "runs").rglob("changes.patch")).read_bytes()
+    assert b"gone.bin" not in next((tmp_path / "runs").rglob("changes.patch")).read_bytes()
+    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
+
+
+@pytest.mark.parametrize("limit", [2000, 10_000])
+def test_a_file_that_is_deleted_while_it_is_recorded_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    root = repository(tmp_path / "lab", {"data.bin": b"1"})
+    write(root, {"data.bin": b"2" * 3000, "new.bin": b"3" * 3000})
+    read = reading.read_now
+
+    def read_late(root: str, path: str, **options: Any) -> reading.FileNow | None:
+        is_last = options["keep"] in (0, limit)
+        if is_last:
+            (Path(root) / path).unlink(missing_ok=True)
+        return read(root, path, **options)
+
+    monkeypatch.setattr(collecting, "read_now", read_late)
+
+    assert told(root, Limits(diffed=1000, file=limit)) == {"data.bin": ("deleted", None)}
+
+
+def test_records_of_earlier_trainings_are_not_recorded_again(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"new.py": b"b"})
+    for number in range(3):
+        take_code_record(root, root / "runs" / str(number), RUN)
+
+    assert told(root) == {
+        "new.py": ("archive", None),
+        **{f"runs/{number}/": ("left out", "a training writes this folder") for number in range(3)},
+    }
+
+
+def test_code_in_a_folder_that_an_earlier_training_has_written_to_is_kept(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"project/train.py": b"b", "project/run.json": b'{"schema": "train-manager/run"}'})
+
+    record = take_code_record(root / "project", tmp_path / "runs", RUN)
+
+    files = {file["path"]: file["how"] for file in record["repositories"][0]["files"]}
+    assert files == {"project/train.py": "archive", "project/run.json/": "left out"}
+
+
+@pytest.mark.parametrize(
+    ("names", "left_out"),
+    [
+        ([f"data/{number}/x" for number in range(9)], {"data/": "9 new files"}),
+        ([f"data/a/{number}" for number in range(9)] + ["data/b/1"], {"data/a/": "9 new files"}),
+        ([f"data/{part}/{number}" for part in "ab" for number in range(3)], {"data/": "6 new files"}),
+    ],
+)
+def test_folders_of_folders_with_too_many_new_files_are_left_out(
+    tmp_path: Path, names: list[str], left_out: dict[str, str]
+) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, dict.fromkeys([*names, "new.py"], b"x"))
+
+    found = told(root, Limits(names=2))
+
+    assert {path: (how, why) for path, (how, why) in found.items() if how == "left out"} == {
+        path: ("left out", f"{told} are too many to keep") for path, told in left_out.items()
+    }
+    assert found["new.py"] == ("archive", None)
+
+
+def test_a_file_that_ran_is_kept_however_many_lie_beside_it(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, dict.fromkeys(["train.py", *map(str, range(9))], b"x"))
+
+    record = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(names=2), loaded=[root / "train.py"])
+
+    files = {file["path"]: file["how"] for file in record["repositories"][0]["files"]}
+    assert files == {"./": "left out", "train.py": "archive"}
+
+
+def test_of_a_repository_in_a_home_only_what_lies_beside_the_code_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = repository(tmp_path / "lab", {"a.py": b"a"})
+    write(root, {"diary.txt": b"d", "project/train.py": b"t", "library/net.py": b"n"})
+    monkeypatch.setenv("HOME", str(root))
+
+    for folder, kept in (("project", ["library/net.py", "project/train.py"]), (".", ["library/net.py"])):
+        record = take_code_record(root / folder, tmp_path / "runs", RUN, loaded=[root / "library/net.py"])
+        files = {file["path"]: (file["how"], file.get("why")) for file in record["repositories"][0]["files"]}
+        assert files == {
+            **dict.fromkeys(kept, ("archive", None)),
+            "./": ("left out", "of the new files in a home folder only those beside the code are kept"),
+        }
+
+
+def test_a_folder_whose_name_ends_with_a_space_does_not_spoil_the_patch(tmp_path: Path) -> None:
+    names = ("data.bin", "gone.bin", "mode.py", "text.py")
+    root = repository(tmp_path / "lab", {f"dir /{name}": b"\0" if "bin" in name else b"1\n" for name in names})
+    write(root, {"dir /data.bin": b"\0\1", "dir /text.py": b"2\n"})
+    (root / "dir /mode.py").chmod(0o755)
+    (root / "dir /gone.bin").unlink()
+
+    found = {path: how for path, (how, _) in told(root).items()}
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+
+    assert list(found.values()) == ["archive", "deleted", "archive", "patch"]
+    assert restored.problems == []
+    assert tree(restored.root) == tree(root)

@@ -1,0 +1,64 @@
+"""What a record leaves behind beside itself: nothing, a hundred times."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.code.hostile import new_world
+from tests.other_processes import children
+from train_manager.runs.code.taking import take_code_record
+
+
+def held(folder: Path) -> dict[str, Any]:
+    """What this process holds: threads, open files, child processes, temporary folders."""
+    gc.collect()
+    return {
+        "threads": threading.active_count(),
+        "files": len(os.listdir("/proc/self/fd")),
+        "children": children(),
+        "folders": sorted(os.listdir(folder)),
+    }
+
+
+@pytest.mark.slow
+def test_a_hundred_records_leave_no_process_no_thread_no_file_and_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    world = new_world(tmp_path)
+    take_code_record(world.repository, tmp_path / "train_dir", "first")  # imports what it needs
+    before = held(tmp_path / "temporary")
+
+    for number in range(100):
+        take_code_record(world.repository, tmp_path / "train_dir", f"run{number}")
+
+    assert held(tmp_path / "temporary") == before
+    assert len(list((tmp_path / "train_dir" / "code").glob("*"))) == 102  # a record each, and their one payload
+
+
+def test_a_record_needs_few_processes_however_many_files_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    popen = subprocess.Popen.__init__
+
+    def counted(self: Any, command: Any, *args: Any, **options: Any) -> None:
+        started.append(command)
+        popen(self, command, *args, **options)
+
+    world = new_world(tmp_path)
+    for number in range(200):
+        (world.repository / f"file{number}.txt").write_text("new\n")
+    monkeypatch.setattr(subprocess.Popen, "__init__", counted)
+    take_code_record(world.repository, tmp_path / "train_dir", "run1")
+
+    assert 0 < len(started) <= 16

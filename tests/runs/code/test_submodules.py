@@ -1,0 +1,151 @@
+"""A repository inside of a repository is a record of its own, and the outer one says in which state it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.runs.code.repositories import RUN, git, repository, tree, write
+from train_manager.runs.code.restoring import restore_code
+from train_manager.runs.code.taking import take_code_record
+
+
+def with_submodule(folder: Path) -> Path:
+    """A repository with a submodule in vendor/lib."""
+    lib = repository(folder / "lib", {"lib.py": b"lib\n"})
+    root = repository(folder / "lab", {"train.py": b"print(1)\n"})
+    git(root, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(lib), "vendor/lib")
+    git(root, "commit", "-q", "-m", "submodule")
+    return root
+
+
+def head(root: Path) -> str:
+    return git(root, "rev-parse", "HEAD").decode().strip()
+
+
+def entries(root: Path) -> list[dict[str, Any]]:
+    record = take_code_record(root, root.parent / "runs", RUN)
+    assert record["reason"] is None
+    return list(record["repositories"])
+
+
+def assert_put_back(root: Path) -> Path:
+    restored = restore_code(root.parent / "runs", RUN, root.parent / "again")
+    assert restored.problems == []
+    assert tree(restored.root) == tree(root)
+    return restored.root
+
+
+def test_a_clean_submodule_is_recorded(tmp_path: Path) -> None:
+    root = with_submodule(tmp_path)
+
+    outer, inner = entries(root)
+
+    commit = head(root / "vendor/lib")
+    assert outer["submodules"] == [
+        {"path": "vendor/lib", "commit": commit, "recorded_commit": commit, "state": "clean"}
+    ]
+    assert (inner["inside"], inner["commit"], inner["files"]) == ("vendor/lib", commit, [])
+    assert outer["files"] == []
+    assert head(assert_put_back(root) / "vendor/lib") == commit
+
+
+def test_changes_in_a_submodule_are_kept(tmp_path: Path) -> None:
+    root = with_submodule(tmp_path)
+    write(root, {"vendor/lib/lib.py": b"LIB\n", "vendor/lib/new.py": b"new\n", "train.py": b"print(2)\n"})
+
+    outer, inner = entries(root)
+
+    assert outer["submodules"][0]["state"] == "changed"
+    assert [file["path"] for file in outer["files"]] == ["train.py"]
+    assert [file["path"] for file in inner["files"]] == ["lib.py", "new.py"]
+    assert_put_back(root)
+
+
+def test_another_commit_of_a_submodule_is_put_back(tmp_path: Path) -> None:
+    root = with_submodule(tmp_path)
+    recorded = head(root / "vendor/lib")
+    write(root, {"vendor/lib/lib.py": b"LIB\n"})
+    git(root / "vendor/lib", "commit", "-q", "-a", "-m", "second")
+    git(root, "add", "vendor/lib")  # staged does not count as recorded
+
+    outer, _ = entries(root)
+
+    commit = head(root / "vendor/lib")
+    assert outer["submodules"] == [
+        {"path": "vendor/lib", "commit": commit, "recorded_commit": recorded, "state": "other commit"}
+    ]
+    assert head(assert_put_back(root) / "vendor/lib") == commit
+
+
+def test_a_submodule_that_is_not_checked_out_is_told(tmp_path: Path) -> None:
+    root = with_submodule(tmp_path)
+    git(root, "submodule", "--quiet", "deinit", "--all")
+
+    (outer,) = entries(root)
+
+    assert (outer["submodules"][0]["commit"], outer["submodules"][0]["state"]) == (None, "not checked out")
+    assert_put_back(root)
+
+
+def test_a_file_in_the_place_of_a_submodule_is_put_back(tmp_path: Path) -> None:
+    root = with_submodule(tmp_path)
+    git(root, "submodule", "--quiet", "deinit", "--all")
+    (root / "vendor/lib").rmdir()
+    write(root, {"vendor/lib": b"a file\n"})
+
+    (outer,) = entries(root)
+
+    assert [(file["path"], file["how"]) for file in outer["files"]] == [("vendor/lib", "archive")]
+    assert_put_back(root)
+
+
+def test_a_submodule_of_a_submodule_is_recorded(tmp_path: Path) -> None:
+    inner = with_submodule(tmp_path / "inner")
+    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n"})
+    allowed = ["-c", "protocol.file.allow=always"]
+    git(root, *allowed, "submodule", "--quiet", "add", str(inner), "outer")
+    git(root, "commit", "-q", "-m", "submodule")
+    git(root, *allowed, "submodule", "--quiet", "update", "--init", "--recursive")
+    write(root, {"outer/vendor/lib/new.py": b"new\n"})
+
+    assert {entry["inside"] for entry in entries(root)} == {None, "outer", "outer/vendor/lib"}
+    assert_put_back(root)
+
+
+def test_a_repository_that_is_not_a_submodule_is_recorded_too(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n"})
+    nested = repository(root / "vendor", {"lib.py": b"lib\n"})
+
+    outer, inner = entries(root)
+
+    assert outer["submodules"] == [
+        {"path": "vendor", "commit": head(nested), "recorded_commit": None, "state": "not a submodule"}
+    ]
+    assert inner["inside"] == "vendor"
+    assert_put_back(root)
+
+
+def test_the_repository_of_another_package_is_recorded_by_its_name(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n"})
+    package = repository(tmp_path / "shapes", {"shapes/__init__.py": b"1\n"})
+    write(package, {"shapes/__init__.py": b"2\n"})
+    others = {"shapes": package / "shapes", "same": root, "nowhere": tmp_path}
+
+    record = take_code_record(root, tmp_path / "runs", RUN, others=others)
+
+    assert record["reason"] == "nowhere: not in a git repository"
+    assert [entry["inside"] for entry in record["repositories"]] == [None, "shapes"]
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    assert tree(restored.packages["shapes"]) == tree(package)
+
+
+def test_the_git_folder_of_a_submodule_does_not_change(tmp_path: Path) -> None:
+    root = with_submodule(tmp_path)
+    write(root, {"vendor/lib/lib.py": b"LIB\n"})
+    folder = root / ".git/modules/vendor/lib"
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+    entries(root)
+
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before

@@ -1,0 +1,30 @@
+"""A code record says which commit a training ran, and keeps what differs from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.runs.code.repositories import RUN, git, repository
+from train_manager.runs.code.restoring import restore_code
+from train_manager.runs.code.taking import take_code_record
+
+
+def test_a_change_a_new_file_and_a_deletion_are_recorded(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"print(1)\n", "old.py": b"old\n", "same.py": b"same\n"})
+    (root / "train.py").write_bytes(b"print(2)\n")
+    (root / "new.py").write_bytes(b"new\n")
+    (root / "old.py").unlink()
+
+    record = take_code_record(root, tmp_path / "runs", RUN)
+
+    (entry,) = record["repositories"]
+    assert entry["commit"] == git(root, "rev-parse", "HEAD").decode().strip()
+    assert [(file["path"], file["how"], file["status"]) for file in entry["files"]] == [
+        ("new.py", "archive", "new"),
+        ("old.py", "deleted", "changed"),
+        ("train.py", "patch", "changed"),
+    ]
+    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
+    assert restored.problems == []
+    assert (restored.root / "train.py").read_bytes() == b"print(2)\n"
+    assert sorted(path.name for path in restored.root.iterdir()) == [".git", "new.py", "same.py", "train.py"]

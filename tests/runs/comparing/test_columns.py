@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from train_manager.runs.comparing.columns import UNLIMITED, run_columns
+from train_manager.runs.comparing.terminal_text import width_of
+
+
+def lines(head: list[str], rows: list[list[str]], width: int) -> list[str]:
+    return [line.text for line in run_columns(head, rows, width)]
+
+
+def test_a_table_that_fits_is_shown_as_it_is() -> None:
+    assert lines(["", "one", "other"], [["lr", "0.1", "0.25"], ["epochs", "3", "10"]], 80) == [
+        "          one  other",
+        "  lr      0.1   0.25",
+        "  epochs    3     10",
+    ]
+
+
+def test_a_table_that_is_too_wide_goes_on_below_itself() -> None:
+    head = ["", *(f"run-{number:09}" for number in range(4))]
+
+    assert lines(head, [["optimizer.lr", "0.1", "0.2", "0.3", "0.4"]], 50) == [
+        "                run-0…000000  run-0…000001",
+        "  optimizer.lr           0.1           0.2",
+        "",
+        "                run-0…000002  run-0…000003",
+        "  optimizer.lr           0.3           0.4",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("runs", [2, 5, 10])
+def test_no_line_is_wider_than_the_terminal(width: int, runs: int) -> None:
+    head = ["", *(f"a/rather/long/name/of/a/run-{number}" for number in range(runs))]
+    rows = [["extensions.checkpoints.requeue_exit_code", *(str(number) for number in range(runs))]]
+    rows += [["model", *("x" * 50 * number for number in range(runs))], ["loss", *["0.3521"] * runs]]
+
+    shown = lines(head, rows, width)
+
+    assert max(map(width_of, shown)) <= width
+    assert sum("0.3521" in line for line in shown) >= 1
+    assert sum(line.count("0.3521") for line in shown) == runs
+
+
+def test_in_a_file_nothing_is_cut() -> None:
+    assert lines(["", "a", "b"], [["model", "x" * 300, "y"]], UNLIMITED)[1].split() == ["model", "x" * 300, "y"]

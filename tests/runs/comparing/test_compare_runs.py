@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
+from train_manager import compare_runs
+from train_manager.telling.errors import InputError
+from train_manager.extensions import MetricStore, RunRecord
+from train_manager.runs.record.run_file import read_runs
+from train_manager.testing import tiny_manager
+
+
+def test_all_that_differs_is_told_in_lines(tmp_path: Path) -> None:
+    environment = {"python": "3.11.7", "packages": {"torch": "2.12.0"}, "threads": {"torch": 2}}
+    write_runs(tmp_path / "a", entry())
+    write_runs(tmp_path / "b", entry(parameters=parameters(lr=0.2, seed=1), environment=environment, seed=1, data={}))
+
+    assert compare_runs([tmp_path / "a", tmp_path / "b"]).differences() == [
+        "parameter optimizer.lr: 0.1, 0.2",
+        "parameter seed: none, 1",
+        "environment packages.torch: 2.13.0, 2.12.0",
+        "environment threads.torch: 1, 2",
+        "data train_data.kind: InMemory, none",
+        "data train_data.length: 10, none",
+        "data seed: 0, none",
+    ]
+
+
+def test_code_is_compared_with_that_of_the_first_run(tmp_path: Path) -> None:
+    changed = [{"path": "train.py", "how": "archive", "status": "new", "sha256": "a", "mode": "100644", "size": 1}]
+    for name, files in (("a", []), ("b", changed), ("c", [])):
+        write_runs(tmp_path / name, entry())
+        write_code(tmp_path / name, entry()["id"], files=files)
+
+    compared = compare_runs([tmp_path / name for name in "abc"])
+
+    assert [[str(file) for file in found.files] for found in compared.files if found] == [
+        ["train.py: only in the second run"],
+        [],
+    ]
+    assert compared.differences() == ["code: train.py: only in the second run"]
+
+
+def test_the_shortest_ends_of_paths_tell_runs_apart(tmp_path: Path) -> None:
+    for name in ("one/x", "two/x", "two/y"):
+        write_runs(tmp_path / name, entry("aaaa1"), entry("bbbb2"))
+
+    compared = compare_runs([f"{tmp_path}/one/x", f"{tmp_path}/two/x", f"{tmp_path}/two/y#aaaa", f"{tmp_path}/two/y"])
+
+    assert [run.label for run in compared.runs] == ["one/x", "two/x", "y#aaaa", "y#bbbb"]
+
+
+def test_a_damaged_record_is_a_note(tmp_path: Path) -> None:
+    write_runs(tmp_path / "a", entry())
+    write_code(tmp_path / "a", entry()["id"])
+    (tmp_path / "a" / "code" / f"{entry()['id']}.json").write_text("[]")
+    (tmp_path / "a" / "metrics.sqlite").write_text("not a database, but long enough to be looked at")
+    write_runs(tmp_path / "b", entry())
+
+    notes = compare_runs([tmp_path / "a", tmp_path / "b"]).notes
+
+    assert notes[0] == f"a: {tmp_path}/a/code/{entry()['id']}.json is damaged: it is not a code record"
+    assert notes[1].startswith(f"a: {tmp_path}/a/metrics.sqlite cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"began": "yesterday"}, {"progress": 3}, {"metrics": [1]}, {"environment": "x"}, {"parameters": {"object": 3}}],
+    ids=str,
+)
+def test_an_entry_of_other_types_is_compared_as_far_as_it_can_be_read(more: dict[str, Any], tmp_path: Path) -> None:
+    write_runs(tmp_path / "a", entry())
+    write_runs(tmp_path / "b", entry(**more))
+
+    compared = compare_runs([tmp_path / "a", tmp_path / "b"])
+
+    assert compared.data["train_data.kind"] == ("InMemory", "InMemory")
+    assert compared.text()
+
+
+@pytest.mark.parametrize("number", [0, 11])
+def test_up_to_ten_runs_are_compared(number: int, tmp_path: Path) -> None:
+    write_runs(tmp_path, entry())
+
+    with pytest.raises(InputError, match="cannot be compared"):
+        compare_runs([tmp_path] * number)
+
+
+def test_the_text_and_the_page_have_the_same_figures(tmp_path: Path) -> None:
+    write_runs(tmp_path / "a", entry())
+    write_runs(tmp_path / "b", entry(metrics={"loss": 0.125}))
+
+    compared = compare_runs([tmp_path / "a", tmp_path / "b"])
+
+    assert "loss        0.5000  0.1250" in compared.text()
+    assert "<td>0.5000</td><td>0.1250</td>" in compared.html()
+
+
+def test_options_of_a_command_are_compared_by_name(tmp_path: Path) -> None:
+    for name, arguments in (("a", ["--lr", "0.1", "--out", "a"]), ("b", ["--out=b", "--fast"])):
+        write_runs(tmp_path / name, entry(command={"arguments": ["python", "train.py", *arguments]}))
+
+    assert compare_runs([tmp_path / "a", tmp_path / "b"]).differences() == [
+        "environment command --lr: 0.1, none",
+        "environment command --out: a, b",
+        "environment command --fast: none, yes",
+    ]
+
+
+def test_an_interpreter_under_another_name_is_not_a_difference(tmp_path: Path) -> None:
+    for name in ("python", "python3", "../bin/python"):
+        command = {"interpreter": f"/venv/bin/{name}", "arguments": [name, "train.py"]}
+        write_runs(tmp_path / Path(name).name / str(len(name)), entry(command=command))
+
+    found = [f"{tmp_path}/python/6", f"{tmp_path}/python3/7", f"{tmp_path}/python/13"]
+    assert compare_runs(found).differences() == []
+
+
+def test_a_seed_that_torch_drew_is_not_a_difference(tmp_path: Path) -> None:
+    for name, seed in (("a", 3), ("b", 6728042131072118), ("c", 6728042131072119)):
+        write_runs(tmp_path / name, entry(environment={"seeds": {"torch": seed}}))
+
+    assert compare_runs([tmp_path / "b", tmp_path / "c"]).differences() == []
+    assert compare_runs([tmp_path / "a", tmp_path / "b"]).differences() == ["environment seed of torch: 3, none"]
+
+
+def test_why_code_is_not_in_full_is_told_once(tmp_path: Path) -> None:
+    for name in "abc":
+        write_runs(tmp_path / name, entry())
+        write_code(tmp_path / name, entry()["id"])
+        path = tmp_path / name / "code" / f"{entry()['id']}.json"
+        path.write_text(path.read_text().replace('"reason": null', '"reason": "git is not installed"'))
+
+    compared = compare_runs([tmp_path / name for name in "abc"])
+
+    assert compared.notes == ("all runs: the code is not in full: git is not installed",)
+    assert [found.problems for found in compared.files if found] == [(), ()]
+
+
+def test_of_a_killed_run_the_steps_are_those_of_its_figures(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), MetricStore(), epochs=2, train_dir=tmp_path).train()
+    (whole,) = read_runs(tmp_path)
+    killed = {**whole, "outcome": "running", "ended": None, "progress": {"epochs": 0, "steps": 0}}
+    write_runs(tmp_path, killed)
+
+    compared = compare_runs([tmp_path])
+
+    assert compared.runs[0].progress == "6 steps in its figures"
+    assert compared.metrics["batch_size"] == ("16",)
+    assert compared.metrics["lr"] == ("0.5",)
+    assert compared.curves["lr"] == [[(1.0, 0.5), (6.0, 0.5)]]
+    assert "batch_size" not in compared.curves
+
+
+def test_the_kernel_of_a_notebook_is_not_a_difference(tmp_path: Path) -> None:
+    for name in "ab":
+        arguments = ["python", "-m", "ipykernel_launcher", "-f", f"/tmp/kernel-{name}.json"]
+        write_runs(tmp_path / name, entry(command={"kind": "notebook", "arguments": arguments}))
+
+    assert compare_runs([tmp_path / "a", tmp_path / "b"]).differences() == []

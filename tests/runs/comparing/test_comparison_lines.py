@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
+from train_manager.runs.comparing.compared import Compared, ComparedRun
+from train_manager.runs.comparing.comparison_lines import comparison_lines
+from train_manager.runs.comparing.terminal_text import width_of
+
+RUNS = tuple(
+    ComparedRun(name, f"runs/{name}", "ab12", "2026-05-01 12:00", "completed", "2 epochs, 20 steps")
+    for name in ("base", "other")
+)
+FILES = CodeDifference(
+    (
+        FileDifference("train.py", "changed", (Change(12, ("lr=0.1",), ("lr=0.2",)),)),
+        FileDifference("data.bin", "binary, of 9 and 12 bytes"),
+    ),
+    ("the commit is gone",),
+)
+COMPARED = Compared(
+    RUNS,
+    parameters={"epochs": ("2", "2"), "optimizer.lr": ("0.1", "0.2"), "model.width": ("8", None)},
+    code={"commit": ("18afa3f", "18afa3f")},
+    environment={},
+    data={"seed": ("0", "0")},
+    metrics={"valid/loss": ("0.2500", "0.3000")},
+    files=(FILES,),
+    notes=("base: metrics.sqlite cannot be read",),
+)
+
+
+def texts(compared: Compared, width: int = 80, *, shows_all: bool = False) -> list[str]:
+    return [line.text for line in comparison_lines(compared, width, shows_all=shows_all)]
+
+
+def test_what_differs_is_shown() -> None:
+    assert (
+        "\n".join(texts(COMPARED))
+        == """\
+runs
+  base   2026-05-01 12:00  2 epochs, 20 steps  completed  runs/base#ab12
+  other  2026-05-01 12:00  2 epochs, 20 steps  completed  runs/other#ab12
+
+parameters (1 the same)
+                base  other
+  optimizer.lr   0.1    0.2
+  model.width      8      -
+
+code: the same
+
+base -> other: 2 files differ
+  train.py
+    line 12
+      - lr=0.1
+      + lr=0.2
+  data.bin: binary, of 9 and 12 bytes
+  note: the commit is gone
+
+environment: not recorded
+
+data: the same
+
+metrics
+                base   other
+  valid/loss  0.2500  0.3000
+note: base: metrics.sqlite cannot be read"""
+    )
+
+
+def test_all_is_shown_when_it_is_asked_for() -> None:
+    shown = texts(COMPARED, shows_all=True)
+
+    assert shown[4:8] == [
+        "parameters",
+        "                base  other",
+        "  epochs           2      2",
+        "  optimizer.lr   0.1    0.2",
+    ]
+
+
+def test_of_many_files_and_places_the_first_are_shown() -> None:
+    places = tuple(Change(number, tuple("abcdef"), ()) for number in range(1, 6))
+    files = CodeDifference(tuple(FileDifference(f"{number:02}.py", "changed", places) for number in range(12)))
+
+    shown = texts(replace(COMPARED, files=(files,)))
+
+    assert shown.count("    and 2 more places (--all shows them)") == 10
+    assert shown.count("      - and 2 more lines") == 30
+    assert "  and 2 more files (--all shows them)" in shown
+    shown = texts(replace(COMPARED, files=(files,)), shows_all=True)
+    assert not any("--all" in text for text in shown)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_ten_runs_side_by_side_fit_a_terminal(width: int) -> None:
+    runs = tuple(
+        replace(RUNS[0], label=f"sweep/learning-rate-{10**-n:g}", outcome="failed: " + "x" * 99) for n in range(10)
+    )
+    rows = {
+        "optimizer.lr": tuple(f"{10**-n:g}" for n in range(10)),
+        "model": tuple("y" * 90 + str(n) for n in range(10)),
+    }
+
+    shown = texts(
+        replace(COMPARED, runs=runs, parameters=rows, metrics={"loss": ("0.5000",) * 10}, code={}, data={}), width
+    )
+
+    assert max(map(width_of, shown)) <= width
+    assert sum(text.count("0.5000") for text in shown) == 10
+    cells = [cell for text in shown if text.startswith("  model") for cell in text.split()[1:]]
+    assert [cell[-1] for cell in cells] == [*"0123456789"]
+    assert all(cell.startswith("…y") for cell in cells)
+
+
+def test_what_is_recorded_cannot_move_the_cursor() -> None:
+    files = CodeDifference((FileDifference("\x1b[2J.py", "changed", (Change(1, ("\x1b[A",), ()),)),))
+    rows = {"\x1b[1m": ("\x07", "\r")}
+    run = replace(RUNS[0], label="\x1b[0m", train_dir="\n")
+
+    shown = texts(replace(COMPARED, runs=(run, RUNS[1]), parameters=rows, files=(files,), notes=("\x1b",)))
+
+    assert all(text.isprintable() for text in shown)
+
+
+def test_of_a_single_run_all_is_shown() -> None:
+    alone = Compared(RUNS[:1], {"epochs": ("2",)}, {}, {}, {}, {})
+
+    assert texts(alone)[3:6] == ["parameters", "          base", "  epochs     2"]
+
+
+def test_folders_of_runs_are_shown_if_there_is_room_for_all() -> None:
+    long = replace(COMPARED, runs=(replace(RUNS[0], train_dir="runs/" + "x" * 30), RUNS[1]))
+
+    assert texts(long, 80)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed"
+    assert texts(long, 100)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed  runs/other#ab12"

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from train_manager.extensions import Checkpoints, MetricStore
+from train_manager.extensions.reproducibility.run_record import RunRecord
+from train_manager.runs.record.run_paths import named_run
+from train_manager.testing import tiny_manager
+from train_manager.runs.comparing.run_figures import last_and_best, points_of, thinned
+
+
+def train(train_dir: Path, epochs: int) -> None:
+    extensions = [RunRecord(), MetricStore(), Checkpoints(resume=True)]
+    tiny_manager(*extensions, epochs=epochs, train_dir=train_dir, seed=0).train()
+
+
+def test_figures_go_on_where_the_run_did(tmp_path: Path) -> None:
+    train(tmp_path, epochs=2)
+    train(tmp_path, epochs=4)
+
+    points = points_of(named_run(tmp_path))
+
+    assert [step for step, _ in points["loss"]] == [3, 6, 9, 12]
+    assert [step for step, _ in points["valid/loss"]] == [0, 3, 6, 9, 12]
+
+
+def test_figures_of_an_earlier_run_end_with_it(tmp_path: Path) -> None:
+    train(tmp_path, epochs=2)
+    first = named_run(tmp_path).id
+    train(tmp_path, epochs=4)
+
+    points = points_of(named_run(f"{tmp_path}#{first}"))
+
+    assert [step for step, _ in points["loss"]] == [3, 6]
+
+
+def test_a_run_without_a_store_has_no_figures(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+
+    assert points_of(named_run(tmp_path)) == {}
+
+
+def test_the_best_is_the_largest_where_the_name_says_so() -> None:
+    assert last_and_best("valid/accuracy", [(1, 0.5), (2, 0.75), (3, 0.25)]) == (0.25, (2, 0.75))
+    assert last_and_best("grad_norm", [(1, 0.5), (2, 0.75)]) == (0.75, None)
+
+
+def test_nan_is_never_the_best() -> None:
+    assert last_and_best("loss", [(1, float("nan")), (2, 0.5)])[1] == (2, 0.5)
+    assert last_and_best("loss", [(1, float("nan"))])[1] is None
+
+
+def test_a_long_curve_is_thinned_by_means() -> None:
+    curve = thinned([(step, float(step)) for step in range(1001)])
+
+    assert len(curve) <= 500
+    assert curve[0] == (1.0, 1.0)
+    assert thinned([(1, 2.0)]) == [(1.0, 2.0)]
+    assert thinned([]) == []

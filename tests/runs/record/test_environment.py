@@ -1,0 +1,170 @@
+"""Where a program ran: what is recorded of it, and what is said of a difference."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from train_manager.checkpoints import manifest
+from train_manager.runs.record.environment import differences, environment, flags, threads, variables
+from train_manager.runs.record.packages import packages
+
+
+def here() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(environment()))  # as it is read
+    return found
+
+
+def test_it_names_what_was_used() -> None:
+    found = here()
+
+    assert found["python"] == f"{platform.python_version()} (CPython)"
+    assert found["torch"]["version"] == str(torch.__version__)
+    assert found["torch"]["git"] == torch.version.git_version
+    assert found["packages"]["numpy"] == importlib.metadata.version("numpy")
+    assert found["devices"]["cpus"] == os.cpu_count()
+
+
+def test_it_agrees_with_what_a_checkpoint_says() -> None:
+    found, of_checkpoint = here(), manifest.environment()
+
+    assert found["threads"]["torch"] == of_checkpoint["threads"]
+    assert found["torch"]["version"] == of_checkpoint["versions"]["torch"]
+    assert found["train_manager"] == of_checkpoint["versions"]["train_manager"]
+
+
+def test_nothing_differs_from_itself() -> None:
+    assert differences(here(), here()) == []
+
+
+def test_the_threads_are_those_of_now() -> None:
+    before, count = threads(), torch.get_num_threads()
+    torch.set_num_threads(count + 1)
+    try:
+        after = threads()
+    finally:
+        torch.set_num_threads(count)
+
+    found = differences({"threads": before}, {"threads": after})
+    assert str(found[0]) == f"threads of torch {count} there, {count + 1} here"
+
+
+@pytest.mark.parametrize(
+    ("change", "undo", "told"),
+    [
+        (
+            lambda: torch._C._set_deterministic_algorithms(True),
+            lambda: torch._C._set_deterministic_algorithms(False),
+            "flag deterministic_algorithms no there, yes here",
+        ),
+        (
+            lambda: torch.set_default_dtype(torch.float64),
+            lambda: torch.set_default_dtype(torch.float32),
+            "flag default_dtype float32 there, float64 here",
+        ),
+        (
+            lambda: setattr(torch.backends.cudnn, "benchmark", True),
+            lambda: setattr(torch.backends.cudnn, "benchmark", False),
+            "flag cudnn_benchmark no there, yes here",
+        ),
+        (
+            lambda: torch.set_flush_denormal(True),
+            lambda: torch.set_flush_denormal(False),
+            "flag flush_denormal no there, yes here",
+        ),
+    ],
+    ids=["deterministic", "dtype", "cudnn", "denormal"],
+)
+def test_a_flag_that_was_changed_is_a_difference(change: Any, undo: Any, told: str) -> None:
+    before = flags()
+    change()
+    try:
+        after = flags()
+    finally:
+        undo()
+
+    assert [str(one) for one in differences({"flags": before}, {"flags": after})] == [told]
+
+
+def test_autocast_around_the_run_is_a_flag() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert flags()["autocast_cpu"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({"packages": {"torch": "2.13.0"}}, {"packages": {"torch": "2.12.0"}}, ["torch 2.13.0 there, 2.12.0 here"]),
+        ({"packages": {"a": "1"}}, {"packages": {"b": "1"}}, ["a 1 there, none here", "b none there, 1 here"]),
+        ({"python": "3.12.1"}, {"python": "3.11.7"}, ["python 3.12.1 there, 3.11.7 here"]),
+        ({"python": "3.12.1"}, {}, []),
+        ({"devices": {"cpu": "A"}}, {"devices": {"cpu": "B"}}, ["device: cpu A there, B here"]),
+        ({"devices": {"gpus": [{"name": "H200", "memory": 5}]}}, {"devices": {"gpus": [{"name": "H200"}]}}, []),
+        ({"devices": {"gpus": [{"name": "H200"}]}}, {"devices": {"gpus": []}}, ["device: gpus H200 there, none here"]),
+        ({"variables": {"OMP_NUM_THREADS": "1"}}, {"variables": {}}, ["variable OMP_NUM_THREADS 1 there, none here"]),
+        ({"variables": {"TRAIN_MANAGER_TRAIN_DIR": "a", "SLURM_JOB_ID": "1"}}, {"variables": {}}, []),
+    ],
+)
+def test_a_difference_in_words(before: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
+    assert [str(one) for one in differences(before, now)] == told
+
+
+def test_only_variables_that_are_known_to_matter_are_recorded() -> None:
+    given = {"HOME": "/home/me", "CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_DEBUG": "INFO", "AWS_SECRET": "x"}
+    given |= {"TORCH_HUB_TOKEN": "x", "MKL_CONFIG": "https://me:hunter2@example.com/", "RANK": "0"}
+
+    assert variables(given) == {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_DEBUG": "INFO", "RANK": "0"}
+
+
+# ---- packages --------------------------------------------------------------------------------------------------------
+
+
+def install(folder: Path, name: str, version: str, url: dict[str, Any] | None = None) -> None:
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nVersion: of the text\n")
+    if url is not None:
+        (info / "direct_url.json").write_text(json.dumps(url))
+
+
+def test_packages_are_those_of_the_search_path_the_first_of_a_name_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "a", "Some_Package", "2.0")
+    install(tmp_path / "b", "some.package", "1.0")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "none")])
+
+    assert packages() == ({"some-package": "2.0"}, {})
+
+
+def test_a_package_that_is_installed_meanwhile_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert packages() == ({}, {})
+    install(tmp_path, "late", "1")
+
+    assert packages()[0] == {"late": "1"}
+
+
+def test_an_editable_package_is_told_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "mine", "0.1", {"url": "file:///home/me/my%20code", "dir_info": {"editable": True}})
+    install(tmp_path, "copied", "0.1", {"url": "file:///home/me/other", "dir_info": {}})
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    assert packages()[1] == {"mine": "/home/me/my code"}
+
+
+def test_a_package_that_is_half_installed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken-1.dist-info").mkdir()
+    install(tmp_path, "whole", "1")
+    (tmp_path / "whole-1.dist-info" / "RECORD").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    assert packages() == ({"whole": "1"}, {})

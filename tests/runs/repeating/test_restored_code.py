@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from train_manager import InputError
+from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.runs.repeating.restored_code import code_in_words, link_into, restored_code
+from train_manager.runs.repeating.run_to_repeat import RunToRepeat
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Moved:
+    for name in ("old/data/digits.csv", "old/train.py", "new/train.py", "other.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    return Moved(tmp_path / "old", tmp_path / "new")
+
+
+def run(**code: Any) -> RunToRepeat:
+    return RunToRepeat(Path("runs/first"), {"id": "a"}, [], code)
+
+
+def test_data_that_git_ignores_are_linked_into_the_copy(moved: Moved) -> None:
+    link_into(moved, [Path("data")])
+
+    assert (moved.new / "data" / "digits.csv").read_text() == "1"
+    assert (moved.new / "data").is_symlink()
+
+
+def test_of_a_folder_that_is_in_the_record_the_rest_is_linked(moved: Moved) -> None:
+    (moved.new / "data").mkdir()
+    (moved.new / "data" / "prepare.py").write_text("2")
+    (moved.old / "data" / "prepare.py").write_text("3")
+    link_into(moved, [Path("data")])
+
+    assert (moved.new / "data" / "digits.csv").read_text() == "1"
+    assert (moved.new / "data" / "prepare.py").read_text() == "2"
+
+
+def test_data_are_those_of_the_repository_that_is_given(moved: Moved, tmp_path: Path) -> None:
+    moved.old.rename(tmp_path / "clone")
+    link_into(moved, [Path("data")], tmp_path / "clone")
+
+    assert (moved.new / "data" / "digits.csv").read_text() == "1"
+
+
+def test_what_the_record_has_is_not_linked(moved: Moved) -> None:
+    with pytest.raises(InputError) as refused:
+        link_into(moved, [Path("train.py")])
+
+    assert str(refused.value) == "train.py is in the record of the code\n  leave it out: it is there"
+
+
+@pytest.mark.parametrize("link", ["../other.csv", "missing.csv", "/etc"])
+def test_what_is_not_in_the_repository_is_not_linked(moved: Moved, link: str) -> None:
+    with pytest.raises(InputError) as refused:
+        link_into(moved, [Path(link)])
+
+    assert str(refused.value) == (
+        f"{link} is not in the repository {moved.old}\n  give a path in it, relative to its folder: --link data"
+    )
+
+
+def test_the_record_is_told_in_words() -> None:
+    files = [{"path": "a.py", "how": "patch"}, {"path": "b.bin", "how": "left out", "why": "too large"}]
+    repositories = [
+        {
+            "path": "/r",
+            "inside": None,
+            "commit": "0123456789abcdef",
+            "branch": "main",
+            "files": files,
+            "lfs": ["w.bin"],
+        },
+        {"path": "/r/vendor", "inside": "vendor", "commit": None, "branch": None, "files": []},
+    ]
+
+    assert list(code_in_words(run(reason="git did not answer", repositories=repositories))) == [
+        "not all of the code was recorded: git did not answer",
+        "commit 0123456789ab (main), and 1 file changed or new",
+        "kept as pointers of Git LFS, without their contents: w.bin",
+        "vendor: no commit, without changes",
+    ]
+
+
+def test_a_record_without_a_repository_says_why(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        restored_code(run(reason="git is not installed", repositories=[]), tmp_path, None)
+
+    assert str(refused.value) == (
+        "the code of this run was not recorded: git is not installed\n"
+        "  --here runs the program as it is now, and compares the figures"
+    )
+
+
+def test_cells_of_a_notebook_without_a_repository_run_in_an_empty_folder(tmp_path: Path) -> None:
+    entry = {"id": "a", "command": {"kind": "notebook", "folder": "/home/me/notebooks"}}
+    code = {"repositories": [], "notebook": {"cells": 2, "file": "code/1/notebook.py"}}
+
+    found, problems = restored_code(RunToRepeat(tmp_path, entry, [], code), tmp_path / "code", None)
+
+    assert found == Moved(Path("/home/me/notebooks"), tmp_path / "code")
+    assert problems == []

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from train_manager import InputError
+from train_manager.extensions import MetricStore, RunRecord
+from train_manager.runs.record.run_file import read_runs
+from train_manager.testing import tiny_manager
+from train_manager.runs.repeating.run_to_repeat import run_to_repeat
+
+
+@pytest.fixture(scope="module")
+def train_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two trainings and an evaluation."""
+    folder = tmp_path_factory.mktemp("runs") / "tiny#1"
+    for _ in range(2):
+        tiny_manager(RunRecord(), MetricStore(), train_dir=folder).train()
+    tiny_manager(RunRecord(), MetricStore(), train_dir=folder).eval()
+    return folder
+
+
+def test_the_run_that_trained_last_is_taken(train_dir: Path) -> None:
+    assert run_to_repeat(train_dir).entry["id"] == read_runs(train_dir)[1]["id"]
+
+
+def test_another_one_is_chosen_by_the_beginning_of_its_id(train_dir: Path) -> None:
+    first = read_runs(train_dir)[0]["id"]
+
+    assert run_to_repeat(f"{train_dir}#{first[:8]}").entry["id"] == first
+
+
+def test_a_run_that_only_evaluated_is_refused(train_dir: Path) -> None:
+    last = read_runs(train_dir)[-1]["id"]
+
+    with pytest.raises(InputError) as refused:
+        run_to_repeat(f"{train_dir}#{last}")
+
+    assert str(refused.value) == (
+        f"run {last} has not trained\n  there is nothing to compare; give the run of a training"
+    )
+
+
+def test_a_run_without_a_code_record_has_neither_repository_nor_notebook(train_dir: Path) -> None:
+    run = run_to_repeat(train_dir)
+
+    assert (run.code, run.repository, run.notebook) == (None, None, None)
+
+
+def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Path) -> None:
+    code = train_dir / "code" / f"{run_to_repeat(train_dir).entry['id']}.json"
+    code.parent.mkdir()
+    repositories = [{"path": "/r/vendor", "inside": "vendor"}, {"path": "/r", "inside": None}]
+    code.write_text(
+        json.dumps(
+            {
+                "schema": "train-manager/code",
+                "repositories": repositories,
+                "notebook": {"cells": 2, "file": "code/1/notebook.py"},
+            }
+        )
+    )
+
+    run = run_to_repeat(train_dir)
+
+    assert (run.repository, run.notebook) == (Path("/r"), train_dir / "code/1/notebook.py")

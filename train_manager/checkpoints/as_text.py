@@ -1,0 +1,145 @@
+"""What a checkpoint holds, as lines of text; needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from train_manager.checkpoints.contents import Stored, model_of, parts_of
+from train_manager.checkpoints.state_tree import tensor_names
+from train_manager.checkpoints.verification import read_manifest, verify
+from train_manager.rebuilding.recorded_rows import expression
+from train_manager.telling.errors import CheckpointError
+
+TENSORS_SHOWN: Final = 30
+WIDTH: Final = 12  # of the labels
+TEXT: Final = 100  # characters of a value
+OWN: Final = ("format", "files", "step", "time", "versions", "threads", "metrics", "monitored")
+
+
+def checkpoint_lines(path: Path, *, shows_all: bool = False) -> Iterator[str]:
+    """Yield what is in a checkpoint; then, if it is damaged, raise.
+
+    Raises:
+        CheckpointError: it is damaged or no checkpoint. What the manifest tells has been told, if it is sound.
+    """
+    manifest = read_manifest(path)
+    yield from manifest_lines(manifest)
+    verify(path)
+    yield from part_lines(parts_of(path))
+    yield from tensor_lines("model", model_of(path), shows_all=shows_all)
+
+
+def manifest_lines(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a manifest tells."""
+    for name in ("step", "time"):
+        yield line(name, manifest.get(name, "unknown"))
+    yield line("versions", ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()))
+    yield line("threads", manifest.get("threads", "unknown"))
+    if manifest.get("monitored") is not None:
+        yield line("monitored", f"{manifest['monitored']:.6g}")
+    for name, figures in (manifest.get("metrics") or {}).items():
+        yield line("metrics", f"{name}: {_figures(figures)}")
+    for name in (name for name in manifest if name not in OWN):
+        yield line(name, _short(manifest[name]))
+    yield line("files", ", ".join(f"{name} {_bytes(entry['size'])}" for name, entry in manifest["files"].items()))
+
+
+def part_lines(parts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the parts of a state hold, beside the tensors of the model."""
+    yield line("epoch", parts.get("epoch_num", "unknown"))
+    yield line("parts", ", ".join(parts))
+    for name in ("counts", "data", "history"):
+        if parts.get(name):
+            yield line(name, _entries(parts[name]))
+    if "random" in parts:
+        yield line("random", ", ".join(name for name, state in parts["random"].items() if state) or "none")
+    for name, optimizer in parts.get("optimizers", {}).items():
+        yield line("optimizer", f"{name}: {_optimizer(optimizer)}")
+    for name, state in parts.get("extensions", {}).items():
+        yield line("extension", f"{name}: {_entries(state) if state else 'no state'}")
+    arguments = parts["parameters"].get("arguments", {}) if isinstance(parts.get("parameters"), dict) else {}
+    for name, value in arguments.items():
+        if value is not None:
+            yield line("parameter", _cut(f"{name} = {expression(value)}"))
+
+
+def tensor_lines(title: str, tensors: Mapping[str, Stored], *, shows_all: bool = False) -> Iterator[str]:
+    """Yield a line for each tensor: its name, shape and dtype."""
+    numbers = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    yield line(title, f"{_count(len(tensors), 'tensor')}, {_count(numbers, 'number')}")
+    shown = [*tensors.items()][: None if shows_all else TENSORS_SHOWN]
+    names = max((len(name) for name, _ in shown), default=0)
+    shapes = max((len(_shape(tensor)) for _, tensor in shown), default=0)
+    for name, tensor in shown:
+        yield f"  {name:<{names}}  {_shape(tensor):<{shapes}}  {tensor.dtype}"
+    if len(tensors) > len(shown):
+        yield f"  and {len(tensors) - len(shown)} more (--all shows them)"
+
+
+def line(label: str, value: object) -> str:
+    """Return a line with a label."""
+    return f"{label:<{WIDTH}}{value}"
+
+
+def _optimizer(state: Any) -> str:
+    try:
+        rates = [group["lr"] for group in state["param_groups"]]
+        parameters = sum(len(group["params"]) for group in state["param_groups"])
+    except (LookupError, TypeError):  # of somebody else, with a state of its own kind
+        return _entries(state)
+    shown = ", ".join(dict.fromkeys(_short(rate) for rate in rates))
+    held = _count(len(tensor_names(state["state"])), "tensor")
+    return f"lr {shown}; {_count(parameters, 'parameter')}, {held} of state"
+
+
+def _entries(state: Any) -> str:
+    if not isinstance(state, dict) or any(key.startswith("$") for key in state):
+        return _short(state)
+    return ", ".join(f"{key} {_short(value)}" for key, value in state.items())
+
+
+def _short(value: Any) -> str:
+    match value:
+        case {"$tensor": _}:
+            return "(a tensor)"
+        case {"$float": text}:
+            return str(text)
+        case dict() | list() if value and (tensors := tensor_names(value)):
+            return f"({_count(len(tensors), 'tensor')})"
+        case {"$tuple": list(items)} if len(items) <= 3:
+            return f"({', '.join(map(_short, items))})"
+        case dict() | list():
+            return f"({len(value)})" if value else "(none)"
+        case float():
+            return f"{value:.6g}"
+    return _cut(str(value))
+
+
+def _figures(figures: Any) -> str:
+    if not isinstance(figures, Mapping):
+        return _short(figures)
+    return ", ".join(f"{name} {_short(value)}" for name, value in figures.items())
+
+
+def _shape(tensor: Stored) -> str:
+    return "x".join(map(str, tensor.shape)) or "scalar"
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT else f"{text[:TEXT]}..."
+
+
+def reason(error: CheckpointError, path: Path) -> str:
+    """Return what an error says about a checkpoint whose name stands beside it."""
+    return error.what.replace(f"{path} is damaged: ", "").replace(f"{path} ", "").replace(f"{path}/", "")

@@ -1,0 +1,69 @@
+"""What checkpoints are called, and where those of a training are.
+
+A name tells the step, and which one of that step. The names alone tell the order, no clock does.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from train_manager.checkpoints.manifest import MANIFEST
+from train_manager.telling.errors import CheckpointError
+
+_NAME = re.compile(r"step-([0-9]{12,})(?:-([0-9]+))?")
+
+
+def name_of(step: int) -> str:
+    """Return the name of the first checkpoint of a step.
+
+    >>> name_of(120)
+    'step-000000000120'
+    """
+    return f"step-{step:012d}"
+
+
+def order_of(path: Path) -> tuple[int, int] | None:
+    """Return what checkpoints are sorted by: the step, and the number among those of the step; None for another name.
+
+    >>> order_of(Path("step-000000000120-2")), order_of(Path("step-120.old"))
+    ((120, 2), None)
+    """
+    found = _NAME.fullmatch(path.name)
+    return None if found is None else (int(found[1]), int(found[2] or 1))
+
+
+def step_of(path: Path) -> int:
+    """Return the step of a checkpoint, from its name."""
+    order = order_of(path)
+    assert order is not None, path
+    return order[0]
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Return whether a path is that of a checkpoint, by its name or its manifest, and not of a folder of several."""
+    return order_of(path) is not None or (path / MANIFEST).exists()
+
+
+def checkpoints_in(path: Path) -> list[Path]:
+    """Return the checkpoints of a ``train_dir``, of its folder ``checkpoints``, or a checkpoint itself; newest last.
+
+    Raises:
+        CheckpointError: there is nothing, or no checkpoint.
+    """
+    if not path.exists():
+        raise CheckpointError(f"there is nothing at {path}", name=str(path))
+    if path.is_dir() and is_checkpoint(path):
+        return [path]
+    folder = folder_in(path)
+    folders = [one for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
+    found = sorted((order, one) for one in folders if (order := order_of(one)) is not None)
+    if not found:
+        cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
+        raise CheckpointError(f"there is no checkpoint in {path}", name=str(path), cure=cure)
+    return [one for _, one in found]
+
+
+def folder_in(path: Path) -> Path:
+    """Return the folder of checkpoints of a ``train_dir``, or the path itself."""
+    return path / "checkpoints" if (path / "checkpoints").is_dir() else path

@@ -1,0 +1,55 @@
+"""What a checkpoint holds, told without torch: the names, shapes and dtypes of tensors, and the values beside them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from train_manager.checkpoints.hashed_file import opened
+from train_manager.checkpoints.manifest import MODEL, TREE
+from train_manager.checkpoints.tensor_header import read_header
+from train_manager.files.strict_json import strict_json
+from train_manager.telling.errors import CheckpointError
+
+
+class Stored(NamedTuple):
+    """A tensor in a file."""
+
+    shape: tuple[int, ...]
+    dtype: str  # in the words of the format: F32
+
+
+def tensors_in(path: Path) -> dict[str, Stored]:
+    """Return what the header of a ``.safetensors`` file tells.
+
+    Raises:
+        CheckpointError: it is not such a file, or it is cut off.
+    """
+    with opened(path, follow=True) as file:
+        size = os.fstat(file.fileno()).st_size
+        header, start = read_header(file, size, str(path))
+    try:
+        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        found = {name: Stored(tuple(entry["shape"]), str(entry["dtype"])) for name, entry in entries.items()}
+        end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    except (AttributeError, LookupError, TypeError):
+        raise CheckpointError(f"{path} is damaged: its header is invalid", name=path.name) from None
+    if end != size - start:
+        reason = f"its header tells of {end} bytes of tensors, but {size - start} are there"
+        raise CheckpointError(f"{path} is damaged: {reason}", name=path.name)
+    return dict(sorted(found.items()))
+
+
+def model_of(path: Path) -> dict[str, Stored]:
+    """Return the tensors of the model of a checkpoint."""
+    return tensors_in(path / MODEL)
+
+
+def parts_of(path: Path) -> dict[str, Any]:
+    """Return the parts of a checkpoint as JSON; ``state_tree`` says what stands in it for tensors and tuples."""
+    with opened(path / TREE) as file:
+        tree = strict_json(file.read(), str(path / TREE))
+    if not isinstance(tree, dict):
+        raise CheckpointError(f"{path} is damaged: {TREE} is not an object", name=path.name)
+    return tree

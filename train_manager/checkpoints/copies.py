@@ -1,0 +1,55 @@
+"""A copy of a state that the training no longer changes, for a writer that comes later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from train_manager.checkpoints.state_tree import DEEPEST, MAPPINGS
+from train_manager.checkpoints.tensor_file import memory_of
+
+
+def copied(state: Any) -> Any:
+    """Return a copy of a state that later steps do not change: tensors on the CPU, containers and arrays anew.
+
+    >>> weight = torch.zeros(2)
+    >>> state = copied({"model": {"weight": weight, "tied": weight}, "step": 3})
+    >>> weight += 1
+    >>> state["model"]["weight"], state["model"]["tied"] is state["model"]["weight"]
+    (tensor([0., 0.]), True)
+
+    Tensors that are the same memory are copied once. What is neither a container nor an array is the same object:
+    numbers and texts do not change, and the writer refuses the rest, by name.
+    """
+    return _Copy().of(state)
+
+
+class _Copy:
+    def __init__(self) -> None:
+        self._tensors: dict[tuple[Any, ...], Tensor] = {}
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        if isinstance(value, Tensor):
+            return self._tensor(value)
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        if depth > DEEPEST:  # it may hold itself
+            return value
+        if type(value) in (list, tuple):
+            return type(value)(self.of(item, depth + 1) for item in value)
+        if type(value) is dict or type(value) in MAPPINGS:
+            copy = type(value)()
+            copy |= {key: self.of(item, depth + 1) for key, item in value.items()}
+            return copy
+        return value
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        if tensor.layout != torch.strided or tensor.is_meta:
+            return tensor
+        memory = memory_of(tensor)
+        if not memory or memory not in self._tensors:
+            self._tensors[memory] = tensor.detach().to("cpu", copy=True)
+        return self._tensors[memory]

@@ -1,0 +1,73 @@
+"""The weights of a checkpoint, or the mean of several."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.checkpoints.checkpoint_names import folder_in
+from train_manager.checkpoints.weights_file import read_weights
+from train_manager.telling.errors import CheckpointError
+
+
+def checkpoints_at(path: Path, at: str | int, mode: str | None, count: int) -> list[Path]:
+    """Return the file or checkpoint that a path names, or the checkpoints of a ``train_dir``, newest first.
+
+    Args:
+        path: a file, a checkpoint, a ``train_dir`` or its folder of checkpoints.
+        at: the newest one of those of a ``train_dir``.
+        mode: what is best.
+        count: how many; those before the newest one are the rest.
+
+    Raises:
+        CheckpointError: there are not so many.
+    """
+    folder = CheckpointFolder(folder_in(path))
+    if not path.is_dir() or not folder.checkpoints():
+        if count > 1:
+            raise CheckpointError(f"{path} is one checkpoint, and not a folder of several", name="mean_of")
+        return [path]
+    newest = folder.find(at, mode=mode)
+    found = folder.checkpoints()
+    upto = found[: found.index(newest) + 1][::-1]
+    if len(upto) < count:
+        what = f"{folder.path} has {len(upto)} checkpoints up to {newest.name}, fewer than mean_of={count}"
+        raise CheckpointError(what, name="mean_of", cure="keep more of them: Checkpoints(keep=...)")
+    return upto[:count]
+
+
+def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """Return the mean of weights, in float64; what is not floating point is of the first.
+
+    Raises:
+        CheckpointError: they have other names or shapes.
+    """
+    first, *others = (read_weights(path) for path in paths)
+    if not others:
+        return first
+    for path, other in zip(paths[1:], others, strict=True):
+        if [(n, t.shape) for n, t in first.items()] != [(n, t.shape) for n, t in other.items()]:
+            raise CheckpointError(f"{paths[0].name} and {path.name} are of different models", name="mean_of")
+    return {name: _mean([tensor, *(other[name] for other in others)]) for name, tensor in first.items()}
+
+
+def without_prefix(weights: dict[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
+    """Return weights under the names of a model if theirs differ by one prefix: they are of a wrapped or compiled one.
+
+    >>> list(without_prefix({"_orig_mod.0.bias": torch.zeros(2)}, ["0.bias"]))
+    ['0.bias']
+    """
+    prefix = next(iter(weights), "").removesuffix(next(iter(names), ""))
+    if prefix and set(weights) == {prefix + name for name in names}:
+        return {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    return weights
+
+
+def _mean(tensors: list[Tensor]) -> Tensor:
+    if not tensors[0].is_floating_point():
+        return tensors[0]
+    return torch.stack([tensor.double() for tensor in tensors]).mean(dim=0).to(tensors[0].dtype)

@@ -1,0 +1,66 @@
+"""The folder for the files of extensions: what the user gives, and what takes its place in a run that is repeated."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from train_manager.core.hooks import Hook
+from train_manager.telling.errors import InputError
+
+TRAIN_DIR: Final = "TRAIN_MANAGER_TRAIN_DIR"
+"""An environment variable: the folder in place of the train_dir that the program gives its first TrainManager.
+
+The second one gets ``<folder>-2``, and so on. A TrainManager without a train_dir stays without.
+"""
+
+_numbers: Iterator[int] = itertools.count(1)  # of the TrainManagers of this process that have a train_dir
+
+
+def train_dir_and_number(value: Path | str | None) -> tuple[Path | None, int | None]:
+    """Return the folder of a TrainManager, and which of the process it is: 1 for the first one with a folder.
+
+    Raises:
+        InputError: the value is not a path.
+    """
+    given = require_train_dir(value)
+    if given is None:
+        return None, None
+    number, instead = next(_numbers), os.environ.get(TRAIN_DIR)
+    if not instead:
+        return given, number
+    return Path(instead if number == 1 else f"{instead}-{number}"), number
+
+
+def require_train_dir(value: Path | str | None) -> Path | None:
+    """Return a path."""
+    if not (value is None or isinstance(value, str | os.PathLike)):
+        cure = 'give a path: train_dir="runs/first"'
+        raise InputError(f"train_dir must be a path, but is {value!r:.60}", name="train_dir", cure=cure)
+    return None if value is None else Path(value).expanduser()
+
+
+def require_train_dir_for_hooks(hooks: Iterable[Hook], has_train_dir: bool) -> None:
+    """Require a train_dir if a hook names it."""
+    needing = next((hook for hook in hooks if "train_dir" in hook.call.required), None)
+    if needing is not None and not has_train_dir:
+        raise InputError(
+            f"{needing.label} (extension {needing.owner!r}) needs a train_dir, but there is none",
+            name="train_dir",
+            asked_by=needing.label,
+            asked_at=needing.call.defined_at,
+            cure='pass train_dir="runs/first", or leave that extension out: '
+            "default_extensions(files=False) has none that needs it",
+        )
+
+
+def make_train_dir(path: Path) -> None:
+    """Make the folder if it does not exist."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        what = f"train_dir must be a folder, but a file is in the way: {str(path)!r}"
+        raise InputError(what, name="train_dir", cure="give the path of a folder") from error

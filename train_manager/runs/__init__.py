@@ -1,0 +1,9 @@
+"""What a run was, and how it is looked at again. Extensions, commands and users come here; the loop does not.
+
+Its rooms; each imports only those above it:
+
+    code       which code a training ran, and how it is put back
+    record     what a run was and what it measured
+    comparing  what differs between runs
+    repeating  a recorded run is run again
+"""

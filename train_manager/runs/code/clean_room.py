@@ -1,0 +1,165 @@
+"""A git folder of our own over files of others: what it does is decided here, and never by their settings.
+
+The repository's own git folder can name programs (file monitors, filters, diff drivers, hooks) that git would run.
+This copy has the same objects and the same index, and settings of its own; the files keep their bytes as they are,
+without conversions of line ends, keywords, encodings or filters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, final
+
+from train_manager.runs.code.git_commands import NO_CONFIGURATION, GitCommands
+from train_manager.runs.code.repository import Repository
+
+AS_THEY_ARE: Final = b"* -text !eol -ident -filter !working-tree-encoding !diff !whitespace !merge\n"
+_PREFIX: Final = "train-manager-git-"
+_A_DAY: Final = 86_400.0
+_CACHES_OF_PYTHON: Final = b"\n__pycache__/\n"
+
+
+@final
+class CleanRoom:
+    """Look at the files of a repository through a git folder in a temporary place.
+
+    Args:
+        repository: whose files.
+        seconds: the limit of each git command.
+    """
+
+    def __init__(self, repository: Repository, *, seconds: float = 10.0) -> None:
+        self.repository = repository
+        self._seconds = seconds
+
+    def __enter__(self) -> CleanRoom:
+        _remove_leftovers()
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self.git = git_in(self.folder, self.repository.root, seconds=self._seconds)
+        try:
+            self._furnish()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _furnish(self) -> None:
+        user = self.repository
+        lines = [
+            ("filemode", str(user.flag("core.filemode", True)).lower()),
+            ("ignorecase", str(user.flag("core.ignorecase", False)).lower()),
+            ("precomposeunicode", str(user.flag("core.precomposeunicode", False)).lower()),
+        ]
+        if excludes := user.setting("core.excludesfile"):
+            lines.append(("excludesfile", quoted(os.path.expanduser(excludes))))
+        if attributes := user.setting("core.attributesfile"):
+            lines.append(("attributesfile", quoted(os.path.expanduser(attributes))))
+        make_git_folder(self.folder, user, settings=lines)
+        own = read_small(user.common_folder / "info" / "exclude")
+        (self.folder / "info" / "exclude").write_bytes(own + _CACHES_OF_PYTHON)
+        self._copy_index()
+
+    def contents(self, blobs: Sequence[str]) -> dict[str, bytes]:
+        """Return what is in blobs, by their names; those that are not there are left out."""
+        found, start = {}, 0
+        output = self.git.run("cat-file", "--batch", feed="".join(f"{blob}\n" for blob in blobs).encode())
+        for blob in blobs:
+            end = output.index(b"\n", start)
+            size = output[start:end].rpartition(b" ")[2]
+            start = end + 1
+            if size.isdigit():  # else it says that it is missing
+                found[blob] = output[start : start + int(size)]
+                start += int(size) + 1
+        return found
+
+    def _copy_index(self) -> None:
+        source = self.repository.git_folder / "index"
+        if not source.is_file():  # a link to a device would not end
+            return
+        with contextlib.suppress(FileNotFoundError):
+            # With its time: entries that changed at the same moment as the index are compared by content.
+            shutil.copy2(source, self.folder / "index")
+            index = (self.folder / "index").read_bytes()
+            for shared in source.parent.glob("sharedindex.*"):  # the greater part of a split index, which names it
+                if _bytes_of(shared.suffix[1:]) in index:
+                    shutil.copy2(shared, self.folder / shared.name)
+
+
+def _remove_leftovers() -> None:
+    """Delete the folders of killed processes; what is younger may still be in use."""
+    for leftover in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - leftover.lstat().st_mtime > _A_DAY:
+                shutil.rmtree(leftover, ignore_errors=True)  # not through a link, nor if it is another user's
+
+
+def git_in(git_folder: Path, files: Path, *, seconds: float = 10.0) -> GitCommands:
+    """Return git for a git folder of our own and the files that it looks at."""
+    places = {"GIT_DIR": os.fspath(git_folder), "GIT_WORK_TREE": os.fspath(files)}
+    return GitCommands(files, environment={**NO_CONFIGURATION, **places}, seconds=seconds)
+
+
+def make_git_folder(folder: Path, source: Repository, *, settings: list[tuple[str, str]] | None = None) -> None:
+    """Make a git folder that reads the objects of a repository, has its commit, and converts nothing."""
+    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "HEAD").write_text(f"{source.commit or 'ref: refs/heads/main'}\n")
+    is_sha1 = source.object_format == "sha1"
+    core = [
+        ("repositoryformatversion", "0" if is_sha1 else "1"),
+        ("bare", "false"),
+        ("logallrefupdates", "false"),
+        ("autocrlf", "false"),
+        ("safecrlf", "false"),
+        *(settings or []),
+    ]
+    text = "[core]\n" + "".join(f"\t{name} = {value}\n" for name, value in core)
+    if not is_sha1:
+        text += f"[extensions]\n\tobjectformat = {source.object_format}\n"
+    (folder / "config").write_bytes(os.fsencode(text))
+    (folder / "objects" / "info" / "alternates").write_bytes(
+        os.fsencode(quoted(os.fspath(source.common_folder / "objects"))) + b"\n"
+    )
+    (folder / "info" / "attributes").write_bytes(AS_THEY_ARE)
+    if source.is_shallow:
+        (folder / "shallow").write_bytes(read_small(source.common_folder / "shallow"))
+
+
+def quoted(text: str) -> str:
+    """Return a text as git's own files want it: in quotes, in one line."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+def read_small(path: Path, limit: int = 1_000_000) -> bytes:
+    """Return the content of a file, or nothing if it is absent or not a plain file (a pipe would not end)."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return b""
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError:
+        return b""
+
+
+def _bytes_of(digest: str) -> bytes:
+    try:
+        return bytes.fromhex(digest)
+    except ValueError:
+        return digest.encode()

@@ -1,0 +1,100 @@
+"""Files that git calls unchanged although their bytes are not those of the commit.
+
+Line ends, keywords, encodings and filters make other bytes of a file when it is checked out. Where such conversions
+may apply, times and sizes prove nothing: a file is doubtful if its size is not that of its blob, or if its conversion
+can keep the size. What the filter of LFS keeps elsewhere is told apart by the pointer that the commit has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from train_manager.runs.code.changes import Changes, Committed
+from train_manager.runs.code.clean_room import AS_THEY_ARE, CleanRoom, read_small
+from train_manager.runs.code.lfs import SIZES, read_pointer
+from train_manager.runs.code.reading import size_now
+
+_TREE: Final = re.compile(rb"(\d+) blob ([0-9a-f]+) +(\d+|-)\t([^\0]*)\0")
+_KEEP_SIZES: Final = ("filter", "ident", "working-tree-encoding")
+_ENCRYPTS: Final = re.compile(r"crypt|secret|sops|vault|\bage\b|gpg", re.IGNORECASE)
+
+
+def find_converted(room: CleanRoom, changes: Changes) -> None:
+    """Add to ``changes`` what git calls unchanged although it may differ in its bytes."""
+    texts = b"\n".join(_attributes(room, changes))
+    if not texts.strip() and room.repository.setting("core.autocrlf").lower() in ("", "false", "no", "off", "0"):
+        return
+    named = {file.path for file in [*changes.doubtful, *changes.gone]} | {*changes.not_checked_out}
+    blobs = {file.path: (file, size) for file, size in _commit(room)}
+    names = [*blobs, *changes.new]
+    special = _special(room, names) if any(word in texts for word in (b"filter", b"ident", b"encoding")) else {}
+    _find_pointers(room, changes, [blobs[path] for path in special.get("lfs", ()) if path in blobs])
+    drivers = {
+        name.removeprefix("filter.").rpartition(".")[0] for name in room.repository.settings if name[:7] == "filter."
+    }
+    keep_size = {path for kind, paths in special.items() if kind in drivers or kind[:1] == ":" for path in paths}
+    changes.encrypted = {path: kind for kind, paths in special.items() if _ENCRYPTS.search(kind) for path in paths}
+    root = os.fspath(room.repository.root)
+    for path, (file, size) in blobs.items():
+        if path in named:
+            continue
+        present = size_now(root, path)
+        if path in changes.pointers and present == changes.pointers[path][1]:
+            changes.lfs.append(path)  # its times say that it is what LFS has put there: gigabytes need not be read
+        elif present != size or path in keep_size:
+            changes.doubtful.append(file)
+
+
+def _attributes(room: CleanRoom, changes: Changes) -> Iterator[bytes]:
+    user = room.repository
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))
+    own = user.setting("core.attributesfile")
+    yield read_small(user.common_folder / "info" / "attributes")
+    yield read_small(Path(os.path.expanduser(own)) if own else home / "git" / "attributes")
+    yield read_small(Path("/etc/gitattributes"))
+    yield read_small(user.root / ".gitattributes")
+    for path in [*changes.attribute_files, *changes.new]:
+        if path.endswith(".gitattributes"):
+            yield read_small(user.root / path)
+    if any(file.path.endswith(".gitattributes") for file in [*changes.doubtful, *changes.gone]):
+        yield b"* text"  # what they said as the files were checked out is not known
+
+
+def _commit(room: CleanRoom) -> Iterator[tuple[Committed, int]]:
+    if room.repository.commit is None:
+        return
+    output = room.git.run("ls-tree", "-r", "-l", "-z", "--full-tree", room.repository.commit)
+    for mode, blob, size, name in _TREE.findall(output):
+        # A blob that is missing (a partial clone) has no size.
+        yield Committed(os.fsdecode(name), mode.decode(), blob.decode()), int(size) if size.isdigit() else -1
+
+
+def _special(room: CleanRoom, paths: list[str]) -> dict[str, list[str]]:
+    """Return the files of each filter, and those of other conversions that can keep the size (as ``:ident``)."""
+    attributes = room.folder / "info" / "attributes"
+    attributes.write_bytes(read_small(room.repository.common_folder / "info" / "attributes"))
+    try:
+        feed = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        answers = room.git.run("check-attr", "-z", "--stdin", *_KEEP_SIZES, feed=feed).split(b"\0")
+    finally:
+        attributes.write_bytes(AS_THEY_ARE)
+    found: dict[str, list[str]] = {}
+    for name, attribute, value in zip(answers[0::3], answers[1::3], answers[2::3], strict=False):
+        if value not in (b"unspecified", b"unset"):
+            kind = os.fsdecode(value) if attribute == b"filter" else f":{attribute.decode()}"
+            found.setdefault(kind, []).append(os.fsdecode(name))
+    return found
+
+
+def _find_pointers(room: CleanRoom, changes: Changes, files: list[tuple[Committed, int]]) -> None:
+    small = [file for file, size in files if size in SIZES]
+    if not small:
+        return
+    contents = room.contents([file.blob for file in small])
+    for file in small:
+        if pointer := read_pointer(contents.get(file.blob, b"")):
+            changes.pointers[file.path] = pointer

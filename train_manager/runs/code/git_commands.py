@@ -1,0 +1,243 @@
+"""Run git so that it asks nothing, changes nothing, runs no other program, and ends in time.
+
+What each command is for stands in the files that ask; here is only how a git process is started and ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final, final
+
+from train_manager.telling.errors import InputError
+
+_OPTIONS: Final = (
+    "--no-optional-locks",
+    "--no-replace-objects",
+    "--no-pager",
+    "--literal-pathspecs",
+    *("-c", "core.fsmonitor=false"),
+    *("-c", "core.hooksPath=/dev/null"),
+    *("-c", "core.untrackedCache=false"),
+    *("-c", "core.quotePath=true"),
+)
+_ENVIRONMENT: Final = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "true",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "",  # nor by a git that is older than this variable
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "true",
+}
+NO_CONFIGURATION: Final = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+_starting: Final = threading.RLock()
+"""Held while GitPython is imported and while a process is made.
+
+A worker that is forked from another thread at that moment would keep our end of a pipe, so that git seems to write on,
+or find a module for ever half imported.
+"""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
+
+
+class GitTrouble(InputError):
+    """Git could not be asked, or did not answer; ``what`` is the reason in words."""
+
+
+@final
+class GitCommands:
+    """Git in a folder.
+
+    Args:
+        folder: where git starts to look for the repository.
+        environment: variables that git gets besides those that keep it quiet.
+        seconds: after this time a command is ended, with all processes that it has started.
+    """
+
+    def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None, seconds: float = 10.0) -> None:
+        self.folder = folder
+        self.environment = {**_ENVIRONMENT, **(environment or {})}
+        self.seconds = seconds
+
+    def run(
+        self, *arguments: str, feed: bytes | None = None, fine: Collection[int] = (0,), changes: Mapping[str, str] = {}
+    ) -> bytes:
+        """Return what a command writes.
+
+        Args:
+            arguments: the command and its arguments.
+            feed: what it reads; without it, it finds the end of a file.
+            fine: exit codes that do not mean an error.
+            changes: variables for this command alone.
+
+        Raises:
+            GitTrouble: git is not there, ended with another code, or did not answer in time.
+        """
+        status, output, complaint = self.answer(*arguments, feed=feed, changes=changes)
+        if status not in fine:
+            raise GitTrouble(f"git {arguments[0]} failed: {first_line(complaint) or f'exit code {status}'}")
+        return output
+
+    def answer(
+        self, *arguments: str, feed: bytes | None = None, changes: Mapping[str, str] = {}
+    ) -> tuple[int, bytes, bytes]:
+        """Return the exit code of a command, what it writes, and what it complains about.
+
+        Raises:
+            GitTrouble: git is not there, or did not answer in time.
+        """
+        # Not a pipe: a worker that is forked meanwhile would keep its end, and git would wait for more.
+        with tempfile.TemporaryFile() as given:
+            given.write(feed or b"")
+            given.seek(0)
+            handle = self._started(arguments, given, {**self.environment, **changes})
+            process = handle.proc  # the handle ends it as it goes: it has to live as long
+            try:
+                output, complaint = process.communicate(timeout=self.seconds)
+            except subprocess.TimeoutExpired:
+                raise GitTrouble(f"git did not answer within {self.seconds:g} s") from None
+            finally:
+                _end(process)
+        return process.returncode, output, complaint
+
+    def _started(self, arguments: Sequence[str], given: IO[bytes], environment: Mapping[str, str]) -> Any:
+        git = git_module(self.seconds)
+        program = os.fspath(git.cmd.Git.GIT_PYTHON_GIT_EXECUTABLE or "git")
+        command = [*_without_variables(environment), program, *_OPTIONS, "-C", os.fspath(self.folder), *arguments]
+        try:
+            # Not `kill_after_timeout`: it looks for children with `ps`, and then waits for those that it has not found.
+            with _starting:
+                return git.cmd.Git(self.folder).execute(
+                    command,
+                    istream=given,
+                    as_process=True,
+                    env={**environment, "PATH": _search_path()},
+                    shell=False,
+                    start_new_session=True,  # no terminal to ask at, and one group to end
+                )
+        except git.exc.GitCommandNotFound:
+            raise GitTrouble("git is not installed") from None
+
+
+def git_module(seconds: float = 10.0) -> Any:
+    """Return the module of GitPython, which starts ``git version`` as it is imported.
+
+    Raises:
+        GitTrouble: GitPython or git is not there, or git does not answer in time.
+    """
+    is_there = _is_gitpython_there()
+    if "git" not in sys.modules and is_there:
+        _require_an_answer(seconds)
+    with _starting, _absolute_git():
+        try:
+            import git
+            import git.cmd
+        except ImportError as error:
+            if is_there:
+                raise GitTrouble("git is not installed") from error
+            raise GitTrouble('GitPython is not installed: pip install "train-manager[git]"') from None
+    return git
+
+
+def _require_an_answer(seconds: float) -> None:
+    """Ask for the version before GitPython does, which would wait for ever."""
+    program = os.environ.get("GIT_PYTHON_GIT_EXECUTABLE") or "git"
+    try:
+        with _starting:
+            process = subprocess.Popen(
+                [program, "version"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "PATH": _search_path()},
+            )
+    except OSError:
+        raise GitTrouble("git is not installed") from None
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        raise GitTrouble(f"git did not answer within {seconds:g} s") from None
+    finally:
+        _end(process)
+
+
+def first_line(complaint: bytes) -> str:
+    """Return the first line that says something, without git's ``fatal:``.
+
+    >>> first_line(b"fatal: not a git repository\\nStop.")
+    'not a git repository'
+    """
+    for line in os.fsdecode(complaint).splitlines():
+        if line.strip() and not line.startswith(("hint:", "warning:")):
+            return line.removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
+    return ""
+
+
+def _is_gitpython_there() -> bool:
+    """Return whether GitPython can be imported; a ``git.py`` of the user's is found without being run.
+
+    Raises:
+        GitTrouble: another module has its name.
+    """
+    try:
+        spec = importlib.util.find_spec("git")
+    except (ImportError, ValueError):
+        return False
+    if spec is None or spec.origin is None:  # a folder called git, without code
+        return False
+    folders = [folder for folder in spec.submodule_search_locations or () if os.path.isdir(folder)]
+    if spec.submodule_search_locations and (not folders or os.path.isfile(os.path.join(folders[0], "cmd.py"))):
+        return True
+    raise GitTrouble(f"{spec.origin} hides GitPython, which is also imported as git: give it another name")
+
+
+def _search_path() -> str:
+    """Return where programs are looked for: never in the working folder, which holds the code of others."""
+    return os.pathsep.join(folder for folder in os.get_exec_path() if os.path.isabs(folder))
+
+
+@contextlib.contextmanager
+def _absolute_git() -> Iterator[None]:
+    """Let the import of GitPython start the git that is asked later on."""
+    name = "GIT_PYTHON_GIT_EXECUTABLE"
+    found = shutil.which("git", path=_search_path())
+    if name in os.environ or found is None or all(map(os.path.isabs, os.get_exec_path())):
+        yield
+        return
+    os.environ[name] = found
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _without_variables(environment: Mapping[str, str]) -> list[str]:
+    """``env`` in front of the command, if this process has variables that would lead git elsewhere (as in a hook)."""
+    # GitPython adds variables to those of this process and cannot take any away.
+    unwanted = [name for name in os.environ if name.startswith("GIT_") and name not in environment]
+    return ["env", *(part for name in sorted(unwanted) for part in ("-u", name))] if unwanted else []
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        # The whole group: git may wait for a program that it has started.
+        with contextlib.suppress(ProcessLookupError, PermissionError, AttributeError):  # only POSIX has groups
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError, ValueError):
+                pipe.close()

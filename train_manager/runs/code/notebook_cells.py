@@ -1,0 +1,111 @@
+"""The cells of a notebook that ran, in their order: the code of a training that no file has.
+
+IPython is never imported here: where it is not, there are no cells.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from train_manager.runs.code.secret_files import redacted
+
+_HEAD: Final = "# The cells of a notebook that ran, in the order in which they ran."
+_OF_IPYTHON: Final = "# only in IPython: "
+_MAGICS: Final = (
+    "bash cmd html javascript js latex markdown perl ruby script sh svg system sx writefile file cython sql"
+)
+_NO_PYTHON: Final = frozenset(_MAGICS.split())  # magics of cells whose body is another language, or becomes a file
+_ESCAPE: Final = re.compile(r"\\(?:\\|N\{[^}]*\}|[^\n'\"])")
+_MAGIC: Final = re.compile(r"(?P<indent>\s*)(?:[%!?]|[\w.,\s\[\]'\"]+=\s*[%!]|.*[\w)]\?{1,2}\s*$)")
+
+
+def cells_that_ran() -> list[str]:
+    """Return the cells that have run in this process, in their order, as they were typed; none outside of IPython.
+
+    The present one is the last. A cell that ran twice is there twice, one that failed is there too.
+    """
+    ipython = sys.modules.get("IPython")
+    shell: Any = getattr(ipython, "get_ipython", lambda: None)()
+    history = getattr(getattr(shell, "history_manager", None), "input_hist_raw", [])
+    return [cell for cell in list(history)[1:] if isinstance(cell, str) and cell.strip()]  # the first is never a cell
+
+
+def as_script(cells: Sequence[str]) -> str:
+    r"""Return cells as a Python file, which editors show as cells again.
+
+    What only IPython runs (``%matplotlib inline``, ``!pip list``) is a comment there, and secrets are ``***``.
+
+    >>> print(as_script(["%matplotlib inline\nx = 1", "x + 1"]))
+    # The cells of a notebook that ran, in the order in which they ran.
+    <BLANKLINE>
+    # %% 1
+    # only in IPython: %matplotlib inline
+    x = 1
+    <BLANKLINE>
+    # %% 2
+    x + 1
+    <BLANKLINE>
+    """
+    numbered = (
+        f"# %% {number}\n{_as_python(redacted(cell, bare=False))}\n" for number, cell in enumerate(cells, start=1)
+    )
+    return "\n".join([f"{_HEAD}\n", *numbered])
+
+
+def _as_python(cell: str) -> str:
+    cell = cell.rstrip()
+    if _is_script(cell):  # so a line of a text that begins with % stays
+        return cell
+    lines = cell.split("\n")
+    if lines[0].startswith("%%") and lines[0][2:].split()[0:1] and lines[0][2:].split()[0] in _NO_PYTHON:
+        return _told(lines)
+    without = "\n".join(_without_magics(lines))
+    if _is_script(without):
+        return without
+    is_python = _tree(cell) is not None or _tree(without) is not None
+    why = "it awaits outside of a function, which a script cannot" if is_python else "it is not Python"
+    return f"# {why}\n{_told(lines)}"
+
+
+def _is_script(text: str) -> bool:
+    tree = _tree(text)
+    return tree is not None and not _awaits(tree)
+
+
+def _tree(text: str) -> ast.Module | None:
+    # Strange escapes would be warned of once more, and warnings cannot be held back in one thread alone.
+    plain = _ESCAPE.sub(" ", text)
+    try:
+        return ast.parse(plain)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _awaits(tree: ast.AST) -> bool:
+    """Return whether something waits at the top level."""
+    if isinstance(tree, ast.Await | ast.AsyncFor | ast.AsyncWith):
+        return True
+    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return False
+    return any(map(_awaits, ast.iter_child_nodes(tree)))
+
+
+def _without_magics(lines: list[str]) -> Iterator[str]:
+    goes_on, indent = False, ""  # a command of several lines, each but the last ending with a backslash
+    for line in lines:
+        match = _MAGIC.match(line)
+        if not goes_on and match is None:
+            yield line
+            continue
+        indent = indent if goes_on or match is None else match["indent"]
+        goes_on = line.rstrip().endswith("\\")
+        # In a block that has nothing else, a comment alone would not be Python.
+        yield f"{indent}{'pass  ' if indent else ''}{_OF_IPYTHON}{redacted(line.strip())}"
+
+
+def _told(lines: Sequence[str]) -> str:
+    return "\n".join(f"{_OF_IPYTHON}{redacted(line)}".rstrip() for line in lines)

@@ -1,0 +1,193 @@
+"""What a repository says of itself: where it is, its commit, its remotes, what it is in the middle of.
+
+Its settings are read as data; nothing that they name is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from train_manager.runs.code.git_commands import GitCommands, GitTrouble, first_line
+from train_manager.runs.code.secret_files import redacted
+
+NO_REPOSITORY: Final = "not in a git repository"
+_NEXT: Final = "--train-manager-next"  # rev-parse repeats what it does not know, so this parts its answers
+_STATES: Final = {
+    "merge": ("MERGE_HEAD",),
+    "rebase": ("rebase-merge", "rebase-apply"),
+    "cherry-pick": ("CHERRY_PICK_HEAD",),
+    "revert": ("REVERT_HEAD",),
+    "bisect": ("BISECT_LOG",),
+}
+
+
+@final
+@dataclass(frozen=True)
+class Repository:
+    """A repository and its working tree, as it is now.
+
+    Attributes:
+        root: the folder of the working tree.
+        git_folder: where this working tree's index and HEAD are.
+        common_folder: where the objects are; not ``git_folder`` if there are several working trees.
+        object_format: ``sha1`` or ``sha256``.
+        commit: None if there is not a commit yet.
+        branch: None if HEAD is detached.
+        settings: all settings, names as git shows them (lower-case, but for the part in the middle).
+    """
+
+    root: Path
+    git_folder: Path
+    common_folder: Path
+    object_format: str
+    is_shallow: bool
+    commit: str | None
+    branch: str | None
+    settings: Mapping[str, tuple[str, ...]]
+
+    @property
+    def state(self) -> list[str]:
+        """What the repository is in the middle of: ``merge``, ``rebase`` and so on."""
+        return [
+            state for state, names in _STATES.items() if any(os.path.lexists(self.git_folder / name) for name in names)
+        ]
+
+    @property
+    def remotes(self) -> dict[str, str]:
+        """Addresses by name, without credentials."""
+        found = {
+            without_credentials(name.removeprefix("remote.").removesuffix(".url")): without_credentials(values[0])
+            for name, values in self.settings.items()
+            if re.fullmatch(r"remote\..+\.url", name, re.DOTALL)
+        }
+        return dict(sorted(found.items()))
+
+    def setting(self, name: str, default: str = "") -> str:
+        """Return the value that counts of a setting."""
+        return self.settings.get(name, (default,))[-1]
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a setting that is yes or no."""
+        value = self.setting(name, str(default)).lower()
+        return value in ("", "true", "yes", "on", "1") if value not in ("false", "no", "off", "0") else False
+
+
+def find_repository(folder: Path, seconds: float = 10.0) -> Repository:
+    """Return the repository whose working tree holds a folder.
+
+    Raises:
+        GitTrouble: there is not any, or git refuses to look at it.
+    """
+    git = GitCommands(folder, seconds=seconds)
+    answers = _answers(git)
+    git_folder, root = _path(folder, answers["git folder"]), _path(folder, answers["root"])
+    _require_own_files(git, root, git_folder)
+    commit, branch = answers.get("commit"), answers.get("branch")
+    return Repository(
+        root=root,
+        git_folder=git_folder,
+        common_folder=_path(folder, answers["common folder"]),
+        object_format=answers["object format"],
+        is_shallow=answers["shallow"] == "true",
+        commit=commit,
+        branch=_short(branch) if commit else _short(_unborn(git)),
+        settings=_settings(git),
+    )
+
+
+def without_credentials(address: str) -> str:
+    """Return the address of a remote without names, passwords and tokens.
+
+    >>> without_credentials("https://me:hunter2@example.com/data.git?token=1")
+    'https://example.com/data.git'
+    >>> without_credentials("git@example.com:data.git")
+    'git@example.com:data.git'
+    """
+    start, separator, rest = address.partition("://")
+    if separator:
+        is_ssh = start.endswith("ssh")
+        # A password may hold @ and / itself: the last @ is the end of it for certain.
+        user, at, place = rest.rpartition("@")
+        kept = user + at if is_ssh and re.fullmatch(r"[\w.-]+", user) else ""
+        address = f"{start}://{kept}{re.split(r'[?#;]', place)[0]}"
+    elif short := re.fullmatch(r"/*[^/@]*:[^/]*@(.*)", address, re.DOTALL):  # name:password@host:path
+        address = short[1]
+    elif re.match(r"[^/@]*@[^/:]*:", address):  # name@host:path
+        address = address.partition("?")[0]
+    return redacted(address)
+
+
+def _require_own_files(git: GitCommands, root: Path, git_folder: Path) -> None:
+    """Refuse a working tree that a setting puts elsewhere: it may be the home of the user.
+
+    Raises:
+        GitTrouble: the folder is not in it, or its files are those of another repository.
+    """
+    if Path(os.path.realpath(git.folder)).is_relative_to(os.path.realpath(root)):
+        place = root / ".git"
+        if not place.is_dir():  # a file that names the git folder, as of a submodule
+            _, answer, _ = GitCommands(root, seconds=git.seconds).answer("rev-parse", "--absolute-git-dir")
+            place = _path(root, os.fsdecode(answer).removesuffix("\n"))
+        if os.path.realpath(place) == os.path.realpath(git_folder):
+            return
+    raise GitTrouble(f"the setting core.worktree of {git_folder} puts its files elsewhere, in {root}")
+
+
+def _answers(git: GitCommands) -> dict[str, str]:
+    asked = {
+        "bare": "--is-bare-repository",
+        "object format": "--show-object-format",
+        "shallow": "--is-shallow-repository",
+        "git folder": "--absolute-git-dir",
+        "common folder": "--git-common-dir",
+        "root": "--show-toplevel",
+        "commit": "HEAD",
+    }
+    arguments = [part for question in asked.values() for part in (question, _NEXT)]
+    status, output, complaint = git.answer("rev-parse", *arguments, "--symbolic-full-name", "HEAD")
+    texts = os.fsdecode(output).split(f"{_NEXT}\n")
+    found = {name: text.removesuffix("\n") for name, text in zip([*asked, "branch"], texts, strict=False)}
+    if len(texts) == len(asked) + 1 and status == 0:
+        return found
+    if found.get("bare") == "true":
+        raise GitTrouble(f"the git repository at {found['git folder']} is bare: it does not have files to run")
+    if "commit" in found:  # HEAD is the only question that may fail: there is not a commit yet
+        return {name: text for name, text in found.items() if name not in ("commit", "branch")}
+    raise GitTrouble(_why(complaint))
+
+
+def _why(complaint: bytes) -> str:
+    line = first_line(complaint)
+    if "not a git repository" in line:
+        return NO_REPOSITORY
+    if found := re.search(r"dubious ownership in repository at '(.*)'", line):
+        return f"the git repository at {found[1]} is owned by another user"
+    if "work tree" in line:
+        return "not in the files of a git repository, but in its .git folder"
+    told = redacted(re.sub(r" value '.*' for ", " value for ", line))  # of a setting, and it may be a secret
+    return f"git could not read the repository: {told}"
+
+
+def _unborn(git: GitCommands) -> str:
+    return os.fsdecode(git.run("symbolic-ref", "-q", "HEAD", fine=(0, 1))).removesuffix("\n")
+
+
+def _short(branch: str | None) -> str | None:
+    return redacted(branch.removeprefix("refs/heads/")) if branch and branch.startswith("refs/") else None
+
+
+def _settings(git: GitCommands) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in git.run("config", "-z", "--list").split(b"\0")[:-1]:
+        name, _, value = os.fsdecode(entry).partition("\n")
+        found[name] = (*found.get(name, ()), value)
+    return found
+
+
+def _path(folder: Path, answer: str) -> Path:
+    return Path(os.path.normpath(folder.absolute() / answer))

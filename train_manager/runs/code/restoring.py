@@ -1,0 +1,278 @@
+"""Put recorded code back: the commit in a new folder, then the patch, the deletions and the archive.
+
+The new folder has a git folder of its own that reads the objects of the repository (as ``git clone --shared`` makes
+it). The repository itself is only read; no hook and no filter runs, and each file is checked against the record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+from train_manager.runs.code.archive import LINK, ArchivedFile, put_file, read_archive, reason_against
+from train_manager.runs.code.clean_room import git_in, make_git_folder
+from train_manager.runs.code.git_commands import GitCommands, GitTrouble
+from train_manager.runs.code.lfs import SIZES, content_of, read_pointer
+from train_manager.runs.code.outputs import WHY
+from train_manager.runs.code.payload import ARCHIVE, CODE, NOT_CHECKED_OUT, PATCH
+from train_manager.runs.code.reading import Unreadable, read_now
+from train_manager.runs.code.record_shape import damage_in
+from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.runs.code.repository import Repository, find_repository
+from train_manager.telling.errors import CheckpointError, InputError
+
+_SECONDS: Final = 600.0  # a checkout of a large commit takes its time
+_PAYLOAD: Final = re.compile(r"code/[0-9a-f]{32}")
+_PACKAGES: Final = "packages"
+
+
+@final
+@dataclass
+class Restored:
+    """Code that was put back.
+
+    Attributes:
+        root: the working tree.
+        commit: what it is based on; None if there was not a commit.
+        problems: what is not as it was, in words.
+        packages: the working trees of other packages, by their names.
+    """
+
+    root: Path
+    commit: str | None
+    problems: list[str] = field(default_factory=list)
+    packages: dict[str, Path] = field(default_factory=dict)
+
+
+def restore_code(train_dir: Path, run_id: str, into: Path, *, repository: Path | None = None) -> Restored:
+    """Put the code of a run into a new folder.
+
+    >>> import tempfile
+    >>> from train_manager.runs.code.taking import take_code_record
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "train.py").write_text("print('hello')")
+    >>> record = take_code_record(folder, folder / "runs", "0123456789abcdef", loaded=[folder / "train.py"])
+    >>> restored = restore_code(folder / "runs", "0123456789abcdef", folder / "again")
+    >>> (restored.root / "train.py").read_text()
+    "print('hello')"
+
+    Args:
+        train_dir: the folder of the training.
+        run_id: what the run is called.
+        into: a folder that is empty or not there yet; the working tree is made in it, under its own name.
+        repository: a clone that has the commit; by default the repository that was recorded.
+
+    Raises:
+        InputError: the run has not recorded any code, ``into`` is in use, or the commit is not there.
+        CheckpointError: the record is damaged, or of a newer version.
+    """
+    record = read_code_record(train_dir, run_id)
+    if record is None:
+        path = train_dir / CODE / f"{run_id}.json"
+        raise InputError(f"{path} is not there: the run has not recorded its code", name=run_id)
+    if (damage := damage_in(record)) is not None:
+        raise CheckpointError(f"{train_dir / CODE / run_id}.json is damaged at {damage}", name=run_id)
+    entries = record["repositories"]
+    if not entries:
+        raise InputError(
+            f"the code of run {run_id} was not recorded: {record['reason']}", name=run_id, asked_by="restore_code"
+        )
+    if into.exists() and any(into.iterdir()):
+        raise InputError(f"{into} is not empty", name="into", asked_by="restore_code", cure="name a new folder")
+    restored = Restored(into / (Path(entries[0]["path"]).name or "code"), entries[0]["commit"])
+    if record["reason"] is not None and entries[0]["commit"] is not None:
+        restored.problems.append(f"not all code was recorded: {record['reason']}")
+    for entry in entries:
+        source = Path(entry["path"])
+        if repository is not None and "package" not in entry:
+            source = repository / (entry["inside"] or "")
+        place = _place(entry, into, restored)
+        if os.path.realpath(place) != os.path.join(os.path.realpath(into), place.relative_to(into)):
+            restored.problems.append(f"{entry['inside']} is not put back: a link is in its place")
+            continue
+        _Restoring(entry, train_dir, place, source, restored.problems).restore()
+    return restored
+
+
+def _place(entry: dict[str, Any], into: Path, restored: Restored) -> Path:
+    """Where a repository goes: submodules into the tree, packages beside it."""
+    inside: str | None = entry["inside"]
+    package: str | None = entry.get("package")
+    if inside is None or inside == package:
+        inside = ""
+    elif reason := reason_against(inside):
+        raise InputError(f"{inside!r} cannot be put back: {reason}", asked_by="restore_code")
+    if package is None:
+        return restored.root / inside
+    if package not in restored.packages:
+        name = Path(entry["path"]).name
+        restored.packages[package] = into / f"{_PACKAGES}-{len(restored.packages) + 1}" / name
+    return restored.packages[package] / inside
+
+
+@final
+@dataclass
+class _Restoring:
+    entry: dict[str, Any]
+    train_dir: Path
+    root: Path
+    source: Path
+    problems: list[str]
+
+    def restore(self) -> None:
+        """Make the working tree, as far as that is possible."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        payload = self._payload()
+        if self.entry["commit"] is not None:
+            repository = self._repository()
+            git = self._check_out(repository, payload)
+            self._apply(git, payload)
+            self._fetch_lfs(repository)
+        for file in self._files("deleted"):
+            _delete(self.root, file["path"])
+        if payload is not None and (payload / ARCHIVE).exists():
+            self._unpack(payload / ARCHIVE)
+        self._check()
+
+    def _files(self, how: str) -> list[dict[str, Any]]:
+        return [file for file in self.entry["files"] if file["how"] == how]
+
+    def _payload(self) -> Path | None:
+        name = self.entry["payload"]
+        if name is None:
+            return None
+        if not isinstance(name, str) or not _PAYLOAD.fullmatch(name) or not (self.train_dir / name).is_dir():
+            self.problems.append(f"{name}, where changed and new files are kept, is not in {self.train_dir}")
+            return None
+        return (self.train_dir / name).absolute()
+
+    def _repository(self) -> Repository:
+        commit = self.entry["commit"]
+        try:
+            found = find_repository(self.source.absolute())
+            GitCommands(self.source.absolute()).run("cat-file", "-e", f"{commit}^{{commit}}")
+        except (GitTrouble, OSError) as trouble:
+            raise InputError(
+                f"the commit {commit} of the record is not in {self.source}",
+                name="repository",
+                asked_by="restore_code",
+                cure="name a clone that has it as `repository`",
+            ) from trouble
+        return dataclasses.replace(found, commit=commit)
+
+    def _check_out(self, repository: Repository, payload: Path | None) -> GitCommands:
+        make_git_folder(self.root / ".git", repository)
+        git = git_in(self.root / ".git", self.root, seconds=_SECONDS)
+        self._name_branch(git)
+        if payload is not None and (payload / NOT_CHECKED_OUT).exists():
+            git.run("read-tree", repository.commit or "HEAD")
+            names = (payload / NOT_CHECKED_OUT).read_bytes()
+            git.run("update-index", "--skip-worktree", "-z", "--stdin", feed=names)
+            git.run("checkout-index", "--all", "--index", "--quiet")
+        else:
+            git.run("read-tree", "-m", "-u", repository.commit or "HEAD")
+        return git
+
+    def _name_branch(self, git: GitCommands) -> None:
+        """Be on the branch, and know the remotes, as the repository was: only names, nothing is fetched."""
+        branch = self.entry["branch"]
+        with contextlib.suppress(GitTrouble):
+            if isinstance(branch, str):
+                git.run("update-ref", f"refs/heads/{branch}", self.entry["commit"])
+                git.run("symbolic-ref", "HEAD", f"refs/heads/{branch}")
+            for name, address in self.entry["remotes"].items():
+                git.run("config", "--", f"remote.{name}.url", address)
+
+    def _apply(self, git: GitCommands, payload: Path | None) -> None:
+        said = self.entry["patch"]
+        if payload is None or said is None:
+            return
+        try:
+            patch = (payload / PATCH).read_bytes()
+        except OSError:
+            patch = b""
+        if hashlib.sha256(patch).hexdigest() != said["sha256"]:
+            self.problems.append(f"{PATCH} is damaged")
+            return
+        try:
+            git.run("apply", "--whitespace=nowarn", "--binary", os.fspath(payload / PATCH))
+        except GitTrouble as trouble:
+            self.problems.append(f"{PATCH} does not fit: {trouble.what}")
+
+    def _fetch_lfs(self, repository: Repository) -> None:
+        """Put what LFS keeps elsewhere in the place of its pointers."""
+        for path in self.entry["lfs"]:
+            now = read_now(os.fspath(self.root), path, keep=max(SIZES)) if _is_below(self.root, path) else None
+            if now is not None and now.mode == LINK:
+                now = None
+            pointer = read_pointer(now.content or b"") if now else None
+            kept = content_of(pointer[0], repository, self.source / path) if pointer else None
+            if kept is None:
+                self.problems.append(f"{path} is only a pointer: `git lfs pull` in {self.source} fetches its content")
+            else:  # onto the pointer, whose mode stays
+                shutil.copyfile(kept, self.root / path, follow_symlinks=False)
+
+    def _unpack(self, archive: Path) -> None:
+        expected = {file["path"]: file for file in self._files("archive")}
+        links = []
+        try:
+            for file in read_archive(archive):
+                said = expected.pop(file.path, None)
+                if said is None or said["sha256"] != hashlib.sha256(file.content).hexdigest():
+                    self.problems.append(f"{file.path} in the archive is not what the record says")
+                elif file.is_link:
+                    links.append(file)
+                else:
+                    self._put(file)
+        except (tarfile.TarError, OSError, EOFError) as error:
+            self.problems.append(f"{ARCHIVE} is damaged: {error}")
+        for link in links:  # last, so that nothing is written through them
+            self._put(link)
+
+    def _put(self, file: ArchivedFile) -> None:
+        if reason := put_file(self.root, file):
+            self.problems.append(f"{file.path} is not put back: {reason}")
+
+    def _check(self) -> None:
+        for file in self.entry["files"]:
+            path, how = file["path"], file["how"]
+            if how == "left out":
+                if file["why"] != WHY:
+                    self.problems.append(f"{path} was left out of the record: {file['why']}")
+                continue
+            try:
+                now = read_now(os.fspath(self.root), path, keep=0) if _is_below(self.root, path) else None
+            except Unreadable as problem:
+                self.problems.append(f"{path}: {problem}")
+                continue
+            if how == "deleted" and now is not None:
+                self.problems.append(f"{path} should not be there any more")
+            elif how != "deleted" and (now is None or (now.sha256, now.mode) != (file["sha256"], file["mode"])):
+                self.problems.append(f"{path} is not what it was")
+
+
+def _is_below(root: Path, path: str) -> bool:
+    """Return whether a name stays below a folder, and no link is on its way."""
+    return reason_against(path) is None and not any((root / parent).is_symlink() for parent in Path(path).parents)
+
+
+def _delete(root: Path, path: str) -> None:
+    """Delete a file, and the folders that are empty without it."""
+    if not _is_below(root, path):
+        return
+    place = root / path
+    if place.is_symlink() or place.is_file():
+        place.unlink()
+    for parent in list(place.relative_to(root).parents)[:-1]:
+        try:
+            (root / parent).rmdir()
+        except OSError:
+            return

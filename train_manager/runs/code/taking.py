@@ -1,0 +1,243 @@
+"""Record the code of a training: which commit, and what differs from it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+from train_manager.runs.code.changes import Changes, committed_files, find_changes
+from train_manager.runs.code.clean_room import CleanRoom
+from train_manager.runs.code.collecting import Budget, Collection, Limits
+from train_manager.runs.code.conversions import find_converted
+from train_manager.runs.code.git_commands import GitTrouble
+from train_manager.runs.code.notebook_cells import as_script
+from train_manager.runs.code.outputs import TrainDirs
+from train_manager.runs.code.payload import CODE, NOT_CHECKED_OUT, NOTEBOOK, folder_to_fill, put_in_place
+from train_manager.runs.code.recorded_files import SCHEMA, VERSION
+from train_manager.runs.code.repository import Repository, find_repository
+from train_manager.runs.code.submodules import inner_repositories
+from train_manager.files.atomic import replace_file
+
+USUAL: Final = Limits()
+
+
+def take_code_record(
+    folder: Path,
+    train_dir: Path,
+    run_id: str,
+    *,
+    limits: Limits = USUAL,
+    others: Mapping[str, Path] = {},
+    cells: Sequence[str] = (),
+    loaded: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """Write which code a training runs into ``code/<run_id>.json``, and return it.
+
+    Nothing in the repository is touched, and no program that its settings name is run. What cannot be recorded is
+    said in the record: it does not fail the training.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "train.py").write_text("print('hello')")
+    >>> record = take_code_record(folder, folder / "runs", "0123456789abcdef", loaded=[folder / "train.py"])
+    >>> [file["path"] for file in record["repositories"][0]["files"]]
+    ['train.py']
+
+    Args:
+        folder: where the code is; the repository that holds it is recorded.
+        train_dir: the folder of the training.
+        run_id: what the run is called.
+        limits: how much may be kept.
+        others: further folders whose repositories are recorded, by the names of their packages.
+        cells: the cells of a notebook that ran, in their order.
+        loaded: files that ran; they are kept where the repository does not have them.
+    """
+    started = time.perf_counter()
+    taken = datetime.datetime.now(datetime.UTC).isoformat()
+    taking = _Taking(folder.absolute(), train_dir.absolute(), loaded, Budget(limits))
+    taking.take(others)
+    record = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "run": run_id,
+        "taken": taken,
+        "seconds": 0.0,
+        "reason": "; ".join(taking.reasons) or None,
+        "repositories": taking.entries,
+        "notebook": notebook_of(train_dir, cells),
+    }
+    record["seconds"] = round(time.perf_counter() - started, 3)
+    replace_file(train_dir / CODE / f"{run_id}.json", json.dumps(record, indent=1).encode())
+    return record
+
+
+@final
+class _Taking:
+    def __init__(self, folder: Path, train_dir: Path, loaded: Sequence[Path], budget: Budget) -> None:
+        self.folder = folder
+        self.train_dir = train_dir
+        self.loaded = loaded
+        self.budget = budget
+        self.entries: list[dict[str, Any]] = []
+        self.reasons: list[str] = []
+        self._roots: set[str] = set()
+
+    def take(self, others: Mapping[str, Path]) -> None:
+        """Record the repository of the code, and those of other packages."""
+        try:
+            self._repository(find_repository(self.folder, self._seconds), None, self.loaded)
+        except (GitTrouble, OSError) as trouble:
+            self.reasons.append(_told(trouble))
+            entry = _entry(os.fspath(self.folder), None, None)
+            self._keep_what_ran(entry, self.folder, self.loaded)
+            if entry["files"]:
+                self.entries.append(entry)
+        for name, path in others.items():
+            try:
+                found = find_repository(path.absolute(), self._seconds)
+                if os.path.realpath(found.root) not in self._roots:
+                    self._repository(found, name, package=name)
+            except (GitTrouble, OSError) as trouble:
+                self.reasons.append(f"{name}: {_told(trouble)}")
+
+    @property
+    def _seconds(self) -> float:
+        return self.budget.limits.seconds
+
+    def _repository(
+        self, repository: Repository, inside: str | None, loaded: Sequence[Path] = (), *, package: str | None = None
+    ) -> bool:
+        """Record a repository and those inside of it; return whether it differs from its commit."""
+        entry = _entry(os.fspath(repository.root), inside, repository)
+        if package is not None:
+            entry["package"] = package
+        self.entries.append(entry)
+        self._roots.add(os.path.realpath(repository.root))
+        try:
+            changes = self._fill(entry, repository, loaded)
+        except (GitTrouble, OSError) as trouble:  # the commit at least is known
+            self.reasons.append(f"{inside}: {_told(trouble)}" if inside else _told(trouble))
+            self._keep_what_ran(entry, repository.root, loaded)
+            return False
+        entry["submodules"] = self._inner(repository, changes, inside if package is None else None, package)
+        return bool(entry["files"])
+
+    def _fill(self, entry: dict[str, Any], repository: Repository, loaded: Sequence[Path]) -> Changes:
+        collection = Collection(
+            os.fspath(repository.root),
+            repository.object_format,
+            self.budget,
+            TrainDirs(repository.root, self.train_dir, self.folder),
+            repository.flag("core.filemode", True),
+        )
+        with CleanRoom(repository, seconds=self._seconds) as room:
+            changes = find_changes(room)
+            find_converted(room, changes)
+            collection.compare(room, changes)
+            ran = frozenset(_loaded(room, loaded, changes))
+            new = ran.union(_beside(self.folder, collection, changes.new))
+            collection.add_new(sorted(new, key=os.fsencode), changes.encrypted, ran)
+        self.reasons += changes.warnings
+        entry.update(self._filled(collection, changes.not_checked_out))
+        return changes
+
+    def _inner(
+        self, outer: Repository, changes: Changes, inside: str | None, package: str | None
+    ) -> list[dict[str, Any]]:
+        told = []
+        for inner in inner_repositories(outer, changes, self._seconds):
+            differs = False
+            if inner.repository is not None:
+                path = f"{inside}/{inner.path}" if inside else inner.path
+                differs = self._repository(inner.repository, path, package=package)
+            elif inner.reason:
+                self.reasons.append(f"{inner.path}: {inner.reason}")
+            told.append(inner.told(differs))
+        return told
+
+    def _keep_what_ran(self, entry: dict[str, Any], root: Path, loaded: Sequence[Path]) -> None:
+        """Keep the files that ran, where git cannot say what else belongs to them."""
+        collection = Collection(os.fspath(root), "sha1", self.budget, TrainDirs(root, self.train_dir, self.folder))
+        collection.archived = {name: "new" for path in loaded if (name := _below(root, path)) is not None}
+        with contextlib.suppress(OSError):
+            entry.update(self._filled(collection, []))
+
+    def _filled(self, collection: Collection, not_checked_out: list[str]) -> dict[str, Any]:
+        with folder_to_fill(self.train_dir) as folder:
+            collection.write(folder)
+            if not_checked_out:
+                names = b"".join(os.fsencode(name) + b"\0" for name in not_checked_out)
+                (folder / NOT_CHECKED_OUT).write_bytes(names)
+            payload = put_in_place(folder)
+        digest = hashlib.sha256(collection.patch).hexdigest()
+        return {
+            "payload": payload,
+            "patch": {"size": len(collection.patch), "sha256": digest} if collection.patch else None,
+            "files": collection.files,
+            "lfs": sorted(collection.lfs),
+        }
+
+
+def _entry(path: str, inside: str | None, repository: Repository | None) -> dict[str, Any]:
+    return {
+        "path": path,
+        "inside": inside,
+        "commit": repository.commit if repository else None,
+        "branch": repository.branch if repository else None,
+        "remotes": repository.remotes if repository else {},
+        "state": repository.state if repository else [],
+        "shallow": repository.is_shallow if repository else False,
+        "payload": None,
+        "patch": None,
+        "files": [],
+        "lfs": [],
+        "submodules": [],
+    }
+
+
+def _beside(code: Path, collection: Collection, names: list[str]) -> list[str]:
+    """Return the new files to keep: of a repository that is the home of a user, only those beside the code."""
+    root, home = (Path(os.path.realpath(path)) for path in (collection.root, os.path.expanduser("~")))
+    if not home.is_relative_to(root):
+        return names
+    start = f"{_below(root, code) or '.'}/"
+    kept = [name for name in names if name.startswith(start)]
+    if len(kept) < len(names):
+        collection.leave_out("./", "new", "of the new files in a home folder only those beside the code are kept")
+    return kept
+
+
+def _loaded(room: CleanRoom, loaded: Sequence[Path], changes: Changes) -> set[str]:
+    """Return the files that ran, also if git ignores them."""
+    names = {name for path in loaded if (name := _below(room.repository.root, path)) is not None}
+    inner = tuple(f"{path}/" for path in [*changes.submodules, *changes.nested])
+    names = {name for name in names if not name.startswith(inner)}
+    return names - {*committed_files(room)} if names else names
+
+
+def _below(root: Path, path: Path) -> str | None:
+    """Return the name of a file below a folder, also if a link leads to the folder."""
+    with contextlib.suppress(ValueError):
+        return Path(os.path.realpath(path)).relative_to(os.path.realpath(root)).as_posix()
+    return None
+
+
+def notebook_of(train_dir: Path, cells: Sequence[str]) -> dict[str, Any] | None:
+    """Write the cells of a notebook beside the record, and return what the record says of them."""
+    if not cells:
+        return None
+    with folder_to_fill(train_dir) as folder:
+        (folder / NOTEBOOK).write_text(as_script(cells), encoding="utf-8", errors="surrogateescape")
+        payload = put_in_place(folder)
+    return {"cells": len(cells), "file": f"{payload}/{NOTEBOOK}"}
+
+
+def _told(trouble: Exception) -> str:
+    return trouble.what if isinstance(trouble, GitTrouble) else f"{type(trouble).__name__}: {trouble}"

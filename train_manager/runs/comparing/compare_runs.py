@@ -1,0 +1,295 @@
+"""Compare runs by what they left in their folders: parameters, code, environment, data and figures. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar, final
+
+from train_manager.runs.code.differences import CodeDifference, code_differences
+from train_manager.runs.code.recorded_files import changed_files, read_code_record
+from train_manager.telling.errors import InputError, TrainManagerError
+from train_manager.rebuilding.tree import check
+from train_manager.runs.comparing.compared import Cells, Compared, ComparedRun, Points, differing
+from train_manager.rebuilding.recorded_rows import Rows, parameter_rows, value_rows
+from train_manager.reporting.values import figure_text, plural
+from train_manager.runs.record.environment import chosen_seed
+from train_manager.runs.record.run_file import outcome_of
+from train_manager.runs.record.run_paths import FoundRun, named_run, short_id
+from train_manager.runs.record.run_summary import MALFORMED
+from train_manager.runs.comparing.run_figures import BATCH_SIZE, curve_of, is_setting, last_and_best, points_of
+
+MOST_RUNS: Final = 10
+T = TypeVar("T")
+REASONS: Final = ("of the first run: ", "of the second run: ")
+DIGITS: Final = 8  # of a hash
+INTERPRETER: Final = "command.interpreter"
+COMMAND: Final = ("kind", "script", "module", "arguments", "interpreter", "folder")
+
+
+@final
+class Comparison(Compared):
+    """What differs between runs, as plain data; ``text`` and ``html`` show it.
+
+    ``parameters``, ``code``, ``environment``, ``data`` and ``metrics`` have a row for each value, with a text for each
+    run; ``files`` tells how the code of each run but the first differs from that of the first; ``curves`` has the
+    points of each figure.
+    """
+
+    def text(self, width: int = 120, *, shows_all: bool = False) -> str:
+        """Return what differs as text.
+
+        Args:
+            width: of a line; longer values are cut.
+            shows_all: also what does not differ.
+        """
+        from train_manager.runs.comparing.comparison_lines import comparison_lines
+
+        return "\n".join(line.text for line in comparison_lines(self, width, shows_all=shows_all))
+
+    def html(self) -> str:
+        """Return a page with all of it, and with the curves if matplotlib is installed; it refers to no other file."""
+        from train_manager.runs.comparing.comparison_page import comparison_page
+
+        return comparison_page(self)
+
+    def differences(self) -> list[str]:
+        """Return what differs between the first run and the others, a line for each; figures are not among it.
+
+        >>> compared = Comparison((), {"epochs": ("3", "4")}, {}, {"threads.intraop": ("2", "1")}, {}, {})
+        >>> compared.differences()
+        ['parameter epochs: 3, 4', 'environment threads.intraop: 2, 1']
+        """
+        code = [f"code: {file}" for found in self.files if found is not None for file in found.files]
+        named = (("parameter", self.parameters), ("environment", self.environment), ("data", self.data))
+        rows = [
+            f"{word} {name}: {', '.join('none' if cell is None else cell for cell in cells)}"
+            for word, values in named
+            for name, cells in differing(values).items()
+        ]
+        return [*code, *rows]
+
+
+def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
+    """Compare up to ten runs, by what they have recorded; of a single run, the record is shown.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from train_manager.extensions.reproducibility.run_record import RunRecord
+    >>> from train_manager.testing import tiny_manager
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name, epochs in ("short", 1), ("long", 2):
+    ...     result = tiny_manager(RunRecord(), epochs=epochs, train_dir=folder / name).train()
+    >>> compare_runs([folder / "short", folder / "long"]).differences()
+    ['parameter epochs: 1, 2']
+
+    Args:
+        runs: each a ``train_dir``, of which the last run that trained is taken, or ``train_dir#3f2a`` with the
+            beginning of a run_id.
+
+    Raises:
+        InputError: there is no such run, or they are too few or too many.
+        CheckpointError: a ``run.json`` is damaged.
+    """
+    found = [named_run(run) for run in runs]
+    if not 1 <= len(found) <= MOST_RUNS:
+        cure = f"give up to {MOST_RUNS} runs"
+        what = f"{plural(len(found), 'run')} cannot be compared"
+        raise InputError(what, name="runs", asked_by="compare_runs", cure=cure)
+    notes: list[str] = []
+    labels = _labels(found)
+
+    def each(read: Callable[[FoundRun], T | None]) -> list[T | None]:
+        return [_read(run, label, notes, read) for run, label in zip(found, labels, strict=True)]
+
+    def rows(of: Callable[[FoundRun], Rows]) -> dict[str, Cells]:
+        return _side_by_side([one or {} for one in each(of)])
+
+    told = [
+        _read(run, label, notes, partial(_told, label=label)) or ComparedRun(label, str(run.train_dir), run.id)
+        for run, label in zip(found, labels, strict=True)
+    ]
+    records, figures = each(_code_record), [points or {} for points in each(points_of)]
+    notes += _incomplete(labels, records)
+    told = [_with_steps(one, run, points) for one, run, points in zip(told, found, figures, strict=True)]
+    metrics = [
+        _read(run, label, notes, partial(_metric_rows, figures=points)) or {}
+        for run, label, points in zip(found, labels, figures, strict=True)
+    ]
+
+    return Comparison(
+        runs=tuple(told),
+        parameters=rows(_parameter_rows),
+        code=_side_by_side([_code_rows(record) for record in records]),
+        environment=_with_one_interpreter(rows(_environment_rows)),
+        data=rows(_data_rows),
+        metrics=_side_by_side(metrics),
+        files=tuple(_files([*zip(found, records, strict=True)])),
+        curves=_curves(figures),
+        notes=tuple(notes),
+    )
+
+
+# ---- one run -------------------------------------------------------------------------------------------------------
+
+
+def _told(run: FoundRun, label: str) -> ComparedRun:
+    progress = run.entry.get("progress") or {}
+    done = [plural(progress[name], name.removesuffix("s")) for name in ("epochs", "steps") if name in progress]
+    began = datetime.fromisoformat(run.entry["began"]).astimezone().strftime("%Y-%m-%d %H:%M")
+    words = ", ".join(done) or "no step recorded"
+    return ComparedRun(label, str(run.train_dir), run.id, began, outcome_of(run.entry), words)
+
+
+def _parameter_rows(run: FoundRun) -> Rows:
+    recorded = run.entry.get("parameters")
+    if not recorded:
+        return {}
+    check(recorded)  # nothing that was not written by this library, and nothing too deep
+    return parameter_rows(recorded)
+
+
+def _code_record(run: FoundRun) -> dict[str, Any] | None:
+    return read_code_record(run.train_dir, run.id)
+
+
+def _code_rows(record: Mapping[str, Any] | None) -> Rows:
+    rows: Rows = {}
+    for item in (record or {}).get("repositories") or ():
+        before = f"{item['inside']} " if item.get("inside") else ""
+        rows[f"{before}commit"] = f"{item['commit']:.10}" if item.get("commit") else "none"
+        rows[f"{before}branch"] = item.get("branch") or "none (detached)"
+        rows[f"{before}changed files"] = str(len([*changed_files(item)]))
+        if item.get("state"):
+            rows[f"{before}state"] = " ".join(map(str, item["state"]))
+    if notebook := (record or {}).get("notebook"):
+        rows["cells that ran"] = str(notebook.get("cells"))
+    return rows
+
+
+def _incomplete(labels: Sequence[str], records: Sequence[Mapping[str, Any] | None]) -> Iterator[str]:
+    """Yield why code was not recorded in full, once for all runs that it is so of."""
+    reasons = [(record or {}).get("reason") for record in records]
+    for reason in dict.fromkeys(filter(None, reasons)):
+        of = [label for label, of_run in zip(labels, reasons, strict=True) if of_run == reason]
+        yield f"{'all runs' if len(of) == len(labels) > 1 else ', '.join(of)}: the code is not in full: {reason}"
+
+
+def _with_steps(told: ComparedRun, run: FoundRun, figures: Mapping[str, Points]) -> ComparedRun:
+    """Return what is told of a run; of one that was killed, with the steps that have left figures."""
+    last = max((points[-1][0] for points in figures.values() if points), default=0)
+    progress = run.entry.get("progress")
+    recorded = progress.get("steps") if isinstance(progress, dict) else None
+    if run.entry.get("ended") or last <= (recorded or 0):
+        return told
+    return replace(told, progress=f"{plural(int(last), 'step')} in its figures")
+
+
+def _environment_rows(run: FoundRun) -> Rows:
+    command = run.entry.get("command") or {}
+    if command.get("kind") == "notebook":  # its kernel has a file of its own each time
+        command = {name: value for name, value in command.items() if name not in ("module", "arguments")}
+    rows = value_rows({name: command[name] for name in COMMAND if command.get(name)}, "command") if command else {}
+    environment = dict(run.entry.get("environment") or {})
+    if seeds := environment.pop("seeds", None):
+        rows["seed of torch"] = str(chosen_seed(seeds)).lower()
+    return {**rows, **value_rows(environment)}
+
+
+def _with_one_interpreter(rows: dict[str, Cells]) -> dict[str, Cells]:
+    """Return rows in which ``python`` and ``python3`` of a folder are the same."""
+    cells = rows.get(INTERPRETER) or ()
+    paths = [os.path.normpath(cell) for cell in cells if cell]
+    is_one = len(paths) == len(cells) and len(set(map(os.path.dirname, paths))) == 1
+    return {**rows, INTERPRETER: tuple(paths[:1] * len(cells))} if is_one else rows
+
+
+def _data_rows(run: FoundRun) -> Rows:
+    entry = run.entry
+    rows = value_rows(entry["data"]) if entry.get("data") else {}
+    rows = {name: text[:DIGITS] if name.endswith("sha256") else text for name, text in rows.items()}
+    if "seed" not in ((entry.get("parameters") or {}).get("arguments") or {}):
+        rows["seed"] = str(entry.get("seed")).lower()
+    if before := entry.get("goes_on_from"):
+        rows["goes on from"] = f"{before.get('run')!s:.8} at {before.get('step')}"
+    return rows
+
+
+def _metric_rows(run: FoundRun, figures: Mapping[str, Points]) -> Rows:
+    recorded = (run.entry.get("metrics") or {}).items()
+    last = {name: float(value) for name, value in recorded if isinstance(value, int | float)}
+    best: dict[str, tuple[float, float] | None] = {}
+    for name, points in figures.items():
+        last[name], best[name] = last_and_best(name, points)
+    rows: Rows = {}
+    for name, value in last.items():
+        if is_setting(name, BATCH_SIZE):  # the last batch of an epoch may be smaller
+            value = max([value, *(size for _, size in figures.get(name, []))])
+        if is_setting(name):
+            rows[name] = f"{value:g}"
+            continue
+        rows[name] = figure_text(value)
+        if found := best.get(name):
+            rows[f"{name}, best"] = f"{figure_text(found[1])} at {found[0]:g}"
+    return rows
+
+
+# ---- side by side --------------------------------------------------------------------------------------------------
+
+
+def _side_by_side(rows: Sequence[Rows]) -> dict[str, Cells]:
+    names: list[str] = []
+    for of_run in rows:
+        place = 0
+        for name in of_run:  # what only later runs have stands where these have it
+            if name in names:
+                place = names.index(name) + 1
+            else:
+                names.insert(place, name)
+                place += 1
+    return {name: tuple(of_run.get(name) for of_run in rows) for name in names}
+
+
+def _files(runs: Sequence[tuple[FoundRun, Mapping[str, Any] | None]]) -> Iterator[CodeDifference | None]:
+    """Yield how the code of each run but the first differs from the first one's; None if one was not recorded."""
+    (first, record), *others = runs
+    for run, of_run in others:
+        known = record is not None and of_run is not None
+        if not known:
+            yield None
+            continue
+        found = code_differences((first.train_dir, record or {}), (run.train_dir, of_run or {}))
+        told = [problem for problem in found.problems if not problem.startswith(REASONS)]  # _incomplete tells these
+        yield replace(found, problems=tuple(told))
+
+
+def _curves(figures: Sequence[Mapping[str, Points]]) -> dict[str, list[Points]]:
+    names = dict.fromkeys(name for of_run in figures for name in of_run if not is_setting(name, BATCH_SIZE))
+    return {name: [curve_of(name, of_run) for of_run in figures] for name in names}
+
+
+def _labels(runs: Sequence[FoundRun]) -> list[str]:
+    """Return the shortest ends of the paths that tell the runs apart."""
+    parts = [Path(os.path.abspath(run.train_dir)).parts for run in runs]
+    several = [sum(other.train_dir == run.train_dir for other in runs) > 1 for run in runs]
+    labels = []
+    for own, run, is_several in zip(parts, runs, several, strict=True):
+        others = [other for other in parts if other != own]
+        length = next((n for n in range(1, len(own)) if not any(o[-n:] == own[-n:] for o in others)), len(own))
+        labels.append("/".join(own[-length:]) + (f"#{short_id(run)}" if is_several else ""))
+    return labels
+
+
+def _read(run: FoundRun, label: str, notes: list[str], read: Callable[[FoundRun], T]) -> T | None:
+    """Return what is read of a run; None, with a note, if it is damaged."""
+    try:
+        return read(run)
+    except (TrainManagerError, OSError) as error:
+        notes.append(f"{label}: {str(error).partition(chr(10))[0]}")
+    except MALFORMED as error:
+        notes.append(f"{label}: a record in {run.train_dir} is damaged: {type(error).__name__}: {error}")
+    return None

@@ -1,0 +1,105 @@
+"""A comparison of runs as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
+from train_manager.runs.comparing.columns import WIDE, Line, outcome_in_short, run_columns
+from train_manager.runs.comparing.compared import Cells, Compared, differing
+from train_manager.runs.comparing.terminal_text import cut, cut_middle, padded, printable, width_of
+from train_manager.reporting.values import plural
+
+ABSENT: Final = "-"
+LABEL: Final = 24  # cells
+OUTCOME: Final = 40
+MOST_FILES: Final = 10  # of which the lines are shown, for each run
+MOST_PLACES: Final = 3
+MOST_LINES: Final = 4  # of each side of a place
+
+
+def comparison_lines(compared: Compared, width: int, *, shows_all: bool = False) -> Iterator[Line]:
+    """Yield what differs between runs; with ``shows_all`` also what does not, and so of a single run."""
+    shows_all = shows_all or len(compared.runs) == 1
+    yield from _runs(compared, width)
+    for title, rows in (("parameters", compared.parameters), ("code", compared.code)):
+        yield from _section(title, rows, compared, width, shows_all)
+    for run, files in zip(compared.runs[1:], compared.files, strict=False):
+        if files is not None:
+            yield from _code(files, f"{compared.runs[0].label} -> {run.label}", width, shows_all)
+    for title, rows in (("environment", compared.environment), ("data", compared.data)):
+        yield from _section(title, rows, compared, width, shows_all)
+    yield from _section("metrics", compared.metrics, compared, width, True)
+    yield from (Line(cut(f"note: {printable(note)}", width), "note") for note in compared.notes)
+
+
+def _runs(compared: Compared, width: int) -> Iterator[Line]:
+    yield Line("runs", "title")
+    rows = [
+        (
+            run.label,
+            run.began,
+            run.progress,
+            run.outcome if width > WIDE else outcome_in_short(run.outcome),
+            f"{run.train_dir}#{run.id:.8}",
+        )
+        for run in compared.runs
+    ]
+    texts = [[cut_middle(printable(row[0]), LABEL), *map(printable, row[1:])] for row in rows]
+    widths = [max(width_of(row[column]) for row in texts) for column in range(len(texts[0]) - 1)]
+    widths[3] = min(widths[3], OUTCOME)
+    has_room = sum(widths) + 2 * len(widths) + max(width_of(row[-1]) for row in texts) + 2 <= width
+    for *row, folder in texts:
+        cells = [padded(cut(text, most), most) for text, most in zip(row, widths, strict=True)]
+        yield Line(cut("  ".join(["", *cells, folder] if has_room else ["", *cells]).rstrip(), width))
+
+
+def _section(title: str, rows: Mapping[str, Cells], compared: Compared, width: int, shows_all: bool) -> Iterator[Line]:
+    shown = rows if shows_all else differing(rows)
+    yield Line("")
+    if not shown:
+        yield Line(f"{title}: {'the same' if rows else 'not recorded'}", "title")
+        return
+    same = len(rows) - len(shown)
+    yield Line(f"{title} ({same:,} the same)" if same else title, "title")
+    head = ["", *(run.label for run in compared.runs)]
+    texts = [
+        [name or "(the class)", *(ABSENT if cell is None else cell for cell in cells)] for name, cells in shown.items()
+    ]
+    yield from run_columns(head, texts, width)
+
+
+def _code(code: CodeDifference, title: str, width: int, shows_all: bool) -> Iterator[Line]:
+    if code.files:
+        verb = "differs" if len(code.files) == 1 else "differ"
+        yield Line("")
+        yield Line(cut(f"{printable(title)}: {plural(len(code.files), 'file')} {verb}", width), "title")
+    shown = code.files if shows_all else code.files[:MOST_FILES]
+    for file in shown:
+        for line in _file(file, shows_all):
+            yield Line(cut(line.text, width), line.kind)
+    if len(shown) < len(code.files):
+        yield Line(f"  and {plural(len(code.files) - len(shown), 'more file')} (--all shows them)", "note")
+    yield from (Line(cut(f"  note: {printable(problem)}", width), "note") for problem in code.problems)
+
+
+def _file(file: FileDifference, shows_all: bool) -> Iterator[Line]:
+    if not file.changes:
+        yield Line(f"  {printable(file.path)}: {printable(file.what)}")
+        return
+    yield Line(f"  {printable(file.path)}")
+    shown = file.changes if shows_all else file.changes[:MOST_PLACES]
+    for change in shown:
+        yield Line(f"    line {change.line}", "note")
+        yield from _change(change)
+    if len(shown) < len(file.changes):
+        yield Line(f"    and {plural(len(file.changes) - len(shown), 'more place')} (--all shows them)", "note")
+
+
+def _change(change: Change) -> Iterator[Line]:
+    for mark, kind, texts in (("-", "removed", change.removed), ("+", "added", change.added)):
+        for text in texts[:MOST_LINES]:
+            yield Line(f"      {mark} {printable(text)}", kind)
+        if len(texts) > MOST_LINES:
+            yield Line(f"      {mark} and {plural(len(texts) - MOST_LINES, 'more line')}", "note")

@@ -1,0 +1,26 @@
+"""What a run was and what it measured: ``run.json`` and ``metrics.sqlite``, written and read.
+
+Its files in reading order; each imports only those above it:
+
+    processes        which process it is, and whether it is still there
+    differences      what differs between two runs, in words
+    packages         which packages are installed
+    command          by which command a program was started, and the one that starts it again
+    environment      where a program ran
+    digests          what a value holds, in one number
+    fingerprint      what data is made of, in a few numbers
+    outcomes         how a run has ended, as its entry tells it
+    run_file         run.json: what each run was
+    renewal          an entry of run.json that is written again as it changes
+    metric_schema    the tables of metrics.sqlite
+    metric_items     what waits to be written there
+    metric_rows      rows on their way into the tables: their segments, and what they supersede
+    metric_database  the file as its writer has it open: one transaction for each call
+    metric_writer    figures on their way into the file: a queue, and a thread
+    figure_writer    the fixture `writer` of users' hooks
+    metric_reader    the figures, read while a training writes them and long after
+    run_paths        which run a path means, and which runs are below a folder
+    run_summary      a run in a line
+    stored_curves    loss curves made from the figures that a training has stored
+    read_run         the folder of a training, read at any time
+"""

@@ -1,0 +1,306 @@
+"""Where a program ran: what its results may depend on, beside its code and its arguments.
+
+No process is started for it, and no GPU is woken: one that the program has not used yet is told by its driver's files.
+Reading needs no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from train_manager._version import __version__
+from train_manager.files.secrets import looks_secret
+from train_manager.runs.record.differences import Difference, differing
+from train_manager.runs.record.packages import packages
+
+NAMED: Final = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_LAUNCH_BLOCKING",
+        "CUDA_DEVICE_ORDER",
+        "CUBLAS_WORKSPACE_CONFIG",
+        "NVIDIA_TF32_OVERRIDE",
+        "HIP_VISIBLE_DEVICES",
+        "PYTHONHASHSEED",
+        "PYTHONOPTIMIZE",
+        "PYTHONPATH",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "ATEN_CPU_CAPABILITY",
+        "GOMP_CPU_AFFINITY",
+        "CONDA_DEFAULT_ENV",
+        "VIRTUAL_ENV",
+        "SLURM_JOB_ID",
+        "SLURM_JOB_NAME",
+        "SLURM_ARRAY_JOB_ID",
+        "SLURM_ARRAY_TASK_ID",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_NTASKS",
+        "SLURM_JOB_NODELIST",
+        "SLURM_JOB_PARTITION",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_RESTART_COUNT",
+    }
+)
+STARTS: Final = (
+    "OMP_",
+    "KMP_",
+    "MKL_",
+    "NCCL_",
+    "TORCH",
+    "PYTORCH_",
+    "OPENBLAS_",
+    "DNNL_",
+    "ONEDNN_",
+    "TRAIN_MANAGER_",
+)
+"""Variables are recorded if they are named here, or begin so: any other may be private."""
+
+LARGEST_SEED: Final = 2**32  # NumPy takes no larger one, and one in two million that torch draws is smaller
+
+OF_SKLEARN: Final = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
+"""Variables that importing scikit-learn sets; they change no result."""
+
+_OF_THE_JOB: Final = (
+    *OF_SKLEARN,
+    "SLURM_",
+    "TORCHELASTIC_",
+    "MASTER_",
+    "TRAIN_MANAGER_",
+    "VIRTUAL_ENV",
+    "TORCHINDUCTOR_CACHE",
+)
+"""Variables that differ from run to run and change no result are recorded, but are not a difference."""
+
+
+def environment() -> dict[str, Any]:
+    """Return where this process runs. What cannot be read is left out.
+
+    >>> found = environment()
+    >>> list(found)
+    ['python', 'train_manager', 'platform', 'packages', 'editable', 'torch', 'devices', 'threads', 'flags', 'seeds', \
+'variables']
+    """
+    versions, editable = packages()
+    return {
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "train_manager": __version__,
+        "platform": platform_text(),
+        "packages": versions,
+        "editable": editable,
+        "torch": torch_build(),
+        "devices": devices(),
+        "threads": threads(),
+        "flags": flags(),
+        "seeds": seeds(),
+        "variables": variables(os.environ),
+    }
+
+
+def differences(before: Mapping[str, Any], here: Mapping[str, Any]) -> list[Difference]:
+    """Return what differs between two environments, as far as both are recorded.
+
+    >>> before = {"packages": {"torch": "2.13.0"}, "threads": {"torch": 2}}
+    >>> for found in differences(before, {"packages": {"torch": "2.12.0"}, "threads": {"torch": 1}}):
+    ...     print(found)
+    torch 2.13.0 there, 2.12.0 here
+    threads of torch 2 there, 1 here
+    """
+    names = {"packages": "{}", "threads": "threads of {}", "editable": "the folder of {}", "torch": "torch's {}"}
+    names |= {"devices": "device: {}", "flags": "flag {}", "variables": "variable {}", "seeds": "seed of {}"}
+    found: list[Difference] = []
+    for part in [part for part in before if part in here]:
+        one, other = _compared(part, before[part]), _compared(part, here[part])
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            found += differing(one, other, names.get(part, f"{part} {{}}"))
+        elif one != other:
+            found.append(Difference(part.replace("_", " "), one, other))
+    return found
+
+
+def chosen_seed(seeds: Mapping[str, Any]) -> int | None:
+    """Return the seed that a program gave to torch; None if it is as large as those that torch draws by itself.
+
+    >>> chosen_seed({"torch": 0}), chosen_seed({"torch": 6728042131072118}), chosen_seed({})
+    (0, None, None)
+    """
+    seed = seeds.get("torch")
+    return seed if isinstance(seed, int) and 0 <= seed < LARGEST_SEED else None
+
+
+def _compared(part: str, value: Any) -> Any:
+    """Return the part of an environment without what does not count as a difference."""
+    if part == "variables" and isinstance(value, Mapping):
+        return {name: one for name, one in value.items() if not name.startswith(_OF_THE_JOB)}
+    if part == "devices" and isinstance(value, Mapping):  # of a GPU that was not used, the name alone is known
+        return {**value, "gpus": ", ".join(str(gpu.get("name")) for gpu in value.get("gpus") or ()) or None}
+    if part == "seeds" and isinstance(value, Mapping):
+        return {"torch": chosen_seed(value)}
+    return value
+
+
+# ---- the parts -------------------------------------------------------------------------------------------------------
+
+
+def platform_text() -> str:
+    """Return the system, its kernel, the machine and the C library; ``platform.platform`` would start a process."""
+    found = [platform.system(), platform.release(), platform.machine()]
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        found.append(os.confstr("CS_GNU_LIBC_VERSION") or "")
+    return " ".join(part for part in found if part)
+
+
+def torch_build() -> dict[str, Any]:
+    """Return how the installed torch was built, and which instructions of the CPU it uses."""
+    import torch
+
+    build = torch.__config__.show()
+    return _readable(
+        {
+            "version": lambda: str(torch.__version__),
+            "git": lambda: torch.version.git_version,
+            "cuda": lambda: torch.version.cuda,
+            "hip": lambda: torch.version.hip,
+            "cudnn": lambda: torch.backends.cudnn.version() if torch.version.cuda else None,
+            "cpu_capability": torch.backends.cpu.get_cpu_capability,
+            "mkl": lambda: _found(r"Math Kernel Library Version (\S+)", build),
+            "onednn": lambda: _found(r"MKL-DNN (v\S+)", build),
+            "openmp": lambda: _found(r"OpenMP (\d+)", build),
+        }
+    )
+
+
+def devices() -> dict[str, Any]:
+    """Return the CPU and the GPUs of this machine."""
+    found: dict[str, Any] = {"cpu": _cpu_model(), "cpus": os.cpu_count()}
+    with contextlib.suppress(AttributeError, OSError):
+        found["usable_cpus"] = len(os.sched_getaffinity(0))
+    found["gpus"] = _readable({"gpus": _gpus})["gpus"]
+    return found
+
+
+def threads() -> dict[str, Any]:
+    """Return how many threads compute: sums are split among them, so the last bits depend on their number."""
+    import torch
+
+    told = torch.__config__.parallel_info()
+    openmp, mkl = _found(r"omp_get_max_threads\(\) : (\d+)", told), _found(r"mkl_get_max_threads\(\) : (\d+)", told)
+    return {
+        "torch": torch.get_num_threads(),
+        "torch_interop": torch.get_num_interop_threads(),
+        "openmp": None if openmp is None else int(openmp),
+        "mkl": None if mkl is None else int(mkl),
+    }
+
+
+def flags() -> dict[str, Any]:
+    """Return the settings of torch and of Python that bear on whether results can be had again."""
+    import torch
+
+    cudnn, cuda = torch.backends.cudnn, torch.backends.cuda
+    return _readable(
+        {
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+            "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled,
+            "fill_uninitialized_memory": lambda: vars(torch.utils.deterministic)["fill_uninitialized_memory"],
+            "cudnn_enabled": lambda: cudnn.enabled,
+            "cudnn_deterministic": lambda: cudnn.deterministic,
+            "cudnn_benchmark": lambda: cudnn.benchmark,
+            "cudnn_allow_tf32": lambda: cudnn.allow_tf32,
+            "matmul_allow_tf32": lambda: cuda.matmul.allow_tf32,
+            "float32_matmul_precision": torch.get_float32_matmul_precision,
+            "flash_attention": cuda.flash_sdp_enabled,
+            "memory_efficient_attention": cuda.mem_efficient_sdp_enabled,
+            "mkldnn_enabled": lambda: torch.backends.mkldnn.enabled,
+            "default_dtype": lambda: str(torch.get_default_dtype()).removeprefix("torch."),
+            "default_device": lambda: str(torch.get_default_device()),
+            "autocast_cpu": lambda: _autocast("cpu"),
+            "autocast_cuda": lambda: _autocast("cuda"),
+            "flush_denormal": lambda: sys.float_info.min * float("0.5") == 0.0,  # of this thread
+            "hash_randomization": lambda: bool(sys.flags.hash_randomization),
+            "optimize": lambda: sys.flags.optimize,
+        }
+    )
+
+
+def seeds() -> dict[str, Any]:
+    """Return what torch's generator of the CPU was seeded with; those of NumPy and ``random`` do not tell.
+
+    A program without ``torch.manual_seed`` has a random one of 53 bits, and ``manual_seed`` of it gives it again.
+    """
+    import torch
+
+    return _readable({"torch": torch.initial_seed})
+
+
+def variables(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables that are known to bear on results or to name the job; never a secret.
+
+    >>> variables({"OMP_NUM_THREADS": "2", "HOME": "/home/me", "TORCH_HUB_TOKEN": "abc"})
+    {'OMP_NUM_THREADS': '2'}
+    """
+    chosen = {name: value for name, value in sorted(given.items()) if name in NAMED or name.startswith(STARTS)}
+    return {name: value for name, value in chosen.items() if not looks_secret(name, value)}
+
+
+# ---- their details ---------------------------------------------------------------------------------------------------
+
+
+def _readable(readers: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Return what each function returns; None of those that fail, as in a torch that lacks the setting."""
+    found = {}
+    for name, read in readers.items():
+        try:
+            found[name] = read()
+        except Exception:
+            found[name] = None
+    return found
+
+
+def _autocast(device: str) -> str | None:
+    import torch
+
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.") if torch.is_autocast_enabled(device) else None
+
+
+def _found(pattern: str, text: str) -> str | None:
+    match = re.search(pattern, text)
+    return match[1] if match else None
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        return _found(r"(?m)^model name\s*:\s*(.+)$", told) or platform.machine()
+    return platform.machine()
+
+
+def _gpus() -> list[dict[str, Any]]:
+    import torch
+
+    if torch.cuda.is_initialized():
+        properties = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        return [
+            {"name": one.name, "memory": one.total_memory, "capability": f"{one.major}.{one.minor}"}
+            for one in properties
+        ]
+    return list(_gpus_of_driver())
+
+
+def _gpus_of_driver() -> Iterator[dict[str, Any]]:
+    for told in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with contextlib.suppress(OSError):
+            name = _found(r"(?m)^Model:\s*(.+)$", told.read_text(encoding="utf-8", errors="replace"))
+            yield {"name": name, "memory": None, "capability": None}

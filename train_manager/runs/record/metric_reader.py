@@ -1,0 +1,253 @@
+"""The figures in ``metrics.sqlite``, read without torch and without a wait, also while a training writes them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from array import array
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from train_manager.telling.errors import InputError
+from train_manager.files.atomic import shown_path
+from train_manager.runs.record.metric_schema import (
+    EPOCHS,
+    EVALUATIONS,
+    FILE,
+    HISTORY,
+    Series,
+    database_uri,
+    is_empty,
+    require_ours,
+)
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Scalars(NamedTuple):
+    """The scalars of a series, in the order in which they were measured."""
+
+    steps: list[int]
+    values: list[float]
+    times: list[float]
+
+
+@final
+class MetricReader:
+    """Read the figures of a training; each call sees what was written until then, as a whole.
+
+    >>> import tempfile
+    >>> from train_manager.extensions import MetricStore
+    >>> from train_manager.testing import tiny_manager
+    >>> folder = tempfile.mkdtemp()
+    >>> result = tiny_manager(MetricStore(), epochs=2, train_dir=folder).train()
+    >>> metrics = MetricReader(folder)
+    >>> [series.stage for series in metrics.series() if series.name == "loss"]
+    ['eval', 'train_step_batch', 'train_step_epoch']
+    >>> [(steps, values)] = [found[:2] for found in metrics.scalars("loss", "train_step_epoch").values()]
+    >>> steps, [round(value, 3) for value in values]
+    ([3, 6], [0.7, 0.676])
+
+    Args:
+        path: the file ``metrics.sqlite``, or the ``train_dir`` that it is in.
+
+    Raises:
+        InputError: there is none, or it is not one of these.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        given = Path(path)
+        self.path = given / FILE if given.is_dir() else given
+        if not self.path.is_file():
+            what = f"{shown_path(given)} has no metrics" if given.is_dir() else f"there is no file {shown_path(given)}"
+            cure = "give the train_dir of a training with the extension MetricStore"
+            raise InputError(what, name="path", cure=cure)
+
+    def series(self) -> list[Series]:
+        """Return what there is, by name."""
+        with self._reading() as connection:
+            names = "SELECT name, stage, datasource, phase FROM series WHERE name != ? ORDER BY name, stage, id"
+            return [Series(*row) for row in connection.execute(names, (HISTORY,))]
+
+    def scalars(
+        self, name: str | None = None, stage: str | None = None, superseded: bool = False, run: str | None = None
+    ) -> dict[Series, Scalars]:
+        """Return the scalars of each series.
+
+        Args:
+            name: of the series; None for all.
+            stage: where they were measured; None for all.
+            superseded: also those that a resume has gone back before.
+            run: the run_id of a training: what it has measured, superseded only by itself; None for what counts now.
+        """
+        found: dict[Series, Scalars] = {}
+        last, into = None, Scalars([], [], [])
+        for series, _, step, _, time, value, _ in self._rows("scalars", "value", name, stage, superseded, run):
+            if series != last:
+                last, into = series, found.setdefault(series, Scalars([], [], []))
+            into.steps.append(step)
+            into.values.append(float("nan") if value is None else value)
+            into.times.append(time)
+        return found
+
+    def histograms(
+        self, name: str | None = None, superseded: bool = False, run: str | None = None
+    ) -> dict[Series, list[tuple[int, list[float], list[int]]]]:
+        """Return step, edges and counts of each histogram."""
+        found: dict[Series, list[tuple[int, list[float], list[int]]]] = {}
+        for row in self._rows("histograms", "edges, counts", name, None, superseded, run):
+            edges, counts = array("d", row[5]), array("q", row[6])
+            found.setdefault(row[0], []).append((row[2], edges.tolist(), counts.tolist()))
+        return found
+
+    def texts(
+        self, name: str | None = None, superseded: bool = False, run: str | None = None
+    ) -> dict[Series, list[tuple[int, str]]]:
+        """Return step and text of each text."""
+        found: dict[Series, list[tuple[int, str]]] = {}
+        for row in self._rows("texts", "text", name, None, superseded, run):
+            if row[0].name != HISTORY:
+                found.setdefault(row[0], []).append((row[2], row[5]))
+        return found
+
+    def files(
+        self, name: str | None = None, superseded: bool = False, run: str | None = None
+    ) -> dict[Series, list[tuple[int, str, int, str]]]:
+        """Return step, path, size and SHA-256 of each file."""
+        found: dict[Series, list[tuple[int, str, int, str]]] = {}
+        for row in self._rows("files", "path, size, sha256", name, None, superseded, run):
+            found.setdefault(row[0], []).append((row[2], row[5], row[6], row[7]))
+        return found
+
+    def history(self, run: str | None = None) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of ``tm.history`` as they were: "epochs" and "evaluations"."""
+        rows: dict[str, list[dict[str, Any]]] = {EPOCHS: [], EVALUATIONS: []}
+        for row in self._rows("texts", "text", HISTORY, None, False, run):
+            rows[row[0].stage].append(json.loads(row[5])["row"])
+        return {"epochs": rows[EPOCHS], "evaluations": rows[EVALUATIONS]}
+
+    def last_step(self, run: str | None = None) -> int:
+        """Return the last step that has a figure; 0 if there is none."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")  # what follows sees one state of the file
+            segments = segments_of(connection, run)
+            last = dict(connection.execute("SELECT segment, max(step) FROM scalars GROUP BY segment"))
+        return max((int(min(step, segments[id_].until)) for id_, step in last.items() if id_ in segments), default=0)
+
+    def to_pandas(
+        self, name: str | None = None, stage: str | None = None, superseded: bool = False, run: str | None = None
+    ) -> DataFrame:
+        """Return a data frame with a row for each scalar (``pip install "train-manager[pandas]"``).
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(f'to_pandas needs pandas ({error}): pip install "train-manager[pandas]"') from error
+        rows = [
+            (found_run, *series, step, epoch, time, float("nan") if value is None else value, is_superseded)
+            for series, found_run, step, epoch, time, value, is_superseded in self._rows(
+                "scalars", "value", name, stage, superseded, run
+            )
+        ]
+        columns = ["run", *Series._fields, "step", "epoch", "time", "value", "superseded"]
+        frame: DataFrame = pandas.DataFrame.from_records(rows, columns=columns)
+        return frame if superseded else frame.drop(columns="superseded")
+
+    # ---- rows ----------------------------------------------------------------------------------------------------
+
+    def _rows(
+        self, table: str, columns: str, name: str | None, stage: str | None, superseded: bool, run: str | None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield series, run, step, epoch, time, the columns, and whether the row is superseded."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")  # what follows sees one state of the file
+            wanted = {
+                id_: series
+                for id_, *names in connection.execute("SELECT id, name, stage, datasource, phase FROM series")
+                if name in (None, (series := Series(*names)).name) and stage in (None, series.stage)
+            }
+            segments = segments_of(connection, run)
+            ids = ", ".join(map(str, wanted))
+            place = "series, segment, step, coalesce(own_step, step), epoch, time"
+            sql = f"SELECT {place}, {columns} FROM {table} WHERE series IN ({ids}) ORDER BY id"
+            for id_, segment, step, *rest in connection.execute(sql):
+                of = segments.get(segment)
+                if of is None or (step > of.until and not superseded):
+                    continue
+                yield wanted[id_], of.run, *rest, step > of.until
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for the time of one call.
+
+        Raises:
+            InputError: it is of another program or version, empty, or damaged.
+        """
+        try:
+            with opened_to_read(self.path) as connection:
+                if is_empty(connection):
+                    what = f"{shown_path(self.path)} has nothing in it yet"
+                    raise InputError(what, name="path", cure="read it again once its training has begun")
+                require_ours(connection, self.path)
+                yield connection
+        except sqlite3.DatabaseError as error:
+            what = f"{shown_path(self.path)} cannot be read: {error}"
+            raise InputError(what, name="path", cure="is it damaged, or of another program?") from error
+
+
+class Segment(NamedTuple):
+    """The run of a segment, and the last step of it that counts."""
+
+    run: str
+    until: float
+
+
+def segments_of(connection: sqlite3.Connection, run: str | None) -> dict[int, Segment]:
+    """Return the segments; with ``run`` those of one, as if there were no others."""
+    rows = connection.execute("SELECT id, run, from_step, until_step FROM segments ORDER BY id DESC").fetchall()
+    if run is None:
+        return {id_: Segment(of, float("inf") if until is None else until) for id_, of, _, until in rows}
+    found, until = {}, float("inf")
+    for id_, _, from_step, _ in (row for row in rows if row[1] == run):
+        found[id_] = Segment(run, -1 if from_step is None else until)
+        until = until if from_step is None else min(until, from_step)
+    return found
+
+
+@contextmanager
+def opened_to_read(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading; also in a folder in which nothing may be written.
+
+    There SQLite cannot make the files that a log needs. A training that has ended in order leaves no log, so the file
+    is all there is; where one was killed, file and log are copied, and the copy is read.
+    """
+    with closing(connected_to_read(database_uri(path, "ro"))) as connection:
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            can_read = True
+        except sqlite3.OperationalError:
+            can_read = False
+        if can_read:
+            yield connection
+            return
+    with TemporaryDirectory(prefix="train-manager-") as folder:
+        copy = Path(folder, FILE)
+        for end in ("-wal", ""):  # the file last: what a training moves from the log to the file is then in either
+            source = path.with_name(path.name + end)
+            if source.exists():
+                shutil.copyfile(source, copy.with_name(copy.name + end))
+        with closing(connected_to_read(database_uri(copy, "rw"))) as connection:
+            yield connection
+
+
+def connected_to_read(uri: str) -> sqlite3.Connection:
+    """Open a database that another process may write."""
+    return sqlite3.connect(uri, uri=True, timeout=5.0, isolation_level=None)

@@ -1,0 +1,266 @@
+"""Rows as they go into the tables of ``metrics.sqlite``: which segment they are of, and which rows they supersede.
+
+All of it runs inside of a transaction that ``metric_database.py`` has opened.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from time import time
+from typing import Any, Final, NamedTuple, final
+
+from train_manager.metrics.history_rows import figures_of
+from train_manager.runs.record.metric_items import Begin, HistoryRow, Item, Other, Row, Scalar
+from train_manager.runs.record.metric_schema import EPOCHS, EVALUATIONS, HISTORY, LATEST, Series
+
+LARGEST: Final = 1023  # bits of a whole number that a float can hold
+TOGETHER: Final = 150  # scalars in one statement: 900 variables, of the 999 that old versions of SQLite allow
+COLUMNS: Final = {
+    "scalars": "value",
+    "histograms": "edges, counts",
+    "texts": "text",
+    "files": "path, size, sha256",
+}
+INSERT: Final = "INSERT INTO scalars(series, segment, step, epoch, time, value) VALUES "
+ONE: Final = "(?, ?, ?, ?, ?, ?)"
+MANY: Final = INSERT + ", ".join([ONE] * TOGETHER)
+
+Floats = Callable[[Sequence[Any]], Sequence[float]]
+"""Makes numbers of the values of scalars, which may be tensors."""
+
+
+class WrittenRow(NamedTuple):
+    """A row of the history that is in the file, and where."""
+
+    text: str
+    id: int
+    first_scalar: int
+    last_scalar: int
+
+
+@final
+class MetricRows:
+    """What a training has written so far, as far as it bears on what it writes next.
+
+    Args:
+        run: the run_id of the segments.
+        floats: makes numbers of values.
+
+    Attributes:
+        series: the series by their numbers, which scalars give in place of their names.
+    """
+
+    def __init__(self, run: str, floats: Floats) -> None:
+        self.series: list[Series] = []
+        self._run, self._floats = run, floats
+        self._last_step = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, in another file."""
+        self._segment: int | None = None
+        self._replaced: int | None = None  # the segment of rows that were replaced
+        self._ids: list[int] = []  # of the series, in the file
+        self._rows: dict[str, list[WrittenRow]] | None = None
+
+    def write(self, connection: sqlite3.Connection, items: Iterable[Item]) -> None:
+        """Write items."""
+        for is_scalar, several in groupby(items, lambda item: type(item) is tuple):
+            if is_scalar:
+                self._write_scalars(connection, list(several))  # type: ignore[arg-type]
+            else:
+                for item in several:
+                    self._write_item(connection, item)
+
+    def name_of(self, item: Item) -> str:
+        """Return the name of the series that an item is of."""
+        if isinstance(item, Begin | HistoryRow):
+            return HISTORY
+        return self.series[item.series if isinstance(item, Other) else item[0]].name
+
+    def mark(self) -> dict[str, Any]:
+        """Return what ``go_back`` needs, should the transaction fail."""
+        rows = None if self._rows is None else {stage: list(known) for stage, known in self._rows.items()}
+        return {**vars(self), "_ids": list(self._ids), "_rows": rows}
+
+    def go_back(self, mark: Mapping[str, Any]) -> None:
+        """Be as before a transaction that was rolled back."""
+        vars(self).update(mark)
+
+    def claim(self, connection: sqlite3.Connection) -> bool:
+        """Begin a segment if another training has begun one meanwhile, or the file has lost ours.
+
+        The training that goes on is the one that counts.
+
+        Returns:
+            Whether the file has what was written before.
+        """
+        if self._segment is None:
+            return True
+        ours = (self._segment, self._run)
+        found = connection.execute("SELECT until_step FROM segments WHERE id = ? AND run = ?", ours).fetchone()
+        if found is None or found[0] is not None:
+            known = self._rows or {}
+            history = {stage: [json.loads(row.text) for row in rows] for stage, rows in known.items()}
+            self._ids = []
+            self._begin(connection, Begin(self._last_step, time(), history))
+        return found is not None
+
+    def _write_scalars(self, connection: sqlite3.Connection, scalars: list[Scalar]) -> None:
+        values = self._floats([scalar[4] for scalar in scalars])
+        ids, segment = self._ids_of_series(connection), self._present_segment(connection)
+        flat: list[Any] = []
+        for (series, step, epoch, at, _), value in zip(scalars, values, strict=True):
+            flat += (ids[series], segment, step, epoch, at, value)
+        insert(connection, flat)
+        self._last_step = scalars[-1][1]
+
+    def _write_item(self, connection: sqlite3.Connection, item: Item) -> None:
+        if isinstance(item, Begin):
+            self._begin(connection, item)
+        elif isinstance(item, HistoryRow):
+            self._put_row(connection, item)
+        elif isinstance(item, Other):
+            self._write_other(connection, item)
+
+    def _write_other(self, connection: sqlite3.Connection, item: Other) -> None:
+        series, segment = self._ids_of_series(connection)[item.series], self._present_segment(connection)
+        values = self._floats(item.values) if item.table == "scalars" else item.values
+        row = (series, segment, item.step, item.epoch, item.time, item.own_step, *values)
+        columns = f"series, segment, step, epoch, time, own_step, {COLUMNS[item.table]}"
+        connection.execute(f"INSERT INTO {item.table}({columns}) VALUES ({', '.join('?' * len(row))})", row)
+
+    def _ids_of_series(self, connection: sqlite3.Connection) -> list[int]:
+        for series in self.series[len(self._ids) :]:
+            self._ids.append(id_of(connection, series))
+        return self._ids
+
+    # ---- segments ------------------------------------------------------------------------------------------------
+
+    def _present_segment(self, connection: sqlite3.Connection) -> int:
+        if self._segment is None:
+            self._begin(connection, Begin(LATEST, time(), {}))
+        assert self._segment is not None, "it has just begun"
+        return self._segment
+
+    def _begin(self, connection: sqlite3.Connection, begin: Begin) -> None:
+        cut = begin.from_step
+        connection.execute("UPDATE segments SET until_step = ? WHERE until_step IS NULL OR until_step > ?", (cut, cut))
+        self._segment = self._new_segment(connection, begin.time, cut, None)
+        self._replaced = self._rows = None
+        if cut != LATEST:
+            self._last_step = max(cut, 0)
+        for stage, rows in begin.history.items():
+            known = self._known_rows(connection)[stage]
+            for number, row in enumerate(rows):
+                if number >= len(known) or known[number].text != text_of_row(row):
+                    self._put_row(connection, HistoryRow(stage, number, row, begin.time))
+            self._replace(connection, known[len(rows) :])
+            del known[len(rows) :]
+
+    def _new_segment(self, connection: sqlite3.Connection, at: float, cut: int | None, until: int | None) -> int:
+        sql = "INSERT INTO segments(run, began, from_step, until_step) VALUES (?, ?, ?, ?)"
+        return int(connection.execute(sql, (self._run, at, cut, until)).lastrowid or 0)
+
+    # ---- the history ---------------------------------------------------------------------------------------------
+
+    def _known_rows(self, connection: sqlite3.Connection) -> dict[str, list[WrittenRow]]:
+        if self._rows is None:
+            self._rows = {stage: list(written_rows(connection, stage)) for stage in (EPOCHS, EVALUATIONS)}
+        return self._rows
+
+    def _put_row(self, connection: sqlite3.Connection, item: HistoryRow) -> None:
+        """Write a row as it is, as a text, and each of its figures as a scalar."""
+        known, segment = self._known_rows(connection)[item.stage], self._present_segment(connection)
+        if item.number is not None:
+            self._replace(connection, known[item.number :])
+            del known[item.number :]
+        place = (segment, item.row["step"], item.row["epoch"], item.time)
+        ids = [self._put_figure(connection, item, place, name) for name in numbers_of(item.row)]
+        text, first, last = text_of_row(item.row), min(ids, default=0), max(ids, default=0)
+        whole = f'{{"scalars": [{first}, {last}], "row": {text}}}'
+        sql = "INSERT INTO texts(series, segment, step, epoch, time, text) VALUES (?, ?, ?, ?, ?, ?)"
+        made = connection.execute(sql, (id_of(connection, Series(HISTORY, item.stage)), *place, whole))
+        known.append(WrittenRow(text, made.lastrowid or 0, first, last))
+
+    def _put_figure(self, connection: sqlite3.Connection, item: HistoryRow, place: tuple[Any, ...], name: str) -> int:
+        series = Series(name, item.stage, item.row.get("set", ""), item.row.get("phase") or "")
+        values = (id_of(connection, series), *place, float(item.row[name]))
+        return connection.execute(f"{INSERT}{ONE}", values).lastrowid or 0
+
+    def _replace(self, connection: sqlite3.Connection, rows: Iterable[WrittenRow]) -> None:
+        """Mark rows as superseded: they move to a segment of which nothing counts."""
+        for row in rows:
+            if self._replaced is None:
+                self._replaced = self._new_segment(connection, time(), None, -1)
+            connection.execute("UPDATE texts SET segment = ? WHERE id = ?", (self._replaced, row.id))
+            scalars = (self._replaced, row.first_scalar, row.last_scalar)
+            connection.execute("UPDATE scalars SET segment = ? WHERE id BETWEEN ? AND ?", scalars)
+
+
+def id_of(connection: sqlite3.Connection, series: Series) -> int:
+    """Return the id of a series; it is made if it is new."""
+    series = Series(*map(storable, series))
+    sql = "SELECT id FROM series WHERE name = ? AND stage = ? AND datasource = ? AND phase = ?"
+    found = connection.execute(sql, series).fetchone()
+    if found is None:
+        made = connection.execute("INSERT INTO series(name, stage, datasource, phase) VALUES (?, ?, ?, ?)", series)
+        return int(made.lastrowid or 0)
+    return int(found[0])
+
+
+def storable(text: str) -> str:
+    """Return a text without halves of characters, which SQLite refuses.
+
+    >>> storable("\\ud83d"), storable("ü")
+    ('\\\\ud83d', 'ü')
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def insert(connection: sqlite3.Connection, flat: list[Any]) -> None:
+    """Insert scalars, many with each statement.
+
+    ``executemany`` lets go of the interpreter's lock for each row, and waits for it up to 5 ms while the training
+    computes in Python.
+    """
+    width = 6 * TOGETHER
+    whole = len(flat) - len(flat) % width
+    for start in range(0, whole, width):
+        connection.execute(MANY, flat[start : start + width])
+    if rest := flat[whole:]:
+        connection.execute(INSERT + ", ".join([ONE] * (len(rest) // 6)), rest)
+
+
+def numbers_of(row: Row) -> list[str]:
+    """Return the names of the figures of a row that are numbers."""
+    return [name for name, value in figures_of(row).items() if is_figure(value)]
+
+
+def is_figure(value: Any) -> bool:
+    """Return whether a value is a number that a float can be made of."""
+    return isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= LARGEST)
+
+
+def text_of_row(row: Row) -> str:
+    """Return a row of the history as JSON, whose numbers come back to the bit."""
+    return json.dumps(dict(row), default=plain)
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON has no form for: an array or a tensor as a list or number, else its text."""
+    return value.tolist() if hasattr(value, "tolist") else repr(value)
+
+
+def written_rows(connection: sqlite3.Connection, stage: str) -> Iterable[WrittenRow]:
+    """Yield the rows of the history that count, in their order."""
+    sql = (
+        "SELECT texts.id, text FROM texts JOIN series ON series.id = series JOIN segments ON segments.id = segment "
+        "WHERE name = ? AND stage = ? AND (until_step IS NULL OR step <= until_step) ORDER BY texts.id"
+    )
+    for id_, text in connection.execute(sql, (HISTORY, stage)):
+        found: Mapping[str, Any] = json.loads(text)
+        yield WrittenRow(text_of_row(found["row"]), id_, *found["scalars"])

@@ -1,0 +1,129 @@
+"""What ``metrics.sqlite`` looks like inside, and how its path becomes one that SQLite opens."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from train_manager.telling.errors import InputError
+from train_manager.files.atomic import shown_path
+
+FILE: Final = "metrics.sqlite"
+APPLICATION_ID: Final = 0x544D4D45  # "TMME", in the header of the file
+VERSION: Final = 1
+LATEST: Final = 2**62
+"""In place of a step: after all of them, so that nothing is superseded."""
+BATCHES, EPOCHS, EVALUATIONS = "train_step_batch", "train_step_epoch", "eval"
+HISTORY: Final = "history"
+"""The series of texts that have the rows of ``tm.history`` as JSON, of the stages EPOCHS and EVALUATIONS."""
+TABLES: Final = ("scalars", "histograms", "texts", "files")
+
+SCHEMA: Final = """
+CREATE TABLE segments(             -- a stretch of rows that was written without going back to an earlier step
+    id INTEGER PRIMARY KEY,
+    run TEXT NOT NULL,             -- the run_id of the TrainManager
+    began REAL NOT NULL,           -- seconds since 1970
+    from_step INTEGER,             -- the last step that it builds on; -1: none; NULL: it has rows that were replaced
+    until_step INTEGER             -- rows of later steps are superseded by a later segment; NULL: none of them
+);
+CREATE TABLE series(
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,            -- "loss", "accuracy", "lr", "losses/<part>"
+    stage TEXT NOT NULL,           -- "train_step_batch", "train_step_epoch", "eval", or "" for those of hooks
+    datasource TEXT NOT NULL,      -- the evaluation set, or the set that the batch is of
+    phase TEXT NOT NULL,           -- "" outside of phases
+    UNIQUE(name, stage, datasource, phase)
+);
+CREATE TABLE scalars(
+    id INTEGER PRIMARY KEY,
+    series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    time REAL NOT NULL,            -- seconds since 1970
+    value REAL,                    -- NULL is nan, which SQLite does not store; -0.0 becomes 0.0
+    own_step INTEGER               -- that a hook has given, in place of the step at which it was written
+);
+CREATE TABLE histograms(
+    id INTEGER PRIMARY KEY,
+    series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    time REAL NOT NULL, edges BLOB NOT NULL, counts BLOB NOT NULL, own_step INTEGER  -- little-endian float64, int64
+);
+CREATE TABLE texts(
+    id INTEGER PRIMARY KEY,
+    series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    time REAL NOT NULL, text TEXT NOT NULL, own_step INTEGER
+);
+CREATE TABLE files(
+    id INTEGER PRIMARY KEY,
+    series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    time REAL NOT NULL, path TEXT NOT NULL, size INTEGER, sha256 TEXT, own_step INTEGER
+);
+"""
+
+
+class Series(NamedTuple):
+    """What figures of one kind are called.
+
+    Attributes:
+        name: such as "loss", "lr", "losses/generator", or what a hook has called it.
+        stage: "train_step_batch" (of each batch), "train_step_epoch" and "eval" (rows of the history), or "" for what
+            hooks write.
+        datasource: the evaluation set, or the set that the batches are of.
+        phase: the name of the phase; "" outside of phases.
+    """
+
+    name: str
+    stage: str = ""
+    datasource: str = ""
+    phase: str = ""
+
+
+def database_uri(path: Path, mode: str) -> str:
+    """Return a path as SQLite opens it, whatever characters it has; ``mode`` is "ro", "rw" or "rwc".
+
+    >>> database_uri(Path("/runs/50% off?/metrics.sqlite"), "ro")
+    'file:/runs/50%25%20off%3F/metrics.sqlite?mode=ro'
+    """
+    return f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
+
+
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """Return whether the file has nothing in it yet, so that the tables may be made."""
+    (found,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return not found and not _pragma(connection, "application_id") and not _pragma(connection, "user_version")
+
+
+def make_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables in an empty file, inside of the transaction that is open."""
+    for statement in SCHEMA.split(";\n"):
+        if statement.strip():
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={VERSION}")
+
+
+def require_ours(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file of another program, or of a version that is not known here.
+
+    Raises:
+        InputError: it is one.
+    """
+    if _pragma(connection, "application_id") != APPLICATION_ID:
+        what = f"{shown_path(path)} is a database of another program"
+        raise InputError(what, name="train_dir", cure="move it away, or give another train_dir")
+    version = _pragma(connection, "user_version")
+    if version != VERSION:
+        what = f"{shown_path(path)} has version {version} of the metrics, but this train_manager knows {VERSION}"
+        raise InputError(what, name="train_dir", cure="use the version of train_manager that wrote it, or a newer one")
+    for table in TABLES:
+        columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        if "own_step" not in columns:  # before a release it had none
+            what = f"{shown_path(path)} is not whole: its table {table} lacks a column"
+            cure = "it was begun by a train_manager of before its release, or changed; move it away"
+            raise InputError(what, name="train_dir", cure=cure)
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)

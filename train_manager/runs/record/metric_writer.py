@@ -1,0 +1,317 @@
+"""Figures of a training on their way into ``metrics.sqlite``: appended by the training, written by a thread.
+
+    training ──append──> queue ──twice a second──> thread ──one transaction──> metrics.sqlite
+
+The training takes no lock. The thread starts with the first figure and ends when none come. While the file cannot be
+written the figures wait, up to a limit, and a warning tells it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sqlite3
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, final
+
+from train_manager.telling.errors import InputError
+from train_manager.telling.source_locations import users_level
+from train_manager.files.atomic import shown_path
+from train_manager.runs.record.metric_database import MetricDatabase
+from train_manager.runs.record.metric_items import Item
+from train_manager.runs.record.metric_rows import Floats
+from train_manager.runs.record.metric_schema import Series
+
+EVERY: Final = 0.5  # seconds between two transactions, so that a crash loses less than one second
+IDLE: Final = 2.0  # seconds without a figure, outside of a run, until the file is closed and the thread ends
+LIMIT: Final = 1_000_000  # figures that wait; some 150 MB
+MOST_AT_ONCE: Final = 50_000  # in one transaction
+PATIENCE: Final = 10.0  # seconds that the end of a run, and a fork, wait for a transaction
+
+
+def plain_floats(values: Sequence[Any]) -> Sequence[float]:
+    """Return numbers as floats."""
+    return [float(value) for value in values]
+
+
+@final
+class MetricWriter:
+    """Write figures into a file, in a thread.
+
+    >>> import tempfile
+    >>> from train_manager.runs.record.metric_reader import MetricReader
+    >>> path = Path(tempfile.mkdtemp()) / "metrics.sqlite"
+    >>> writer = MetricWriter(path, "0123456789abcdef")
+    >>> loss = writer.number(Series("loss", "train_step_batch"))
+    >>> writer.append((loss, 1, 0, 1700000000.0, .5))
+    >>> writer.close()
+    >>> [found.values for found in MetricReader(path).scalars("loss").values()]
+    [[0.5]]
+
+    Args:
+        path: the file; it is made with the first figure.
+        run: the run_id.
+        floats: makes numbers of values; it is called by the thread.
+    """
+
+    def __init__(self, path: Path, run: str, floats: Floats = plain_floats) -> None:
+        for earlier in list(_all):  # of this process in this folder: what it has begun must not come after this
+            if earlier.database.path == path and earlier.waiting:
+                earlier.flush()
+        self._channel = channel = Channel(MetricDatabase(path, run, floats))
+        self._numbers: dict[Series, int] = {}
+        self._end = weakref.finalize(self, channel.end)  # also as the interpreter ends
+
+    def number(self, series: Series) -> int:
+        """Return the number that stands for a series in what is appended."""
+        number = self._numbers.get(series)
+        if number is None:
+            number = self._numbers[series] = len(self._numbers)
+            self._channel.database.rows.series.append(series)
+        return number
+
+    def append(self, item: Item) -> None:
+        """Leave a figure, or another item, for the thread."""
+        channel = self._channel
+        queue = channel.queue
+        queue.append(item)
+        if channel.needs_care or len(queue) > LIMIT:
+            channel.care()
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether the file stays open while no figures come, as in a run."""
+        return self._channel.keeps_open
+
+    @keeps_open.setter
+    def keeps_open(self, value: bool) -> None:
+        self._channel.keeps_open = value
+
+    def flush(self) -> None:
+        """Write what waits, now."""
+        self._channel.flush()
+
+    def close(self) -> None:
+        """Write what waits, and close the file; a further figure opens it again."""
+        self._channel.flush(close=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many figures wait to be written."""
+        return self._channel.waiting
+
+    @property
+    def lost(self) -> int:
+        """How many figures were thrown away, because too many waited."""
+        return self._channel.lost
+
+
+@final
+class Channel:
+    """What the training and the thread share; the thread holds it, so that the writer itself can be collected.
+
+    Attributes:
+        queue: what the training has appended; ``append`` and ``popleft`` of a deque need no lock.
+        needs_care: whether an append must call ``care``: no thread runs, or there is something to tell.
+        keeps_open: whether the file stays open while no figures come.
+        lost: figures that were thrown away, because too many waited.
+        refused: figures that cannot be stored.
+    """
+
+    def __init__(self, database: MetricDatabase) -> None:
+        self.database = database
+        self.keeps_open = False
+        self.lost = self.refused = 0
+        self._reset()
+        _all.add(self)
+
+    def _reset(self) -> None:
+        self.queue: deque[Item] = deque()
+        self.needs_care = True
+        self._waiting: list[Item] = []  # taken from the queue, and not written yet
+        self._lock = threading.Lock()  # of the database; the training takes it only to flush and to close
+        self._starting = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_closing = self._has_ended = False
+        self._problem: str | None = None
+        self._is_told = False
+        self._refusal: str | None = None
+        self._told_lost = self._told_refused = self._told_rewritten = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait to be written."""
+        return len(self.queue) + len(self._waiting)
+
+    # ---- the side of the training --------------------------------------------------------------------------------
+
+    def care(self) -> None:
+        """Start the thread, if there is none; drop the newest figure, if too many wait; tell of a problem."""
+        if len(self.queue) > LIMIT and type(item := self.queue.pop()) is tuple:
+            self.lost += 1
+        elif len(self.queue) > LIMIT:
+            self.queue.append(item)  # not a figure: what says where figures belong
+        self.needs_care = False
+        if self._thread is None:
+            self._start()
+        self.tell()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._has_ended:
+                thread = threading.Thread(target=self._work, name="train-manager-metrics", daemon=True)
+                with contextlib.suppress(RuntimeError):  # the interpreter is ending; `end` writes what is left
+                    thread.start()
+                    self._thread = thread
+
+    def tell(self) -> None:
+        """Warn of what the thread has met, once."""
+        if self.database.rewritten > self._told_rewritten:
+            self._told_rewritten = self.database.rewritten
+            what = f"{shown_path(self.database.path)} was removed or replaced, so it lacks the figures of before"
+            warnings.warn(what, RuntimeWarning, stacklevel=users_level())
+        if self.refused > 10 * self._told_refused:
+            self._told_refused = self.refused
+            warnings.warn(f"{self._refusal} ({self.refused} so far)", RuntimeWarning, stacklevel=users_level())
+        if self._problem is not None and (not self._is_told or self.lost > 10 * self._told_lost):
+            self._is_told, self._told_lost = True, self.lost
+            lost = f", {self.lost} are lost" if self.lost else ""
+            what = f"{self._problem}; {self.waiting} figures wait{lost}; the training goes on"
+            warnings.warn(what, RuntimeWarning, stacklevel=users_level())
+
+    def flush(self, *, close: bool = False) -> None:
+        """Write what waits, in the calling thread; with ``close``, close the file too."""
+        if not self._lock.acquire(timeout=PATIENCE):
+            self._problem = (
+                f"{shown_path(self.database.path)} cannot be written: a transaction takes over {PATIENCE:g} s"
+            )
+        else:
+            try:
+                self._write_all()
+                if close:
+                    self.database.put_away()
+            finally:
+                self._lock.release()
+        if close:
+            self._is_closing = True
+            self._wake.set()
+        self.tell()
+
+    def end(self) -> None:
+        """Close for good: the writer was collected, or the interpreter ends."""
+        self._has_ended = True
+        if threading.current_thread() is not self._thread:  # which may collect too, and then closes itself
+            self.flush(close=True)
+            if self.waiting:
+                what = f"{self._problem}; {self.waiting + self.lost} figures are lost"
+                warnings.warn(what, RuntimeWarning, stacklevel=users_level())
+        self._wake.set()
+
+    # ---- the side of the thread ----------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        wrote_at = monotonic()
+        while True:
+            self._wake.wait(EVERY)
+            self._wake.clear()
+            with self._lock:
+                if self.waiting:
+                    wrote_at = monotonic()
+                    self._write_all()
+                is_idle = not self.keeps_open and monotonic() - wrote_at > IDLE
+                if self._is_closing or self._has_ended or is_idle:
+                    self.database.put_away()
+                    if self._leave():
+                        return
+
+    def _leave(self) -> bool:
+        """End the thread, unless something has come meanwhile."""
+        self._is_closing = False
+        self._thread, self.needs_care = None, True
+        if not self.queue or self._has_ended:
+            return True
+        self._thread = threading.current_thread()
+        return False
+
+    def _write_all(self) -> None:
+        """Write what waits; an item that cannot be stored is thrown away, so that the others can be."""
+        at_once = MOST_AT_ONCE
+        while self.waiting:
+            with contextlib.suppress(IndexError):
+                while len(self._waiting) < MOST_AT_ONCE:
+                    self._waiting.append(self.queue.popleft())
+            try:
+                self.database.write(self._waiting[:at_once])
+            except (sqlite3.OperationalError, OSError, InputError) as error:
+                return self._keep_waiting(error)
+            except Exception as error:  # also of a device: whatever it is, the thread goes on, and it is told
+                if type(error) is sqlite3.DatabaseError:  # the file is damaged
+                    return self._keep_waiting(error)
+                if at_once > 1:
+                    at_once = min(at_once, len(self._waiting)) // 2 or 1  # to find which item it is
+                    continue
+                self._refuse(self._waiting[0], error)
+            del self._waiting[:at_once]
+            at_once = min(2 * at_once, MOST_AT_ONCE)
+            self._problem, self._is_told = None, False
+        if self.database.rewritten > self._told_rewritten:
+            self.needs_care = True
+
+    def _keep_waiting(self, error: Exception) -> None:
+        self._problem = f"{shown_path(self.database.path)} cannot be written: {what_of(error)}"
+        self.needs_care = True
+
+    def _refuse(self, item: Item, error: Exception) -> None:
+        self.refused += 1
+        name = self.database.rows.name_of(item)
+        self._refusal = f"{shown_path(self.database.path)} lacks a figure of {name!r}, which cannot be stored: {error}"
+        self.needs_care = True
+
+    # ---- forks ---------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Close the file, since a child must not have it open too; the next transaction opens it again."""
+        self._is_held = self._lock.acquire(timeout=PATIENCE)
+        if self._is_held:
+            self.database.close()
+
+    def after_fork_in_parent(self) -> None:
+        """Let the thread go on."""
+        if self._is_held:
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew without anything of the parent's: what waits is the parent's to write."""
+        left = self.database.leave_to_parent()
+        if left is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))  # never collected, for that would close it
+        self._reset()
+
+
+def what_of(error: BaseException) -> str:
+    """Return what an error says, without its cure."""
+    return error.what if isinstance(error, InputError) else str(error)
+
+
+_all: Final[weakref.WeakSet[Channel]] = weakref.WeakSet()
+
+
+def _each(method: str) -> None:
+    for channel in list(_all):
+        getattr(channel, method)()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=lambda: _each("before_fork"),
+        after_in_parent=lambda: _each("after_fork_in_parent"),
+        after_in_child=lambda: _each("after_fork_in_child"),
+    )

@@ -1,0 +1,141 @@
+"""Which run a path means, and which runs are below a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, final
+
+from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.runs.record.run_file import RUN_FILE, read_runs
+
+Entry = Mapping[str, Any]
+DEEPEST: Final = 8  # folders below each other
+ABOVE: Final = 2  # a checkpoint is so deep in a train_dir
+MOST_NAMED: Final = 5
+NOT_RUNS: Final = frozenset({"checkpoints", "code", "plots", "node_modules", "__pycache__"})
+
+
+@final
+@dataclass(frozen=True)
+class FoundRun:
+    """A run, and where it is.
+
+    Attributes:
+        train_dir: the folder.
+        entry: what ``run.json`` tells of the run.
+        entries: of all runs of that folder, the oldest first.
+    """
+
+    train_dir: Path
+    entry: dict[str, Any]
+    entries: tuple[dict[str, Any], ...]
+
+    @property
+    def id(self) -> str:
+        """The run_id."""
+        return str(self.entry["id"])
+
+    @property
+    def label(self) -> str:
+        """The folder, with the beginning of the run_id if there are several runs in it: ``runs/a#3f2a``."""
+        return f"{self.train_dir}#{short_id(self)}" if len(self.entries) > 1 else str(self.train_dir)
+
+
+def named_run(text: str | os.PathLike[str]) -> FoundRun:
+    """Return the run that a path means: of a ``train_dir`` the last one that trained, of ``train_dir#3f2a`` that one.
+
+    Raises:
+        InputError: there is none, or several begin so.
+    """
+    given = os.fspath(text)
+    folder, _, begins = (given, "", "") if Path(given).is_dir() or "#" not in given else given.rpartition("#")
+    train_dir = Path(folder)
+    if not train_dir.is_dir():
+        what = f"{folder} is a file" if train_dir.exists() else f"there is no folder {folder}"
+        raise InputError(what, name=folder, cure=_cure(train_dir) or "give the train_dir of a training")
+    if not (train_dir / RUN_FILE).exists() and (cure := _cure(train_dir)):
+        raise InputError(f"{folder} is not a train_dir", name=folder, cure=cure)
+    entries = tuple(read_runs(train_dir))
+    if not begins:
+        trained = [entry for entry in entries if _has_trained(entry)]
+        if not entries:
+            raise InputError(f"{train_dir / RUN_FILE} has no runs", name=folder)
+        return FoundRun(train_dir, (trained or entries)[-1], entries)
+    found = [entry for entry in entries if str(entry["id"]).startswith(begins)]
+    if len(found) != 1:
+        known = ", ".join(str(entry["id"]) for entry in found or entries)
+        many = (
+            f"{len(found)} runs of {train_dir} begin with {begins!r}" if found else f"{train_dir} has no run {begins!r}"
+        )
+        raise InputError(many, name=begins, cure=f"its runs are {known}" if not found else f"they are {known}")
+    return FoundRun(train_dir, found[0], entries)
+
+
+def _cure(path: Path) -> str:
+    """Return where the run is that a path in a train_dir, or above some, may mean; nothing if there is none."""
+    path = Path(os.path.normpath(path))
+    around = [folder for folder in list(path.parents)[:ABOVE] if (folder / RUN_FILE).is_file()]
+    if around:
+        return f"give its train_dir: {around[0]}"
+    below = list(islice(folders_with_runs(path), MOST_NAMED + 1)) if path.is_dir() else []
+    if not path.exists() and path.parent.is_dir() and (nearest := near(path.name, os.listdir(path.parent))):
+        return did_you_mean([str(path.parent / name) for name in nearest])
+    more = ", ..." if len(below) > MOST_NAMED else ""
+    return f"give a train_dir below it: {', '.join(map(str, below[:MOST_NAMED]))}{more}" if below else ""
+
+
+def folders_with_runs(folder: Path) -> Iterator[Path]:
+    """Yield the folders below a folder, and itself, that have a ``run.json``; links are not followed."""
+    waiting = [(folder, 0)]
+    while waiting:
+        path, depth = waiting.pop()
+        try:
+            with os.scandir(path) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            if depth == 0:
+                raise
+            continue
+        if any(entry.name == RUN_FILE and entry.is_file(follow_symlinks=False) for entry in entries):
+            yield path
+        if depth < DEEPEST:
+            inside = [entry for entry in entries if entry.name[0] != "." and entry.name not in NOT_RUNS]
+            below = [Path(entry.path) for entry in inside if entry.is_dir(follow_symlinks=False)]
+            waiting += [(one, depth + 1) for one in reversed(below)]
+
+
+def chain_of(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
+    """Return a run and those of its folder that it went on from, the oldest first.
+
+    >>> first, other = {"id": "a"}, {"id": "b"}
+    >>> last = {"id": "c", "goes_on_from": {"run": "a", "step": 40}}
+    >>> [one["id"] for one in chain_of(last, [first, other, last])]
+    ['a', 'c']
+    """
+    by_id, chain = {one["id"]: one for one in entries}, [entry]
+    while (before := by_id.get((chain[0].get("goes_on_from") or {}).get("run"))) is not None and before not in chain:
+        chain.insert(0, before)
+    return chain
+
+
+def short_id(run: FoundRun) -> str:
+    """Return as much of a run's id as tells it from the others in its folder, at least four digits."""
+    others = [str(entry["id"]) for entry in run.entries if entry["id"] != run.entry["id"]]
+    return next(
+        (run.id[:length] for length in range(4, len(run.id)) if not any(o.startswith(run.id[:length]) for o in others)),
+        run.id,
+    )
+
+
+def _has_trained(entry: dict[str, Any]) -> bool:
+    steps, begun = _number(entry.get("progress"), "steps"), _number(entry.get("goes_on_from"), "step")
+    return entry["outcome"] == "running" or steps > begun
+
+
+def _number(values: object, name: str) -> int:
+    number = values.get(name) if isinstance(values, dict) else None
+    return number if isinstance(number, int) else 0

@@ -1,0 +1,69 @@
+"""What is said of a recorded run before it is run again: what it was, and what is not as it was."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.runs.record import environment
+from train_manager.runs.repeating.restored_code import code_in_words
+from train_manager.runs.repeating.run_to_repeat import RunToRepeat
+
+MOST: Final = 12  # differences of the environment that are told
+BEFORE: Final = ("python", "train_manager", "platform", "packages", "torch", "devices")
+"""Parts of the environment that are compared before the program runs: it may set the other ones itself."""
+
+
+def introduction(run: RunToRepeat, *, here: bool) -> Iterator[str]:
+    """Yield what a run was, where it began, and what of its environment differs.
+
+    Args:
+        here: whether the program runs as it is now, and not the code of the record.
+    """
+    yield f"run: {run.train_dir}#{run.entry['id']}, begun {_minute(run.entry['began'])}; {run.outcome}"
+    yield from (f"code: {text}" for text in (["as it is now"] if here else code_in_words(run)))
+    yield from (f"begin: {text}" for text in _begin(run))
+    yield from (f"environment: {text}" for text in _environment(run.entry))
+
+
+def _minute(began: str) -> str:
+    return datetime.fromisoformat(began).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _begin(run: RunToRepeat) -> Iterator[str]:
+    before = run.entry.get("goes_on_from")
+    if not before:
+        return
+    if len(run.chain) == 1:
+        yield f"it went on from {before.get('checkpoint')}, which its program must find again"
+        return
+    yield f"it went on after step {before.get('step')} of run {before.get('run')}; here it runs from the beginning"
+    codes = [_key(read_code_record(run.train_dir, entry["id"])) for entry in run.chain]
+    if any(code != codes[-1] for code in codes):
+        yield "its parts ran with different code; here all of it runs with the code of the last part"
+
+
+def _key(code: Mapping[str, Any] | None) -> Any:
+    """Return what tells whether two records are of the same code."""
+    repositories = (code or {}).get("repositories") or ()
+    return [(one.get("inside"), one.get("commit"), one.get("payload")) for one in repositories]
+
+
+def _environment(entry: Mapping[str, Any]) -> Iterator[str]:
+    before = {part: value for part, value in (entry.get("environment") or {}).items() if part in BEFORE}
+    here = environment.environment()
+    interpreter = (entry.get("command") or {}).get("interpreter")
+    if interpreter and _folder(interpreter) != _folder(sys.executable):  # python and python3 beside it are the same
+        before["interpreter"], here["interpreter"] = interpreter, sys.executable
+    found = [" ".join(str(one).split()) for one in environment.differences(before, here)]
+    yield from found[:MOST]
+    if len(found) > MOST:
+        yield f"{len(found) - MOST} more differences"
+
+
+def _folder(interpreter: str) -> str:
+    return os.path.dirname(os.path.normpath(interpreter))

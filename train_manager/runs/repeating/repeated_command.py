@@ -1,0 +1,144 @@
+"""How the program of a run is started again: its command, its folder, and the environment variables it gets."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from train_manager.telling.errors import InputError
+from train_manager.files.train_dirs import TRAIN_DIR
+from train_manager.runs.record.command import folder_of, run_again
+from train_manager.runs.record.environment import OF_SKLEARN
+from train_manager.runs.repeating.moved_paths import Moved
+
+REPEATED: Final = (
+    *("PYTHONHASHSEED", "PYTHONOPTIMIZE", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "ATEN_CPU_CAPABILITY"),
+    *("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "GOMP_CPU_AFFINITY"),
+)
+REPEATED_STARTS: Final = ("OMP_", "MKL_", "OPENBLAS_", "KMP_", "DNNL_", "ONEDNN_")
+"""Variables that bear on results and not on a machine are given to the program as they were recorded."""
+
+_OF_ANOTHER_RUN: Final = (TRAIN_DIR, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+
+
+@final
+@dataclass(frozen=True)
+class Repeated:
+    """A command that is ready to run.
+
+    Attributes:
+        arguments: the program and its arguments.
+        folder: in which it runs.
+        variables: its environment, all of it.
+        notes: what about its environment is not as in this process.
+    """
+
+    arguments: tuple[str, ...]
+    folder: Path
+    variables: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return shlex.join(self.arguments)
+
+
+def repeated_command(
+    entry: Mapping[str, Any],
+    train_dir: Path,
+    moved: Moved | None = None,
+    notebook: Path | None = None,
+    present: Mapping[str, str] = os.environ,
+) -> Repeated:
+    """Return how the program of a run is run again.
+
+    Args:
+        entry: of ``run.json``.
+        train_dir: takes the place of that of the program.
+        moved: where the repository of the program is now; None if it is where it was.
+        notebook: the file with the cells of a notebook, for a run in a notebook.
+        present: the environment variables of this process.
+
+    Raises:
+        InputError: the command cannot be run again.
+    """
+    _require_single(entry)
+    folder = folder_of(entry)
+    if notebook is not None and (entry.get("command") or {}).get("kind") == "notebook":
+        arguments = [sys.executable, str(notebook.absolute())]  # of the record: it is not in the copy of the repository
+    else:
+        arguments = run_again(entry)
+        if moved is not None:
+            arguments = [arguments[0], *map(moved.argument, arguments[1:])]
+    if moved is not None:
+        folder = moved.path(folder)
+    variables, notes = _variables(entry, present)
+    if path := _search_path(entry, moved, present):
+        variables["PYTHONPATH"] = os.pathsep.join(path)
+    return Repeated(tuple(arguments), folder, {**variables, TRAIN_DIR: str(train_dir)}, tuple(notes))
+
+
+def _require_single(entry: Mapping[str, Any]) -> None:
+    size = _recorded(entry).get("WORLD_SIZE", "1")
+    if size != "1":
+        raise InputError(
+            f"the run was one process of {size}, which a launcher had started, so it cannot be run again alone",
+            name="command",
+            cure=f"run the launcher yourself, with {TRAIN_DIR}=<a new folder>, and `train-manager compare` the two",
+        )
+
+
+def _recorded(entry: Mapping[str, Any]) -> dict[str, str]:
+    return dict((entry.get("environment") or {}).get("variables") or {})
+
+
+def _variables(entry: Mapping[str, Any], present: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the environment of the program, and what of it was changed."""
+    wanted = {name: value for name, value in _recorded(entry).items() if _is_repeated(name)}
+    variables = {name: value for name, value in present.items() if name not in _OF_ANOTHER_RUN}
+    notes = []
+    for name in sorted(name for name in {*wanted, *variables} if _is_repeated(name)):
+        if name not in wanted:
+            notes.append(f"{name} is unset, as it was then (here: {variables.pop(name)})")
+        elif variables.get(name) != wanted[name]:
+            notes.append(f"{name}={wanted[name]}, as it was then (here: {variables.get(name, 'unset')})")
+            variables[name] = wanted[name]
+    if "OMP_NUM_THREADS" not in wanted and (threads := _threads(entry)):
+        notes.append(f"OMP_NUM_THREADS={threads}: so many threads the run had, on a machine with other CPUs")
+        variables["OMP_NUM_THREADS"] = str(threads)
+    return variables, notes
+
+
+def _is_repeated(name: str) -> bool:
+    return name in REPEATED or (name.startswith(REPEATED_STARTS) and name not in OF_SKLEARN)
+
+
+def _threads(entry: Mapping[str, Any]) -> int | None:
+    """Return the recorded number of threads, if this machine would choose another one."""
+    environment = entry.get("environment") or {}
+    cpus = (environment.get("devices") or {}).get("usable_cpus")
+    if cpus is None or not hasattr(os, "sched_getaffinity") or cpus == len(os.sched_getaffinity(0)):
+        return None
+    threads = (environment.get("threads") or {}).get("torch")
+    return threads if isinstance(threads, int) else None
+
+
+def _search_path(entry: Mapping[str, Any], moved: Moved | None, present: Mapping[str, str]) -> list[str]:
+    """Return PYTHONPATH: the copy's folders come first, before an installed package of the same name."""
+    old = [path for path in _recorded(entry).get("PYTHONPATH", "").split(os.pathsep) if path]
+    new = [path for path in present.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if moved is None:
+        return list(dict.fromkeys([*old, *new]))
+    entries = list((entry.get("command") or {}).get("search_path") or ())
+    first = moved.search_path([*entries, *_editable(entry)])
+    return list(dict.fromkeys([*first, *map(moved.argument, old), *new]))
+
+
+def _editable(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the folders of packages that were installed in editable form, which a search path may not show."""
+    for folder in ((entry.get("environment") or {}).get("editable") or {}).values():
+        yield from (str(Path(folder, "src")), str(folder))

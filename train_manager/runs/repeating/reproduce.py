@@ -1,0 +1,230 @@
+"""Run a recorded run again, from its record and a clone of its repository, and compare its figures bit for bit."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.telling.errors import InputError
+from train_manager.runs.record.command import folder_of
+from train_manager.runs.record.metric_schema import FILE
+from train_manager.runs.record.run_file import outcome_of, read_runs
+from train_manager.runs.record.run_paths import chain_of
+from train_manager.runs.repeating.comparing_figures import compare_figures
+from train_manager.runs.repeating.introduction import introduction
+from train_manager.runs.repeating.lost_figures import lost_steps, without_steps
+from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.runs.repeating.recorded_figures import figures_of, has_trained, last_step
+from train_manager.runs.repeating.repeated_command import Repeated, repeated_command
+from train_manager.runs.repeating.reproduction import Reproduction
+from train_manager.runs.repeating.restored_code import link_into, restored_code
+from train_manager.runs.repeating.run_to_repeat import RunToRepeat, run_to_repeat
+from train_manager.runs.repeating.surroundings import causes_of, code_around, differences_around
+from train_manager.runs.repeating.watched_program import Ended, Show, run_program
+from train_manager.validation import require_count
+
+CODE, TRAIN_DIR, LOG = "code", "train_dir", "output.log"  # in the folder of a reproduction
+MISSING: Final = re.compile(r"No such file or directory:? ?'?([^']*)")
+
+
+def reproduce(
+    run: str | Path,
+    *,
+    repository: Path | None = None,
+    here: bool = False,
+    steps: int | None = None,
+    folder: Path | None = None,
+    links: Sequence[Path] = (),
+    say: Callable[[str], None] = print,
+    show: Show | None = None,
+) -> Reproduction:
+    """Run a recorded run again and compare its losses and other figures with those of the record, bit for bit.
+
+    The program that is in the record is run: do so only with records that you trust. Its code is restored in a
+    temporary folder, from the record and a clone of the repository, of which nothing is changed.
+
+    Args:
+        run: a ``train_dir``, of which the run that trained last is taken; ``train_dir#prefix`` is another one.
+        repository: a clone of the repository, if it is not where it was.
+        here: run the program as it is now in the working folder, not as it was recorded.
+        steps: stop after so many steps, and compare up to there.
+        folder: for the code and the figures, kept in any case; by default a temporary one, kept if they differ.
+        links: files or folders of the repository that the program reads and the record lacks, as data that git
+            ignores; they are linked into the copy.
+        say: gets lines that tell what is done.
+        show: gets the output of the program, piece by piece.
+
+    Returns:
+        What it has come to; as text, it is for people.
+
+    Raises:
+        InputError: the run cannot be run again, or the program has failed.
+    """
+    if steps is not None:
+        require_count(steps, "steps", at_least=1)
+    recorded = run_to_repeat(run)
+    with _folder_of_its_own(folder) as where:
+        attempt = _Attempt(recorded, where.path, steps, say)
+        for text in introduction(recorded, here=here):
+            say(text)
+        command = attempt.prepare(repository, links, here=here)
+        ended = attempt.run(command, show, where)
+        report = attempt.compare(ended, here=here)
+        where.is_kept = where.is_kept or not report.identical
+        return report if where.is_kept else Reproduction(**{**vars(report), "folder": None})
+
+
+@final
+@dataclass
+class _Folder:
+    path: Path
+    is_kept: bool
+
+
+@contextmanager
+def _folder_of_its_own(given: Path | None) -> Iterator[_Folder]:
+    """Yield a new folder, which is removed in the end unless it is kept."""
+    if given is not None and given.exists() and any(given.iterdir()):
+        raise InputError(f"{given} is not empty", name="folder", cure="give a folder that is empty or not there")
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+    found = _Folder((given or Path(tempfile.mkdtemp(prefix="reproduce-"))).resolve(), given is not None)
+    try:
+        yield found
+    finally:
+        if not found.is_kept:
+            shutil.rmtree(found.path, ignore_errors=True)
+
+
+@final
+class _Attempt:
+    """One reproduction: what is done, in this order."""
+
+    def __init__(self, recorded: RunToRepeat, folder: Path, steps: int | None, say: Callable[[str], None]) -> None:
+        self.recorded, self.folder, self.steps, self.say = recorded, folder, steps, say
+        self.expected = recorded.figures()  # before the program runs: without figures there is nothing to compare
+        number = recorded.entry.get("manager") or 1
+        self.train_dir = folder / (TRAIN_DIR if number == 1 else f"{TRAIN_DIR}-{number}")
+
+    def prepare(self, repository: Path | None, links: Sequence[Path], *, here: bool) -> Repeated:
+        """Restore the code, and return the command that runs it.
+
+        Raises:
+            InputError: the code or its folder is not there.
+        """
+        moved = self._moved_here(repository) if here else self._restored(repository, links)
+        repeated = repeated_command(
+            self.recorded.entry, self.folder / TRAIN_DIR, moved, self.recorded.notebook if not here else None
+        )
+        if not here:
+            repeated.folder.mkdir(parents=True, exist_ok=True)  # an empty folder is not in the record
+        elif not repeated.folder.is_dir():
+            cure = "give the folder of the repository: --repository DIR"
+            raise InputError(f"the working folder {repeated.folder} is not there", name="repository", cure=cure)
+        return repeated
+
+    def _moved_here(self, repository: Path | None) -> Moved | None:
+        old = self.recorded.repository
+        return None if repository is None or old is None else Moved(old, repository.resolve())
+
+    def _restored(self, repository: Path | None, links: Sequence[Path]) -> Moved:
+        moved, problems = restored_code(self.recorded, self.folder / CODE, repository)
+        for problem in problems:
+            self.say(f"not restored: {problem}")
+        link_into(moved, links, repository)
+        return moved
+
+    def run(self, command: Repeated, show: Show | None, where: _Folder) -> Ended:
+        """Run the program; the folder is kept if it fails.
+
+        Raises:
+            InputError: it has failed, and the recorded run had not.
+        """
+        for note in command.notes:
+            self.say(f"variables: {note}")
+        self.say("The recorded command runs with your permissions: trust the record, or press Ctrl-C.")
+        self.say(f"runs: {command}, in {command.folder}; output in {self.folder / LOG}")
+        steps = self.steps
+        ended = run_program(
+            command.arguments,
+            folder=command.folder,
+            variables=command.variables,
+            log=self.folder / LOG,
+            show=show,
+            is_enough=lambda: steps is not None and last_step(self.train_dir) >= steps,
+        )
+        has_figures = (self.train_dir / FILE).exists()
+        if ended.code and not (ended.stopped or (self.recorded.entry["outcome"] != "completed" and has_figures)):
+            where.is_kept = True
+            raise self._failure(ended, command.folder, is_shown=show is not None)
+        if ended.code and not ended.stopped:
+            self.say(f"ended: {_exit(ended.code)}; the recorded run did not come to its end either")
+        return ended
+
+    def _failure(self, ended: Ended, folder: Path, *, is_shown: bool) -> InputError:
+        """Return the error of a program that failed; of an output that was shown, the last line is told again."""
+        lines = ended.last_lines[-1:] if is_shown else ended.last_lines
+        end = "".join(f"\n    {line}" for line in lines) or " (no output)"
+        cures = [f"all of it is in {self.folder / LOG}"]
+        missing = [found[1] for line in ended.last_lines if (found := MISSING.search(line))]
+        if missing and self.folder in folder.parents:  # a copy runs, not the program as it is
+            cures.append(f"files that git ignores are not in the record: {self._link(missing[-1])}")
+        what = f"the program failed ({_exit(ended.code)}); its output ended with:{end}"
+        return InputError(what, name="run", cure="\n  ".join(cures))
+
+    def _link(self, missing: str) -> str:
+        """Return how a file is linked into the copy; with its path, if it is in the repository."""
+        root, there = self.recorded.repository, Path(os.path.normpath(folder_of(self.recorded.entry) / missing))
+        if root is not None and there.exists() and there.is_relative_to(root):
+            return f"link this one into the copy with --link {shlex.quote(str(there.relative_to(root)))}"
+        return "link them into the copy with --link PATH"
+
+    def compare(self, ended: Ended, *, here: bool) -> Reproduction:
+        """Compare the figures, and look around if they differ.
+
+        Raises:
+            InputError: the program has left none.
+        """
+        entries = read_runs(self.train_dir) if self.train_dir.exists() else []
+        entry = next((one for one in reversed(entries) if has_trained(one, self.train_dir)), None)
+        if entry is None or not (self.train_dir / FILE).exists():
+            cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
+            raise InputError("the program has left no figures: no TrainManager has trained", name="run", cure=cure)
+        figures = figures_of(self.train_dir, chain_of(entry, entries))
+        lost = lost_steps(self.recorded.train_dir, self.recorded.chain)
+        for first, last in lost:
+            self.say(f"not compared: the batches of steps {first} to {last}, which a killed process did not record")
+        expected, figures = without_steps(self.expected, lost), without_steps(figures, lost)
+        found = compare_figures(expected, figures, self.steps)
+        around = [*differences_around(self.recorded.entry, entry)]
+        if here:
+            around += self._code_around(entry["id"])
+        causes = tuple(causes_of(self.recorded.entry, around))
+        return Reproduction(found, self._cut_short(ended, found.ends), tuple(around), causes, self.folder)
+
+    def _code_around(self, run_id: str) -> Iterator[str]:
+        codes = self.recorded.code, read_code_record(self.train_dir, run_id)
+        if codes[0] is not None and codes[1] is not None:
+            yield from code_around((self.recorded.train_dir, codes[0]), (self.train_dir, codes[1]))
+        else:
+            yield "code: not compared, as it was not recorded of both"
+
+    def _cut_short(self, ended: Ended, ends: tuple[int, int]) -> str:
+        if self.steps is not None and (ended.stopped or max(ends) > self.steps):
+            return "as asked"
+        if self.recorded.entry["outcome"] != "completed" and ends[0] != ends[1]:
+            return f"as the recorded run did not come to its end ({outcome_of(self.recorded.entry)})"
+        return ""
+
+
+def _exit(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -1,0 +1,102 @@
+"""The code of a recorded run in a folder of its own, and in words: what is in it, and what is not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from train_manager.runs.code.restoring import restore_code
+from train_manager.telling.errors import InputError
+from train_manager.reporting.values import plural
+from train_manager.runs.record.command import folder_of
+from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.runs.repeating.run_to_repeat import RunToRepeat
+
+MOST: Final = 10  # files that are named
+
+
+def restored_code(run: RunToRepeat, into: Path, repository: Path | None) -> tuple[Moved, list[str]]:
+    """Put the code of a run into a new folder; return where it went, and what could not be restored.
+
+    Raises:
+        InputError: no code was recorded, or its repository is not there.
+    """
+    old = run.repository
+    if old is None and (run.notebook is not None or (run.entry.get("command") or {}).get("kind") == "code"):
+        return Moved(folder_of(run.entry), into), []  # all of the code is in the cells, or in the command
+    if old is None:
+        why = (run.code or {}).get("reason") or "it had no extension CodeRecord"
+        cure = "--here runs the program as it is now, and compares the figures"
+        raise InputError(f"the code of this run was not recorded: {why}", name="run", cure=cure)
+    if repository is None and not old.exists() and _commit(run):
+        cure = "give a clone of it: --repository DIR"
+        raise InputError(f"the repository {old} is not there any more", name="repository", cure=cure)
+    if repository is not None and not repository.is_dir():
+        cure = "give the folder of a clone: --repository DIR"
+        raise InputError(f"there is no folder {repository}", name="repository", cure=cure)
+    restored = restore_code(run.train_dir, run.entry["id"], into, repository=repository)
+    return Moved(old, restored.root), list(restored.problems)
+
+
+def code_in_words(run: RunToRepeat) -> Iterator[str]:
+    """Yield what the code record has of each repository, and what it lacks."""
+    code = run.code or {}
+    if code.get("reason"):
+        yield f"not all of the code was recorded: {code['reason']}"
+    for one in code.get("repositories") or ():
+        files = one.get("files") or ()
+        kept = [file for file in files if file.get("how") != "left out"]
+        changes = f"and {plural(len(kept), 'file')} changed or new" if kept else "without changes"
+        where = f"{one['inside']}: " if one.get("inside") else ""
+        branch = f" ({one['branch']})" if one.get("branch") else ""
+        at = f"commit {one['commit'][:12]}{branch}" if one.get("commit") else "no commit"
+        yield f"{where}{at}, {changes}"
+        yield from _named("kept as pointers of Git LFS, without their contents", one.get("lfs") or ())
+
+
+def link_into(moved: Moved, links: Sequence[Path], repository: Path | None = None) -> None:
+    """Put links into the copy to files of the repository that are not in its record, such as data that git ignores.
+
+    Of a folder that is in the copy too, what the copy lacks is linked.
+
+    Args:
+        moved: the repository as it was recorded, and its copy.
+        links: paths in the repository.
+        repository: where it is now; None if it is where it was.
+
+    Raises:
+        InputError: a path is not of the repository, is not there, or is in the record.
+    """
+    root = Path(os.path.abspath(repository or moved.old))
+    for link in links:
+        old = Path(os.path.normpath(root / link))
+        if not old.is_relative_to(root) or not old.exists():
+            what = f"{link} is not in the repository {root}"
+            raise InputError(what, name="link", cure="give a path in it, relative to its folder: --link data")
+        if not _link(old, moved.new / old.relative_to(root)):
+            raise InputError(f"{link} is in the record of the code", name="link", cure="leave it out: it is there")
+
+
+def _link(old: Path, new: Path) -> bool:
+    """Link a file or folder, or what the copy lacks of a folder; return whether it lacked anything."""
+    if new.is_dir() and not new.is_symlink() and old.is_dir():
+        linked = [_link(one, new / one.name) for one in old.iterdir() if one.name != ".git"]
+        return any(linked)
+    if new.exists() or new.is_symlink():
+        return False
+    new.parent.mkdir(parents=True, exist_ok=True)
+    new.symlink_to(old)
+    return True
+
+
+def _commit(run: RunToRepeat) -> str | None:
+    repositories: Sequence[Mapping[str, Any]] = (run.code or {}).get("repositories") or ()
+    return next((one.get("commit") for one in repositories if not one.get("inside")), None)
+
+
+def _named(told: str, names: Sequence[str]) -> Iterator[str]:
+    if names:
+        more = len(names) - MOST
+        yield f"{told}: {', '.join(names[:MOST])}{f' and {more:,} more' if more > 0 else ''}"

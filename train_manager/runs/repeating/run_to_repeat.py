@@ -1,0 +1,70 @@
+"""The run to run again: its entry, its figures so far, its code record; chosen by ``train_dir#prefix``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.telling.errors import InputError
+from train_manager.runs.record.run_file import outcome_of
+from train_manager.runs.record.run_paths import chain_of, named_run
+from train_manager.runs.repeating.comparing_figures import Figures
+from train_manager.runs.repeating.recorded_figures import figures_of, has_trained
+
+
+@final
+@dataclass(frozen=True)
+class RunToRepeat:
+    """What is recorded of a run.
+
+    Attributes:
+        train_dir: where its record is.
+        entry: of ``run.json``.
+        chain: the runs that it went on from, and itself.
+        code: its code record; None if there is none.
+    """
+
+    train_dir: Path
+    entry: Mapping[str, Any]
+    chain: Sequence[Mapping[str, Any]]
+    code: Mapping[str, Any] | None
+
+    @property
+    def repository(self) -> Path | None:
+        """The folder of the repository that its code was in."""
+        return next((Path(one["path"]) for one in self._repositories() if not one.get("inside")), None)
+
+    @property
+    def notebook(self) -> Path | None:
+        """The file with the cells of its notebook."""
+        found = (self.code or {}).get("notebook")
+        return self.train_dir / found["file"] if found else None
+
+    @property
+    def outcome(self) -> str:
+        """How it has ended, in words."""
+        return outcome_of(self.entry)
+
+    def figures(self) -> Figures:
+        """Return its figures, with those of the runs that it went on from."""
+        return figures_of(self.train_dir, self.chain)
+
+    def _repositories(self) -> Sequence[Mapping[str, Any]]:
+        return (self.code or {}).get("repositories") or ()
+
+
+def run_to_repeat(run: str | Path) -> RunToRepeat:
+    """Return the run of a folder that trained last; ``folder#prefix`` chooses by the beginning of its ``run_id``.
+
+    Raises:
+        InputError: there is no such run, or several, or it has not trained.
+    """
+    found = named_run(run)
+    if not has_trained(found.entry, found.train_dir):
+        cure = "there is nothing to compare; give the run of a training"
+        raise InputError(f"run {found.id} has not trained", name="run", cure=cure)
+    chain = chain_of(found.entry, found.entries)
+    return RunToRepeat(found.train_dir, found.entry, chain, read_code_record(found.train_dir, found.id))

@@ -1,0 +1,122 @@
+"""The names of the arguments that a class is made with: unknown ones are refused, all at once, with those meant."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from train_manager.telling.errors import ArgumentError, did_you_mean, near
+from train_manager.telling.tracebacks import hide_own_frames
+
+P = ParamSpec("P")
+Self = TypeVar("Self")
+
+_NO_OTHER_WORDS: Mapping[str, str] = {}
+
+
+def named_arguments(
+    other_words: Mapping[str, str],
+) -> Callable[[Callable[Concatenate[Self, P], None]], Callable[Concatenate[Self, P], None]]:
+    """Let an ``__init__`` refuse unknown arguments with what they are called here.
+
+    Args:
+        other_words: words of other tools; the name of the argument that is meant, or what to write.
+    """
+
+    def decorate(init: Callable[Concatenate[Self, P], None]) -> Callable[Concatenate[Self, P], None]:
+        @wraps(init)
+        def checked(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            refuse_unfitting(type(self).__name__, init, args, kwargs, other_words)
+            try:
+                init(self, *args, **kwargs)
+            except Exception as error:
+                hide_own_frames(error)
+                raise
+
+        return checked
+
+    return decorate
+
+
+def refuse_unfitting(
+    called: str,
+    init: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    other_words: Mapping[str, str] = _NO_OTHER_WORDS,
+) -> None:
+    """Refuse arguments that an ``__init__`` does not take.
+
+    Raises:
+        ArgumentError: with all that do not fit, and what each of them is called.
+    """
+    parameters = [] if init is object.__init__ else _parameters(init)
+    if parameters is None:
+        return
+    kinds = {parameter.kind for parameter in parameters}
+    named = [p.name for p in parameters if p.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)]
+    given = [p.name for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    unknown = [] if Parameter.VAR_KEYWORD in kinds else [name for name in kwargs if name not in named]
+    if unknown:
+        raise _unknown(called, unknown, named, other_words)
+    if len(args) > len(given) and Parameter.VAR_POSITIONAL not in kinds:
+        raise _too_many(called, len(args), given, named)
+    missing = [p.name for p in parameters if _is_required(p) and p.name not in (*given[: len(args)], *kwargs)]
+    if missing:
+        what = f"{called} needs {'the argument' if len(missing) == 1 else 'the arguments'} {_joined(missing)}"
+        cure = f"{called}({', '.join(f'{name}=...' for name in missing)})"
+        raise ArgumentError(what, name=missing[0], asked_by=called, cure=cure)
+
+
+def _parameters(init: Callable[..., Any]) -> list[Parameter] | None:
+    try:
+        # Not that of a function behind a decorator, which may take more.
+        return list(inspect.signature(init, follow_wrapped=False).parameters.values())[1:]
+    except (TypeError, ValueError):  # in C without a signature
+        return None
+
+
+def _is_required(parameter: Parameter) -> bool:
+    is_rest = parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return parameter.default is Parameter.empty and not is_rest
+
+
+def _unknown(
+    called: str, unknown: Sequence[str], known: Sequence[str], other_words: Mapping[str, str]
+) -> ArgumentError:
+    cures = {name: _cure(name, known, other_words) for name in unknown}
+    lines = list(cures.values()) if len(cures) == 1 else [f"{name}: {cure}" for name, cure in cures.items() if cure]
+    if not all(cures.values()):
+        lines.append(f"its arguments are {', '.join(known)}" if known else "it takes none")
+    return ArgumentError(
+        f"{called} has no argument{'s' if len(unknown) > 1 else ''} {_joined(unknown)}",
+        name=unknown[0],
+        asked_by=called,
+        nearest=near(unknown[0], known),
+        cure="\n  ".join(line for line in lines if line),
+    )
+
+
+def _cure(name: str, known: Sequence[str], other_words: Mapping[str, str]) -> str:
+    other = other_words.get(name, "")
+    return f"it is called {other!r} here" if other in known else other or did_you_mean(near(name, known))
+
+
+def _too_many(called: str, count: int, given: Sequence[str], named: Sequence[str]) -> ArgumentError:
+    if not named:
+        what, cure = f"{called} takes no arguments, but was given {count}", f"{called}()"
+    elif not given:
+        what = f"all arguments of {called} are keywords, but {count} {'was' if count == 1 else 'were'} given without"
+        cure = f"{called}({', '.join(f'{name}=...' for name in named[:count])})"
+    else:
+        what = f"{called} takes {len(given)} argument{'s' if len(given) > 1 else ''} without a keyword, but got {count}"
+        cure = f"{called}({', '.join([*given, *(f'{name}=...' for name in named if name not in given)])})"
+    return ArgumentError(what, name=called, asked_by=called, cure=cure)
+
+
+def _joined(names: Sequence[str]) -> str:
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} and {last}" if others else last

@@ -1,0 +1,68 @@
+"""Tracebacks that show the user's frames: those of this library between them are taken out as an error leaves it.
+
+A training is some twenty calls deep, and none of them says more about a failed hook than the note on the error does.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Final
+
+from train_manager.telling.errors import TrainManagerError
+
+FULL_TRACEBACK = "TRAIN_MANAGER_FULL_TRACEBACK"
+"""An environment variable: if it is set to anything but 0, no frame is taken out."""
+
+
+SAYS_ALL: Final = (TrainManagerError, BaseExceptionGroup, KeyboardInterrupt)
+"""Errors of which the last frame tells nothing if it is one of this library."""
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Take the frames of this library out of the traceback of an error, and of the errors that led to it.
+
+    Kept are the first frame and all frames of others; and the last one, unless the error is one of this library, whose
+    message says what happened there, or an interrupt, which came from outside.
+    """
+    if os.environ.get(FULL_TRACEBACK, "0") == "0":
+        _hide_in(error)
+
+
+def _hide_in(error: BaseException) -> None:
+    ahead: list[BaseException | None] = [error]
+    known: set[int] = set()
+    while ahead:  # not a recursion, as errors of errors may be many
+        found = ahead.pop()
+        if found is not None and id(found) not in known:
+            known.add(id(found))
+            _link(found.__traceback__, keeps_last=not isinstance(found, SAYS_ALL))
+            ahead += [found.__cause__, found.__context__]
+            ahead += found.exceptions if isinstance(found, BaseExceptionGroup) else ()
+
+
+def _link(traceback: TracebackType | None, *, keeps_last: bool) -> None:
+    """Let each entry point to the next one that is shown: also a hidden one, from which the error may travel on."""
+    entries = []
+    while traceback is not None:
+        entries.append(traceback)
+        traceback = traceback.tb_next
+    shown = entries.pop() if entries and keeps_last else None
+    leads_to_own = shown is not None and _is_own(shown)
+    for entry in reversed(entries):
+        entry.tb_next = shown
+        leads_to_own = _is_own(entry) or (leads_to_own and _name_of(entry) == "contextlib")
+        if not leads_to_own:
+            shown = entry
+
+
+def _is_own(entry: TracebackType) -> bool:
+    """Return whether a frame runs code of this library; the functions that call several hooks are generated."""
+    return _name_of(entry).partition(".")[0] == "train_manager" or entry.tb_frame.f_code.co_filename.startswith(
+        "<hooks of "
+    )
+
+
+def _name_of(entry: TracebackType) -> str:
+    """Return the name of the module that a frame runs code of."""
+    return str(entry.tb_frame.f_globals.get("__name__", ""))
