@@ -10,14 +10,14 @@ import pytest
 
 import train_manager
 import train_manager.extensions
-from train_manager.core.foreign_names import FOREIGN_NAMES
 from train_manager.testing import tiny_manager
+from train_manager.words.hooks import HOOKS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "how-to"
 FIRST = FOLDER / "coming-from.md"
 TEXT = FIRST.read_text(encoding="utf-8") + (FOLDER / "coming-from-others.md").read_text(encoding="utf-8")
 FOREIGN = {"ReduceLROnPlateau"}  # of torch
-TOOLS = list(dict.fromkeys(known.tool for known in FOREIGN_NAMES))
+TOOLS = list(dict.fromkeys(known.tool for known in HOOKS))
 
 
 def here() -> set[str]:
@@ -35,10 +35,10 @@ def names_of(tool: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_the_page_and_the_refusals_have_the_same_names_of_hooks(tool: str) -> None:
-    decorated = {known: f" with `{known.decorator.strip()}`" if known.decorator else "" for known in FOREIGN_NAMES}
+    decorated = {known: f" with `{known.decorator.strip()}`" if known.decorator else "" for known in HOOKS}
     assert names_of(tool) == {
         known.name: f"`{known.here}`{decorated[known]}" if known.here else "\N{EN DASH}"
-        for known in FOREIGN_NAMES
+        for known in HOOKS
         if known.tool == tool
     }
 

@@ -8,6 +8,7 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     checker       mistakes in hooks, found by reading source
     validation    checks of numbers and words that a caller passes
     files         files that survive a crash and a second writer
+    words         what other tools call things
     rebuilding    what objects were made with, and how they are made again
     schedules     when a hook runs
     data          where the batches come from

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from train_manager.core.state import TooLate
+from train_manager.checker.too_late import TooLate
 
 MAP: Final = """
 with staged("run"):                              # model, phase_name, epoch_num, step_num, update_num, samples_seen,

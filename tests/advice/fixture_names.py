@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from train_manager import CheckError, Extension
-from train_manager.core.synonyms import fixture_of
 from train_manager.extensions import Avg, ClipGradients, Metrics
+from train_manager.telling.words import fixture_of
 from train_manager.testing import tiny_manager
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from tests.checker.checking import At, Loop, ask, mistake
 from train_manager import CheckError, Extensible, Extension, StageError, fixture, modifies, provides
+from train_manager.core.state import Options
 from train_manager.extensions import Avg
+from train_manager.telling.words import Words
 from train_manager.testing import tiny_manager
 
 
@@ -170,7 +172,9 @@ def test_the_right_fixtures_of_a_hook_of_a_misspelt_stage_are_no_mistake() -> No
 
 
 class Predicts(Extensible):
-    """A loop of one's own with a name of the table."""
+    """A loop of one's own with words of other tools."""
+
+    _options = Options(words=Words(fixtures={"preds": ("prediction",), "metrics": ("eval_results",)}))
 
     def work(self) -> None:
         with self.staged("work", {"prediction": 1}):
@@ -193,8 +197,9 @@ def test_a_word_of_the_table_is_offered_where_its_fixture_is_alive() -> None:
 
 
 def test_it_is_not_offered_where_its_fixture_does_not_exist() -> None:
-    assert cure("post_step", "preds", Loop) == "nothing defines it; give the parameter a default if it may be absent"
-    assert cure("post_step", "metrics", Loop) == "nothing defines it; give the parameter a default if it may be absent"
+    assert (
+        cure("post_work", "metrics", Predicts) == "nothing defines it; give the parameter a default if it may be absent"
+    )
 
 
 def test_a_method_that_is_called_by_name_gets_the_same_advice() -> None:

@@ -75,8 +75,11 @@ def test_what_is_no_extension_is_refused() -> None:
     wrong: Any = "ema"
     with pytest.raises(HookError) as error:
         checked(wrong)
-    of_dict = "of a dict: extensions={**default_extensions(), 'ema': EMA()}"
-    assert str(error.value) == f"the text 'ema' is not an extension\n  give the object, not its name: EMA(); {of_dict}"
+    of_dict = "of a dict: extensions={**usual, 'name': MyExtension()}"
+    assert (
+        str(error.value)
+        == f"the text 'ema' is not an extension\n  give the object, not its name: MyExtension(); {of_dict}"
+    )
 
 
 def test_a_dict_is_checked_as_a_list_is() -> None:
@@ -126,17 +129,17 @@ def plot(loss: float) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("ema", "the text 'ema'\n  give the objects, not their names: extensions=[EMA()]"),
+        ("ema", "the text 'ema'\n  give the objects, not their names: extensions=[MyExtension()]"),
         (Extension, "the class Extension\n  give a list: extensions=[Extension()]"),
         (Extension(), "one Extension\n  give a list: extensions=[Extension()]"),
         (
             plot,
             "the function plot\n  call it, if it returns them: extensions=plot(); "
-            "or extensions=[Extension.of(post_train_step_batch=plot)]",
+            "or extensions=[Extension.of(post_work=plot)]",
         ),
         (
             lambda loss: None,
-            "a lambda\n  name its hook: extensions=[Extension.of(post_train_step_batch=lambda ...: ...)]",
+            "a lambda\n  name its hook: extensions=[Extension.of(post_work=lambda ...: ...)]",
         ),
     ],
 )
@@ -152,10 +155,9 @@ def test_what_is_no_list_of_extensions_is_refused(value: Any, text: str) -> None
     [
         (
             plot,
-            "the function plot is not an extension\n"
-            "  name its hook: extensions=[Extension.of(post_train_step_batch=plot)]",
+            "the function plot is not an extension\n  name its hook: extensions=[Extension.of(post_work=plot)]",
         ),
-        (None, "None is not an extension\n  leave it out: [*usual, *([EMA()] if averages else [])]"),
+        (None, "None is not an extension\n  leave it out: [*usual, *([MyExtension()] if wanted else [])]"),
         (3, "int 3 is not an extension\n  derive its class from train_manager.Extension"),
     ],
 )

@@ -10,6 +10,7 @@ the core and the standard library only. Its files in reading order; each imports
     reader         makes the outline of a method from its source
     hook_writes    the fixtures that a hook writes beside those it declares
     walk           follows the outlines through all calls and fills the tree
+    too_late       where a fixture is modified too late
     left_out       why a stage of a base class never opens in a subclass
     advice         what to do about a fixture that is not alive
     mistakes       compares hooks and providers with the tree
@@ -29,8 +30,8 @@ What it understands:
   ``get``; the same through a variable called ``fixtures``
 - calls: ``self.method()``, also inherited, overridden and private ones; ``super().method()``; ``self()``; properties
   and their setters, cached properties; methods behind decorators that use ``functools.wraps``, and those that a
-  ``singledispatchmethod`` chooses from; ``self.call_by_name(self.method)``, and ``self._chosen.method()``, by which a
-  TrainManager calls a method by name
+  ``singledispatchmethod`` chooses from; ``self.call_by_name(self.method)``, and ``self.chosen.method()`` if
+  ``Words.called_by`` names that attribute
 - functions as values: bound methods handed to other code, bound methods, nested functions and lambdas in a local
   variable, ``partial(self.method)`` in a local variable, ``partialmethod``
 - generators: ``for`` loops and comprehensions over generator methods, also through ``enumerate``, ``zip``, a local

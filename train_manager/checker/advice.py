@@ -12,17 +12,8 @@ from train_manager.checker.method_source import ANYTHING
 from train_manager.checker.tree import StageNode, StageTree
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import Provider
-from train_manager.core.synonyms import (
-    CLOSE,
-    SUMMARIES,
-    added,
-    extension_for,
-    fixture_of,
-    suggested,
-    summary_of,
-    words_for,
-)
 from train_manager.telling.errors import near
+from train_manager.telling.words import CLOSE, Words, fixture_of, suggested
 
 NOT_DEFINED = "nothing defines it; give the parameter a default if it may be absent"
 
@@ -72,6 +63,7 @@ class Advice:
         kind: the side of the stage at which it asks.
         tree: the tree of the run.
         known: names of the fixtures that need no stage.
+        words: what other tools call the fixtures.
     """
 
     asker: Hook | Provider
@@ -79,6 +71,7 @@ class Advice:
     kind: str
     tree: StageTree
     known: Set[str]
+    words: Words
 
     @cached_property
     def here(self) -> set[str]:
@@ -99,21 +92,22 @@ class Advice:
             return suggested(meant[0]) + ("" if fixture in self.here else f" {self.use(fixture)}"), meant
         if name in self.defined:
             return self.lifetime(name), []
-        extension = extension_for(name, self.known)
+        extension = self.words.extension_for(name)
         if extension is None:
             return NOT_DEFINED, []
-        return added(extension) + ("" if self.is_open(extension.stage) else f"; use post_{extension.stage}"), []
+        return extension.cure + ("" if self.is_open(extension.stage) else f"; use post_{extension.stage}"), []
 
     def meant(self, name: str) -> list[str]:
         """Return the names that may be meant: those that are alive at the point come before all others."""
-        words = words_for(name, self.here)
+        words = self.words.words_for(name, self.here)
         if name in self.defined:
             return words
         now = [*near(name, self.here, CLOSE), *words]
-        extension = extension_for(name, self.known)
+        extension = self.words.extension_for(name)
         if now or (extension and self.is_open(extension.stage)):
             return now
-        elsewhere = sorted(words_for(name, self.defined), key=lambda word: self.place(fixture_of(word)).distance)
+        meant = self.words.words_for(name, self.defined)
+        elsewhere = sorted(meant, key=lambda word: self.place(fixture_of(word)).distance)
         return [*elsewhere, *near(name, self.here | self.defined)]
 
     # ---- lifetimes -----------------------------------------------------------------------------------------------
@@ -153,10 +147,10 @@ class Advice:
 
     def summary(self, name: str) -> list[str]:
         """Return what the point has, or could have by an extension, of a name that has ended before: its mean."""
-        here = summary_of(name, self.here)
-        what, names = SUMMARIES.get(name, ("", ()))
-        provided = (extension_for(other, self.known) for other in names)
-        could = [f"for {what}, {added(one)}" for one in provided if one and self.is_open(one.stage)]
+        here = self.words.summary_of(name, self.here)
+        what, names = self.words.summaries.get(name, ("", ()))
+        provided = (self.words.extension_for(other) for other in names)
+        could = [f"for {what}, {one.cure}" for one in provided if one and self.is_open(one.stage)]
         return [here] if here else could if self.kind == "post" else []
 
     def is_open(self, stage: str) -> bool:

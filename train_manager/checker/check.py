@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 
 from train_manager.checker.left_out import call_left_out
 from train_manager.checker.mistakes import Mistakes, unopened
 from train_manager.checker.walk import tree_of
+from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import Hook
 from train_manager.core.outside import is_written_elsewhere
 from train_manager.core.providers import chosen
 from train_manager.core.registry import Registry
-from train_manager.core.state import TooLate
+from train_manager.core.state import Options
 from train_manager.telling.errors import CheckError, did_you_mean, near
 
 
 def check(
-    owner: type,
+    owner: type[Extensible],
     registry: Registry,
     entry: str | None,
     found_when: str,
     *,
     known: Iterable[str],
-    too_late: Sequence[TooLate],
+    options: Options,
     strict: bool,
     outside: bool,
 ) -> tuple[list[Hook], list[str]]:
@@ -36,7 +37,7 @@ def check(
         entry: the method that the run is entered by; None for all methods that no other method calls.
         found_when: ends the first line of the error.
         known: names of the fixtures that need no stage.
-        too_late: where hooks may not modify a fixture.
+        options: its words, and where hooks may not modify a fixture.
         strict: hooks may write only what they declare.
         outside: code outside of the class opens stages too.
 
@@ -53,7 +54,7 @@ def check(
     entered = whole if entry is None else tree_of(owner, registry, entry)
     providers = [provider for in_stage in chosen(registry.providers).values() for provider in in_stage.values()]
     left_out = partial(call_left_out, owner, plan_of=plan_of)
-    search = Mistakes(whole, entered, providers, frozenset(known), too_late, left_out)
+    search = Mistakes(whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
     found = list(search.of(registry.hooks, strict=strict, outside=outside))
     if outside:  # that code may define a fixture too
         found = [mistake for mistake in found if not is_written_elsewhere(mistake.name)]
@@ -64,7 +65,7 @@ def check(
     return unopened(registry.hooks, whole), [*entered.unknown, *elsewhere]
 
 
-def _require_method(owner: type, name: str | None) -> None:
+def _require_method(owner: type[Extensible], name: str | None) -> None:
     if name is not None and not inspect.isfunction(getattr(owner, name, None)):
         methods = [other for other, _ in inspect.getmembers_static(owner, inspect.isfunction)]
         cure = did_you_mean(near(name, methods)) or "give the method that a run is entered by"

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from train_manager.checker.tree import StageNode, StageTree
 from train_manager.checker.walk import tree_of
+from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.order import reasons_for
@@ -33,7 +34,7 @@ class Text(str):
         return str(self)
 
 
-def explain(owner: type, registry: Registry, about: str | Extension | None, format: str) -> Text:
+def explain(owner: type[Extensible], registry: Registry, about: str | Extension | None, format: str) -> Text:
     """Return what runs where, as ``Extensible.explain`` gives it.
 
     Raises:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import FunctionType
 
 from train_manager.checker.known import refresh
 from train_manager.checker.method_source import ANYTHING, Names
 from train_manager.checker.outline import Calls, Defines, Item, Opens, Outline, Touches, Unknown, body_of
 from train_manager.checker.reader import outline_of
+from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import Hook
-
-DOORS = frozenset({"fixtures", "extensible", "train_manager"})  # parameters through which a hook can write any fixture
 
 OpenStages = frozenset[str | None]
 
 
-def defined_inside(hook: Hook) -> list[tuple[Names, str | None]]:
+def doors_of(owner: type[Extensible]) -> frozenset[str]:
+    """Return the parameters through which a hook can write any fixture."""
+    return frozenset({"fixtures", "extensible", owner._options.own_name})
+
+
+def defined_inside(hook: Hook, doors: Collection[str]) -> list[tuple[Names, str | None]]:
     """Return the names that a hook defines in stages that it does not open itself, each set with its stage.
 
     The stage is None for the innermost one.
+
+    Args:
+        hook: the hook.
+        doors: the parameters through which it can write any fixture.
     """
     found: list[tuple[Names, str | None]] = []
     for item, opened in _items(hook):
@@ -28,7 +36,7 @@ def defined_inside(hook: Hook) -> list[tuple[Names, str | None]]:
             found.append((item.names, item.stage))
         elif isinstance(item, Unknown) and not opened:
             found.append((frozenset({ANYTHING}), None))
-    if not hook.owner or DOORS.intersection(hook.call.parameters):  # a hook of the extensible has `self.fixtures`
+    if not hook.owner or {*doors} & {*hook.call.parameters}:  # a hook of the extensible has `self.fixtures`
         return found
     return [(names, stage) for names, stage in found if ANYTHING not in names]  # through an Extensible that it keeps
 

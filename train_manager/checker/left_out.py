@@ -36,7 +36,7 @@ class LeftOut:
         return f"{name} ({line_of_function(self.override)}) does not call {called}"
 
 
-def call_left_out(owner: type, stage: str, plan_of: Callable[[str], Plan]) -> LeftOut | None:
+def call_left_out(owner: type[Extensible], stage: str, plan_of: Callable[[str], Plan]) -> LeftOut | None:
     """Return the call without which a stage that a base class opens does not open in a class; None if none is found."""
     for node in _inherited(owner, stage, plan_of):
         for number, caller in enumerate(node.callers[:-1], 1):
@@ -53,7 +53,7 @@ def _public(methods: Sequence[FunctionType]) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("_")) or (names[0],)
 
 
-def _inherited(owner: type, stage: str, plan_of: Callable[[str], Plan]) -> Iterator[StageNode]:
+def _inherited(owner: type[Extensible], stage: str, plan_of: Callable[[str], Plan]) -> Iterator[StageNode]:
     """Yield the first position of a stage in the tree of each base class."""
     for base in owner.__mro__[1:]:
         if issubclass(base, Extensible):

@@ -108,10 +108,11 @@ class MethodSource:
         return (isinstance(node, ast.Attribute) and node.attr == "fixtures") or is_name(node, "fixtures")
 
     def chosen_method(self, node: ast.expr) -> FunctionType | None:
-        """Return the method ``x`` of ``self._chosen.x``, chosen before by a TrainManager, which calls it by name."""
+        """Return the method ``x`` of ``self.chosen.x``, if that attribute holds own methods that are called by name."""
         match node:
-            case ast.Attribute(value=ast.Attribute(value=holder, attr="_chosen"), attr=name) if self.is_self(holder):
-                return method(self.owner, name)
+            case ast.Attribute(value=ast.Attribute(value=holder, attr=via), attr=name) if self.is_self(holder):
+                options = getattr(self.owner, "_options", None)  # absent in an extension
+                return method(self.owner, name) if options and via in options.words.called_by else None
         return None
 
     def is_staged(self, node: ast.expr) -> bool:

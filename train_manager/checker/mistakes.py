@@ -10,11 +10,10 @@ from train_manager.checker.advice import NOT_DEFINED, Advice
 from train_manager.checker.hook_writes import defined_inside, modified_inside
 from train_manager.checker.left_out import LeftOut
 from train_manager.checker.method_source import ANYTHING
+from train_manager.checker.too_late import TooLate
 from train_manager.checker.tree import StageNode, StageTree
 from train_manager.core.hooks import Hook
 from train_manager.core.providers import Provider
-from train_manager.core.state import TooLate
-from train_manager.core.synonyms import fixtures_meant, stages_meant, suggested
 from train_manager.telling.errors import (
     FixtureNotFound,
     HookError,
@@ -25,6 +24,7 @@ from train_manager.telling.errors import (
     near,
 )
 from train_manager.telling.source_locations import line_of_function
+from train_manager.telling.words import Words, suggested
 
 Found = Iterator[TrainManagerError]
 
@@ -39,6 +39,7 @@ class Mistakes:
         entered: the tree of this run; the fixtures that a hook names must be alive somewhere in it.
         providers: the providers in use, without those that another one overrides.
         known: names of the fixtures that need no stage.
+        words: what other tools call the fixtures and stages.
         too_late: where hooks may not modify a fixture.
         left_out: tells why a stage of a base class never opens.
     """
@@ -47,6 +48,7 @@ class Mistakes:
     entered: StageTree
     providers: Sequence[Provider]
     known: frozenset[str]
+    words: Words
     too_late: Sequence[TooLate]
     left_out: Callable[[str], LeftOut | None]
 
@@ -83,7 +85,7 @@ class Mistakes:
         elif not self.whole.any_stage:
             yield self.no_such_stage(hook, f"{hook.kind}_{hook.stage}", hook.stage, f"{hook.kind}_")
             if self.left_out(hook.stage) is None:  # it is misspelt: its fixtures are looked at where it belongs
-                for stage in stages_meant(hook.stage, self.whole.stages)[:1]:
+                for stage in self.words.stages_meant(hook.stage, self.whole.stages)[:1]:
                     yield from self.of_hook(replace(hook, stage=stage))
 
     def never_counted(self, hook: Hook, outside: bool) -> Found:
@@ -100,7 +102,7 @@ class Mistakes:
             if write.stage is not None and not is_around and not self.whole.any_stage:
                 what = f"provides a fixture of stage {write.stage!r}, which is never open around {hook.stage!r}"
                 around = {stage for node in self.whole.stages[hook.stage] for stage in node.path}
-                meant = did_you_mean(stages_meant(write.stage, around))
+                meant = did_you_mean(self.words.stages_meant(write.stage, around))
                 cure = meant or "name an enclosing stage, or leave `stage` out"
                 yield _error(StageError, hook, f"{hook.label} {what}", write.stage, cure)
 
@@ -146,7 +148,7 @@ class Mistakes:
 
     def undeclared(self, hook: Hook) -> Found:
         """Find writes through `fixtures` with a name that no decorator of the hook declares."""
-        defined = {(name, stage) for names, stage in defined_inside(hook) for name in names}
+        defined = {(name, stage) for names, stage in defined_inside(hook, self.known) for name in names}
         modified = {(name, None) for name in modified_inside(hook)}
         for name, stage in sorted(defined | modified, key=str):
             if name in (ANYTHING, *hook.written):
@@ -199,7 +201,7 @@ class Mistakes:
     def of_calls_by_name(self) -> Found:
         for (function, name), alive in self.entered.called_by_name.items():
             if name not in self.known and name not in alive and ANYTHING not in alive:
-                nearest = fixtures_meant(name, alive | self.known)
+                nearest = self.words.fixtures_meant(name, alive | self.known)
                 yield FixtureNotFound(
                     f"{function.__qualname__} wants {name!r}, which is never alive where it is called",
                     name=name,
@@ -217,7 +219,7 @@ class Mistakes:
         left_out = self.left_out(stage)
         if left_out is not None:
             return _error(HookError, asker, f"{never}: {left_out}", stage, self.cure_of(asker, left_out))
-        nearest = stages_meant(stage, self.whole.stages)
+        nearest = self.words.stages_meant(stage, self.whole.stages)
         cure = (
             did_you_mean([f"{kind}{meant}" for meant in nearest])
             or f"the stages are {', '.join(self.whole.stages) or 'none'}"
@@ -246,7 +248,7 @@ class Mistakes:
         self, asker: Hook | Provider, asks: str, name: str, nodes: Sequence[StageNode], kind: str
     ) -> TrainManagerError:
         point = f"{kind}_{asker.stage}" if isinstance(asker, Hook) else f"stage {asker.stage!r}"
-        advice = Advice(asker, nodes, kind, self.entered, self.known)
+        advice = Advice(asker, nodes, kind, self.entered, self.known, self.words)
         cure, nearest = advice.of(name)
         lives = name in advice.defined
         what = f"which is not alive at {point}: {advice.told(name)}" if lives else f"which is never alive at {point}"

@@ -15,7 +15,7 @@ from functools import partial
 from types import FunctionType
 from typing import final
 
-from train_manager.checker.hook_writes import defined_inside
+from train_manager.checker.hook_writes import defined_inside, doors_of
 from train_manager.checker.known import refresh
 from train_manager.checker.method_source import ANYTHING, NEVER_LOOKED_INTO, Names, functions_of
 from train_manager.checker.outline import (
@@ -36,6 +36,7 @@ from train_manager.checker.outline import (
 from train_manager.checker.reader import outline_of
 from train_manager.checker.tree import Path, StageNode, StageTree
 from train_manager.core.decorators import declarations_of
+from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import KINDS, Hook
 from train_manager.core.plan import Plan
 from train_manager.core.registry import Registry
@@ -44,9 +45,10 @@ MOST_STEPS = 50_000  # a large class takes some hundred; without a limit, method
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 
-def tree_of(owner: type, registry: Registry, entry: str | None = None) -> StageTree:
+def tree_of(owner: type[Extensible], registry: Registry, entry: str | None = None) -> StageTree:
     """Return ``stage_tree`` with the hooks of a registry; if all that it is made of is as before, the one from then."""
-    hooks = tuple((hook.kind, hook.stage, hook.label, _defined_by(hook)) for hook in registry.hooks)
+    doors = doors_of(owner)
+    hooks = tuple((hook.kind, hook.stage, hook.label, _defined_by(hook, doors)) for hook in registry.hooks)
     lazy = tuple((provider.stage, provider.name, provider.label) for provider in registry.providers)
     key = entry, tuple(hook for hook in hooks if hook[-1]), lazy  # most hooks define nothing: the tree is the same
     known = refresh(owner)
@@ -55,7 +57,7 @@ def tree_of(owner: type, registry: Registry, entry: str | None = None) -> StageT
     return known.trees[key]
 
 
-def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = None) -> StageTree:
+def stage_tree(owner: type[Extensible], plan_of: Callable[[str], Plan], entry: str | None = None) -> StageTree:
     """Return the tree of the stages that the methods of a class open.
 
     Args:
@@ -73,10 +75,10 @@ def stage_tree(owner: type, plan_of: Callable[[str], Plan], entry: str | None = 
     return walk.tree
 
 
-def _defined_by(hook: Hook) -> tuple[tuple[Names, str | None], ...]:
+def _defined_by(hook: Hook, doors: frozenset[str]) -> tuple[tuple[Names, str | None], ...]:
     """Return the names that a hook defines, each set with its stage; None stands for the innermost one."""
     declared = [(frozenset({write.name}), write.stage) for write in hook.writes if write.defines]
-    return (*declared, *defined_inside(hook))
+    return (*declared, *defined_inside(hook, doors))
 
 
 def reached(function: FunctionType, owner: type) -> set[FunctionType]:
@@ -150,7 +152,7 @@ class _Frame:
 class _Walk:
     """One walk, with the stack of stages that are open."""
 
-    owner: type
+    owner: type[Extensible]
     plan_of: Callable[[str], Plan]
     tree: StageTree = field(default_factory=StageTree)
     stack: list[_OpenStage] = field(default_factory=list)
@@ -291,7 +293,7 @@ class _Walk:
     def run(self, hooks: Iterable[Hook]) -> None:
         for hook in hooks:
             if id(hook) not in self.defined:
-                self.defined[id(hook)] = _defined_by(hook)
+                self.defined[id(hook)] = _defined_by(hook, doors_of(self.owner))
             for names, stage in self.defined[id(hook)]:
                 self.define(names, stage, hook.label)
 

@@ -3,7 +3,6 @@
 Its files in the order a value travels; each imports only those above it:
 
     errors            the errors, which lie in telling
-    synonyms          the words of other tools for fixtures and stages
     outcome           the exception that comes out of a stage when several meet
     scope             an open stage as the owner of fixtures
     thread_affinity   the thread and the task that stages belong to
@@ -16,7 +15,6 @@ Its files in the order a value travels; each imports only those above it:
     methods           the methods of an object, by name
     schedule          the decision when a hook runs
     hooks             pre_, post_ and around_ methods
-    foreign_names     the names of hooks in other tools
     lookalikes        methods that look like hooks and are none
     providers         the methods that compute lazy fixtures
     extension         the object that holds hooks

@@ -118,11 +118,11 @@ class Extensible:
         self._unopened = []
         self._store.before_outermost = self._check_once
         self._registry = Registry(self, self._store, self._approve_extensions, Joining(self._store))
-        self._registry.add(named(cls.extensions))
+        self._registry.add(named(cls.extensions, cls._options.words))
         return self
 
     def __init__(self, extensions: Extensions | None = None) -> None:
-        self._registry.add(named(extensions))
+        self._registry.add(named(extensions, self._options.words))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: all but the state of open stages; hooks are found anew."""
@@ -215,7 +215,7 @@ class Extensible:
             entry,
             found_when,
             known=self._store.always_there,
-            too_late=self._options.too_late,
+            options=self._options,
             strict=self.strict,
             outside=outside,
         )
@@ -298,7 +298,7 @@ class Extensible:
             raise HookError("add_extension takes an extension, or hooks by name", cure="pass one of the two")
         if isinstance(extension, str):
             name, extension = name or extension, load(extension)
-        added = Extension.of(**hooks) if extension is None else checked(extension)
+        added = Extension.of(**hooks) if extension is None else checked(extension, self._options.words)
         self._registry.add({free_name(added, self.extensions) if name is None else name: added})
         return added
 

@@ -9,12 +9,12 @@ from itertools import count
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from train_manager.core.hooks import KINDS, MADE_OF_FUNCTIONS
-from train_manager.core.lookalikes import counterparts
+from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS, MADE_OF_FUNCTIONS
 from train_manager.core.schedule import load_states, states_of
 from train_manager.telling.argument_names import refuse_unfitting
 from train_manager.telling.errors import HookError
 from train_manager.telling.showing import constructor_text
+from train_manager.telling.words import NO_WORDS, Words
 
 
 class Extension:
@@ -89,8 +89,7 @@ class Extension:
                 raise HookError(
                     f"Extension.of was given {name}={function!r:.60}, which is not a hook",
                     name=name,
-                    cure=counterparts(name)
-                    or "give functions by the names of hooks: Extension.of(post_train_step_batch=lambda loss: ...)",
+                    cure=f"{HOW_HOOKS_ARE_CALLED}, and each is given a function",
                 )
         methods = {name: staticmethod(function) for name, function in hooks.items()}
         made: Extension = type("Hooks", (Extension,), {**methods, MADE_OF_FUNCTIONS: True})()
@@ -101,58 +100,71 @@ Extensions = Mapping[str, Extension] | Iterable[Extension | Mapping[str, Extensi
 """Extensions as an argument: a list (names are made from the classes), or a dict of names; or such dicts in a list."""
 
 
-def named(extensions: Extensions | None) -> dict[str, Extension]:
-    """Return the extensions by name; in a list, by that of the class in snake_case, the second one with ``_2``."""
+def named(extensions: Extensions | None, words: Words = NO_WORDS) -> dict[str, Extension]:
+    """Return the extensions by name; in a list, by that of the class in snake_case, the second one with ``_2``.
+
+    Args:
+        extensions: as they were given.
+        words: has the names for the examples in errors.
+    """
     if isinstance(extensions, Mapping):
-        return {name: checked(extension) for name, extension in extensions.items()}
+        return {name: checked(extension, words) for name, extension in extensions.items()}
     if isinstance(extensions, str | type) or not (extensions is None or hasattr(extensions, "__iter__")):
-        raise _no_extensions(extensions)
+        raise _no_extensions(extensions, words)
     by_name: dict[str, Extension] = {}
     for extension in extensions or ():
-        more = extension if isinstance(extension, Mapping) else {free_name(checked(extension), by_name): extension}
+        more = (
+            extension if isinstance(extension, Mapping) else {free_name(checked(extension, words), by_name): extension}
+        )
         twice = next((name for name in more if name in by_name), None)
         if twice is not None:
             cure = "give one of them another name in its dict"
             raise HookError(f"two extensions are called {twice!r}", name=twice, cure=cure)
-        by_name.update(named(more))
+        by_name.update(named(more, words))
     return by_name
 
 
-def _no_extensions(value: object) -> HookError:
+def _no_extensions(value: object, words: Words) -> HookError:
     """Return the error for what is neither a list nor a dict: an extension, its class or name, or a function."""
     if isinstance(value, type):
         found, cure = f"the class {value.__name__}", f"give a list: extensions=[{value.__name__}()]"
     elif isinstance(value, str):
-        found, cure = f"the text {value!r:.60}", "give the objects, not their names: extensions=[EMA()]"
+        found, cure = f"the text {value!r:.60}", f"give the objects, not their names: extensions=[{words.extension}()]"
     elif isinstance(value, FunctionType) and value.__name__.isidentifier():
         found = f"the function {value.__name__}"
-        cure = f"call it, if it returns them: extensions={value.__name__}(); or {_as_hook(value)}"
+        cure = f"call it, if it returns them: extensions={value.__name__}(); or {_as_hook(value, words)}"
     elif isinstance(value, FunctionType):
-        found, cure = "a lambda", f"name its hook: {_as_hook(value)}"
+        found, cure = "a lambda", f"name its hook: {_as_hook(value, words)}"
     else:
         kind = type(value).__name__
         found, cure = f"one {kind}", f"give a list: extensions=[{kind}()]"
     return HookError(f"extensions must be a list or a dict, but is {found}", name="extensions", cure=cure)
 
 
-def _as_hook(function: FunctionType) -> str:
+def _as_hook(function: FunctionType, words: Words) -> str:
     name = function.__name__ if function.__name__.isidentifier() else "lambda ...: ..."
-    return f"extensions=[Extension.of(post_train_step_batch={name})]"
+    return f"extensions=[Extension.of({words.hook}={name})]"
 
 
-def checked(extension: Extension) -> Extension:
+def checked(extension: Extension, words: Words = NO_WORDS) -> Extension:
     """Return the extension, if it is one."""
     kind = type(extension).__name__
     if isinstance(extension, type) and issubclass(extension, Extension):
         kind = extension.__name__
         what, cure = f"an extension must be an instance, but is the class {kind}", f"add an instance: {kind}()"
     elif isinstance(extension, FunctionType):
-        what, cure = f"the function {extension.__name__} is not an extension", f"name its hook: {_as_hook(extension)}"
+        what, cure = (
+            f"the function {extension.__name__} is not an extension",
+            f"name its hook: {_as_hook(extension, words)}",
+        )
     elif isinstance(extension, str):
-        what, cure = f"the text {extension!r:.60} is not an extension", "give the object, not its name: EMA()"
-        cure += "; of a dict: extensions={**default_extensions(), 'ema': EMA()}"
+        what, cure = (
+            f"the text {extension!r:.60} is not an extension",
+            f"give the object, not its name: {words.extension}()",
+        )
+        cure += f"; of a dict: extensions={{**usual, 'name': {words.extension}()}}"
     elif extension is None:
-        what, cure = "None is not an extension", "leave it out: [*usual, *([EMA()] if averages else [])]"
+        what, cure = "None is not an extension", f"leave it out: [*usual, *([{words.extension}()] if wanted else [])]"
     elif not isinstance(extension, Extension):
         what, cure = f"{kind} {extension!r:.60} is not an extension", "derive its class from train_manager.Extension"
     elif not isinstance(extension.priority, int):

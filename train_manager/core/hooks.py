@@ -28,6 +28,8 @@ EVERY_STAGE: Final = "stage"
 
 KINDS: Final = ("pre", "post", "around")
 
+HOW_HOOKS_ARE_CALLED: Final = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
+
 MADE_OF_FUNCTIONS: Final = "_made_of_functions"
 """The attribute of an extension whose hooks are functions, which may return what they like."""
 
@@ -111,8 +113,8 @@ def _hook_names(holder: object, owner: str) -> Iterator[str]:
             cure = "remove the schedule: a fixture is computed when it is first asked for"
             refuse(holder, name, "has a schedule, but is a @fixture, not a hook", cure)
         elif declarations.writes or declarations.always or declarations.schedules or declarations.priority is not None:
-            cure = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
-            refuse(holder, name, "is declared as a hook, but does not have the name of a hook", cure)
+            wrong = "is declared as a hook, but does not have the name of a hook"
+            refuse(holder, name, wrong, HOW_HOOKS_ARE_CALLED)
 
 
 def _is_hook(holder: object, name: str, found: object, *, is_loop: bool) -> bool:

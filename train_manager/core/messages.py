@@ -7,17 +7,6 @@ from typing import Any
 
 from train_manager.core.scope import Caller, Definer, Scope
 from train_manager.core.state import State
-from train_manager.core.synonyms import (
-    Provided,
-    added,
-    extension_for,
-    fixture_of,
-    fixtures_meant,
-    stages_meant,
-    suggested,
-    summary_of,
-    words_for,
-)
 from train_manager.telling.errors import (
     FixtureExists,
     FixtureNotFound,
@@ -27,6 +16,7 @@ from train_manager.telling.errors import (
     did_you_mean,
 )
 from train_manager.telling.source_locations import line_of
+from train_manager.telling.words import Provided, fixture_of, suggested
 
 
 def who(definer: Definer) -> str:
@@ -48,20 +38,20 @@ def not_found(state: State, name: str, who_does: str, asked_at: str) -> FixtureN
     alive = state.names()
     there = {*alive, *state.always_there}
     stage = state.ended_with(name)
-    nearest: Sequence[str] = ()
+    words, nearest = state.options.words, list[str]()
     if state.hidden(name) is not None:
         what = "which the inner stage of a recursion hides"
         cure = "it comes back when the inner stage ends; pass it on with `staged(name, {...})`"
     elif stage is not None:
-        nearest = words_for(name, there)
+        nearest = words.words_for(name, there)
         what = f"which ended with stage {stage!r}"
-        summary = summary_of(name, there)
+        summary = words.summary_of(name, there)
         instead = f"; {summary}" if summary else ", or define it in a stage around both"
         cure = suggested(nearest[0]) if nearest else f"ask for it inside stage {stage!r}{instead}"
     else:
-        extension = extension_for(name, there)
+        extension = words.extension_for(name)
         could_have = extension is not None and extension.stage in state.path
-        nearest = fixtures_meant(name, there) or fixtures_meant(name, () if could_have else state.gone)
+        nearest = words.fixtures_meant(name, there) or words.fixtures_meant(name, () if could_have else state.gone)
         what = "which no open stage provides"
         cure = _cure(state, nearest, extension)
     return FixtureNotFound(
@@ -82,7 +72,7 @@ def _cure(state: State, nearest: Sequence[str], extension: Provided | None) -> s
         gone = state.ended_with(fixture_of(nearest[0]))
         return suggested(nearest[0]) + (f" it lived in stage {gone!r}, which has closed" if gone else "")
     if extension is not None:
-        return added(extension)
+        return extension.cure
     return "no stage has defined it so far; a parameter with a default may be absent"
 
 
@@ -126,7 +116,7 @@ def no_stage(state: State, name: str, definer: Definer) -> NoStageOpen:
 
 def not_open(state: State, stage: str, definer: Definer) -> StageError:
     """Make the error for a definition in a stage that is not open."""
-    nearest = stages_meant(stage, state.path)
+    nearest = state.options.words.stages_meant(stage, state.path)
     what = f"{who(definer)} defines a fixture in stage {stage!r}, which is not open"
     return StageError(what, nearest=nearest, cure=did_you_mean(nearest), **_asked(state, stage, definer))
 

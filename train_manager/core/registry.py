@@ -68,7 +68,7 @@ class Registry:
         self._approve = approve
         self._joining = joining
         self._own: Found = read_hooks(holder, owner=""), read_providers(holder, owner="")
-        refuse_lookalikes(holder, self._opener)
+        refuse_lookalikes(holder, self._opener, store.options.words)
         self._added: dict[str, Added]
         self._paused: frozenset[str]
         self._plan({}, frozenset())
@@ -91,7 +91,7 @@ class Registry:
             _refuse_twice(extension, name, together)
             hooks = read_hooks(extension, name, extension.priority)
             found[name] = Added(extension, hooks, read_providers(extension, name))
-            refuse_lookalikes(extension, self._opener)
+            refuse_lookalikes(extension, self._opener, self._store.options.words)
             warn_if_idle(*found[name])
         self._change({**self._added, **found}, self._paused - found.keys())
 

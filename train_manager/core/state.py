@@ -15,6 +15,7 @@ from typing import Any, Protocol, final
 
 from train_manager.core.scope import Caller, Cell, Content, Scope, stage_name
 from train_manager.core.thread_affinity import NO_THREAD
+from train_manager.telling.words import NO_WORDS, Words
 
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None as long as nothing has failed."""
@@ -28,24 +29,6 @@ ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 
 @final
 @dataclass(frozen=True, slots=True)
-class TooLate:
-    """Points at which the loop does not look at a fixture any more, so that ``@modifies`` is refused there.
-
-    Attributes:
-        names: the fixtures.
-        because: what the loop has done with them by then; ends the first line of the error.
-        cure: what to do instead.
-        points: names of hooks, as ``post_train_step_batch``; none if the fixtures are read-only.
-    """
-
-    names: tuple[str, ...]
-    because: str
-    cure: str
-    points: frozenset[str] = frozenset()
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Options:
     """What a class of Extensibles asks of its stages, beside the stages themselves.
 
@@ -54,14 +37,16 @@ class Options:
         times_hooks: the time that hooks take is added up in ``hook_seconds``.
         notes_errors: an error in the body of a stage gets a note that says at which stage.
         joined: the stage whose pre hooks an extension gets that is added while it is open; empty if there is none.
-        too_late: where hooks may not modify a fixture.
+        words: what other tools call its fixtures, stages and hooks.
+        too_late: where hooks may not modify a fixture, for the checker.
     """
 
     own_name: str = "extensible"
     times_hooks: bool = False
     notes_errors: bool = False
     joined: str = ""
-    too_late: tuple[TooLate, ...] = ()
+    words: Words = NO_WORDS
+    too_late: tuple[Any, ...] = ()
 
 
 def _nothing(stage: str, opener: CodeType) -> None: ...

@@ -7,7 +7,6 @@ Its files in reading order; each imports only those above it:
     losses        losses that a model adds, and losses of several heads
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
-    other_words   what other tools call the arguments
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
     calls         which calls a program has made, for a resumed one makes them again

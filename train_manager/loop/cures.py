@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from torch import Tensor, nn
 
 from train_manager.core.outcome import Skip
 from train_manager.data.batch import tensors_in
 from train_manager.telling.errors import TrainManagerError
+from train_manager.words.torch_errors import CURES
 
 Parts = Mapping[str, Any]
 """The fixtures of the batch that are alive."""
@@ -81,10 +82,10 @@ def _is_array(value: Any) -> bool:
 
 def cure_of(text: str, parts: Parts) -> str:
     """Return what helps against an error of this text, or nothing."""
-    for pattern, cure in _CURES:
+    for pattern, cure in CURES:
         match = re.search(pattern, text)
         if match is not None:
-            return match.expand(cure) if isinstance(cure, str) else cure(parts)
+            return _MADE[cure](parts) if cure in _MADE else match.expand(cure)
     return ""
 
 
@@ -148,51 +149,11 @@ def _of_types(parts: Parts) -> str:
     return cure if "the batch on" in cure else "make them numbers as the weights are: inputs.float()"
 
 
-_CURES: list[tuple[str, str | Callable[[Parts], str]]] = [
-    # the batch, and what the model returns
-    (r"must be Tensor, not|has no attribute '(?:size|shape|dim|dtype|device|to)'", _of_no_tensor),
-    (r"on the same device|not on the expected device", _of_devices),
-    (
-        r"missing the required \"forward\" function",
-        "it has parts only: override train_batch, eval_batch, or model_forward(self, model, inputs) for predictions",
-    ),
-    (r"out of memory", "train on smaller batches, and gather several: batch_size=..., Accumulate(4)"),
-    # the inputs
-    (r"cannot be multiplied \(\d+x(\d+) and (\d+)x", r"a layer for \2 features is given \1: nn.Linear(\1, ...)"),
-    (r"mat1 and mat2 must have the same dtype|^Input type \(", _of_types),
-    (r"'indices' to have one of the following scalar types", "indices must be whole numbers: inputs.long()"),
-    (
-        r"weight of size .* to have (\d+) channels, but got (\d+)",
-        r"a convolution of \1 channels is given \2: nn.Conv2d(\2, ...), or inputs.unsqueeze(1) if they have none",
-    ),
-    (r"expected (?:2D or 3D|[45]D) input \(got", "the first dimension must be the batch; a single row is x[None]"),
-    (r"Expected more than 1 value per channel when training", "BatchNorm needs two examples: drop_last=True"),
-    # the targets
-    (
-        r"softmax.* not implemented for '(?:Long|Int)'",
-        "the loss is called as loss(prediction, targets): take them in this order",
-    ),
-    (r"target dtype to be Long|scalar type Long", "labels must be whole numbers: targets.long()"),
-    (r"multi-target not supported", "labels must be of shape (batch,): targets.squeeze(1)"),
-    (r"target with class probabilities", "one-hot targets must be probabilities: targets.float()"),
-    (
-        r"cast to the desired output type Long|Found dtype Long",
-        "these targets must not be whole numbers: targets.float()",
-    ),
-    (
-        r"Target (-?\d+) is out of bounds",
-        r"labels must be from 0 to the number of outputs - 1, but one is \1: nn.Linear(..., number of classes)",
-    ),
-    (r"to match target batch_size", _of_batch_sizes),
-    (r"arget size .* input size|size of tensor a .* must match", _of_shapes),
-    # the backward
-    (
-        r"backward through the graph a second time",
-        "several updates of one graph: self.update(loss, ..., retain_graph=True) for all but the last",
-    ),
-    (
-        r"modified by an inplace operation",
-        "weights were stepped before a later backward: call self.backward(...) for all losses, then self.step(...)",
-    ),
-]
-"""Patterns in the text of errors, and what helps; the first that is found counts."""
+_MADE: Final[Mapping[str, Callable[[Parts], str]]] = {
+    "{no_tensor}": _of_no_tensor,
+    "{shapes}": _of_shapes,
+    "{batch_sizes}": _of_batch_sizes,
+    "{devices}": _of_devices,
+    "{types}": _of_types,
+}
+"""The cures of the table that are made of the values."""

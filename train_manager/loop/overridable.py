@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import Tensor
 
@@ -18,6 +18,20 @@ from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.objectives import Objective
 from train_manager.loop.outputs import count_rows, loss_in, no_targets
 from train_manager.telling.errors import FixtureNotFound, StageError
+from train_manager.telling.words import Words
+from train_manager.words.fixtures import EXTENSIONS, FIXTURES, STAGES, SUMMARIES
+from train_manager.words.hooks import HOOKS
+
+WORDS: Final = Words(
+    fixtures=FIXTURES,
+    stages=STAGES,
+    summaries=SUMMARIES,
+    extensions=EXTENSIONS,
+    hooks=HOOKS,
+    hook="post_train_step_batch",
+    extension="EMA",
+    called_by=("_chosen",),
+)
 
 
 class Chosen(NamedTuple):
@@ -48,7 +62,7 @@ class OverridableMethods(Extensible):
     ...         return (prediction - inputs).square().mean()
     """
 
-    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run")
+    _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run", words=WORDS)
     _chosen: Chosen = None  # type: ignore[assignment]  # while no call runs
 
     model: Any

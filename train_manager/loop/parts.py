@@ -40,7 +40,6 @@ from train_manager.loop.optimizers import (
     require_lr_schedule,
     require_optimizer,
 )
-from train_manager.loop.other_words import METHODS, OTHER_WORDS
 from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.phases import PHASE_PARTS, PhaseLog
 from train_manager.loop.recorded_arguments import record_of_manager
@@ -50,6 +49,7 @@ from train_manager.model.replacement import replace_in_optimizers
 from train_manager.telling.argument_names import named_arguments
 from train_manager.telling.errors import InputError, near
 from train_manager.validation import require_count
+from train_manager.words.arguments import ARGUMENTS, METHODS
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # with a default, so that a plain `TrainManager` is complete
@@ -74,7 +74,7 @@ class Parts(OverridableMethods, Generic[Model]):
         @optimizer.setter
         def optimizer(self, value: Optimizer | Mapping[str, Optimizer] | None) -> None: ...
 
-    @named_arguments(OTHER_WORDS)
+    @named_arguments(ARGUMENTS)
     def __init__(
         self,
         *,
@@ -128,7 +128,7 @@ class Parts(OverridableMethods, Generic[Model]):
         self._windows = Windows()
         self._collector = Collector()
         self._step_seconds: deque[float] = deque(maxlen=1001)
-        added = named(extensions)
+        added = named(extensions, self._options.words)
         self._registry.add(added)
         if self.objective is not None:
             self.add_extension(self.objective, "objective")
@@ -340,7 +340,7 @@ class Parts(OverridableMethods, Generic[Model]):
         with ExitStack() as stack:
             self._registry.pause(paused)
             stack.callback(self._registry.resume, paused)
-            for name, extension in named(added).items():
+            for name, extension in named(added, self._options.words).items():
                 taken = free_name(extension, self.extensions) if name in self else name
                 self.add_extension(extension, taken)
                 stack.callback(self.remove_extension, taken)

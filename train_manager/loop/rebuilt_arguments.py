@@ -14,7 +14,6 @@ from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import folder_in, is_checkpoint
 from train_manager.core.hooks import Hook
-from train_manager.loop.other_words import OTHER_WORDS
 from train_manager.loop.recorded_arguments import DATA
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
 from train_manager.rebuilding.overrides import with_overrides
@@ -23,6 +22,7 @@ from train_manager.rebuilding.tree import Given, Tree, check, not_rebuildable
 from train_manager.telling.argument_names import refuse_unfitting
 from train_manager.telling.errors import CheckpointError
 from train_manager.telling.source_locations import users_level
+from train_manager.words.arguments import ARGUMENTS
 
 
 def checkpoint_in(path: Path) -> Path:
@@ -54,7 +54,7 @@ def rebuilt_arguments(
     recorded = _recorded(kind, parameters)
     whole = {name: value for name, value in overrides.items() if name in _names(kind) and name not in given}
     values = {**whole, **given}
-    refuse_unfitting(kind.__name__, kind.__init__, (), {**recorded, **values}, OTHER_WORDS)  # type: ignore[misc]
+    refuse_unfitting(kind.__name__, kind.__init__, (), {**recorded, **values}, ARGUMENTS)  # type: ignore[misc]
     arguments = {**recorded, **{name: Given(value) for name, value in values.items()}}
     parts = {path: value for path, value in overrides.items() if path not in whole}
     tree = with_overrides({"dict": arguments}, parts)

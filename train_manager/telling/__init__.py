@@ -3,6 +3,7 @@
 Its files in reading order; each imports only those above it:
 
     errors            the errors, and how they are told
+    words             what is meant by a name that is not there
     showing           values in a repr
     source_locations  a line of the source as file:line
     tracebacks        the frames of a traceback that are the user's

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.code.repositories import repository
 from tests.eventually import eventually
 from tests.other_processes import is_running
+from tests.runs.code.repositories import repository
 from train_manager.runs.code import git_commands
 from train_manager.runs.code.git_commands import GitCommands, GitTrouble
 

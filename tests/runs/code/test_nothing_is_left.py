@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.runs.code.hostile import new_world
 from tests.other_processes import children
+from tests.runs.code.hostile import new_world
 from train_manager.runs.code.taking import take_code_record
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from train_manager import compare_runs
-from train_manager.telling.errors import InputError
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.record.run_file import read_runs
+from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
 
 

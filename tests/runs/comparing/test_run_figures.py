@@ -4,9 +4,9 @@ from pathlib import Path
 
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.extensions.reproducibility.run_record import RunRecord
+from train_manager.runs.comparing.run_figures import last_and_best, points_of, thinned
 from train_manager.runs.record.run_paths import named_run
 from train_manager.testing import tiny_manager
-from train_manager.runs.comparing.run_figures import last_and_best, points_of, thinned
 
 
 def train(train_dir: Path, epochs: int) -> None:

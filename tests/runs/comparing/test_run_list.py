@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from train_manager.telling.errors import InputError
 from train_manager.runs.comparing.run_list import run_lines, sorted_runs
 from train_manager.runs.record.run_summary import RunSummary
+from train_manager.telling.errors import InputError
 
 FOLDER = Path("runs")
 

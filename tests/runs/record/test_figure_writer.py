@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from train_manager.telling.errors import InputError
 from train_manager.runs.record.figure_writer import FigureWriter, Place, histogram_of
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.telling.errors import InputError
 
 
 class Written:

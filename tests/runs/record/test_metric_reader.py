@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import ForkServer
-from train_manager.telling.errors import InputError
 from train_manager.runs.record.metric_items import Begin, Other
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.metric_writer import EVERY, MetricWriter
+from train_manager.telling.errors import InputError
 
 LOSS = Series("loss", "train_step_batch")
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.runs.record.sample_runs import entry, write_runs
-from train_manager.telling.errors import InputError
 from train_manager.runs.record.run_paths import DEEPEST, folders_with_runs, named_run
+from train_manager.telling.errors import InputError
 
 EVALUATION: dict[str, Any] = {"progress": {"epochs": 2, "steps": 20}, "goes_on_from": {"step": 20, "run": "aaaa1"}}
 

@@ -10,8 +10,8 @@ from train_manager import add_loss, every, read_run
 from train_manager.extensions import LossCurves, Metrics, MetricStore
 from train_manager.reporting.curves import Curve
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.testing import tiny_manager
 from train_manager.runs.record.stored_curves import stored_curves
+from train_manager.testing import tiny_manager
 
 
 def accuracy(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -8,10 +8,10 @@ from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.runs.record.figure_writer import FigureWriter
 from train_manager.runs.record.run_file import read_runs
-from train_manager.testing import tiny_manager
 from train_manager.runs.repeating.comparing_figures import compare_figures
 from train_manager.runs.repeating.lost_figures import lost_steps, without_steps
 from train_manager.runs.repeating.recorded_figures import figures_of
+from train_manager.testing import tiny_manager
 
 
 class WritesWithin(Extension):

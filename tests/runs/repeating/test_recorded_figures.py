@@ -9,9 +9,9 @@ from train_manager.extensions import Checkpoints, MetricStore, RunRecord
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.record.run_paths import chain_of
-from train_manager.testing import tiny_manager
 from train_manager.runs.repeating.comparing_figures import compare_figures
 from train_manager.runs.repeating.recorded_figures import figures_of, has_trained, last_step
+from train_manager.testing import tiny_manager
 
 LOSS = "loss"
 

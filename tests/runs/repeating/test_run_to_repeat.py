@@ -8,8 +8,8 @@ import pytest
 from train_manager import InputError
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.record.run_file import read_runs
-from train_manager.testing import tiny_manager
 from train_manager.runs.repeating.run_to_repeat import run_to_repeat
+from train_manager.testing import tiny_manager
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from train_manager.runs.repeating.surroundings import NO_SEED, NOT_DETERMINISTIC, causes_of, code_around, differences_around
+from train_manager.runs.repeating.surroundings import (
+    NO_SEED,
+    NOT_DETERMINISTIC,
+    causes_of,
+    code_around,
+    differences_around,
+)
 
 
 @pytest.mark.parametrize(

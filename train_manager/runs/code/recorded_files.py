@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeGuard, final
 
+from train_manager.files.strict_json import strict_json
 from train_manager.runs.code.outputs import WHY
 from train_manager.runs.code.patch_text import Hunk, hunks_by_path
 from train_manager.runs.code.payload import ARCHIVE, CODE, PATCH
 from train_manager.telling.errors import CheckpointError
-from train_manager.files.strict_json import strict_json
 
 SCHEMA: Final = "train-manager/code"
 VERSION: Final = 1

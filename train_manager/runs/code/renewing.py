@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from train_manager.runs.code.payload import CODE
-from train_manager.runs.code.taking import notebook_of
 from train_manager.files.atomic import replace_file
 from train_manager.files.strict_json import strict_json
+from train_manager.runs.code.payload import CODE
+from train_manager.runs.code.taking import notebook_of
 
 
 def renew_cells(train_dir: Path, run_id: str, cells: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
+from train_manager.files.atomic import replace_file
 from train_manager.runs.code.changes import Changes, committed_files, find_changes
 from train_manager.runs.code.clean_room import CleanRoom
 from train_manager.runs.code.collecting import Budget, Collection, Limits
@@ -23,7 +24,6 @@ from train_manager.runs.code.payload import CODE, NOT_CHECKED_OUT, NOTEBOOK, fol
 from train_manager.runs.code.recorded_files import SCHEMA, VERSION
 from train_manager.runs.code.repository import Repository, find_repository
 from train_manager.runs.code.submodules import inner_repositories
-from train_manager.files.atomic import replace_file
 
 USUAL: Final = Limits()
 

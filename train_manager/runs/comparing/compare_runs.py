@@ -10,18 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, final
 
+from train_manager.rebuilding.recorded_rows import Rows, parameter_rows, value_rows
+from train_manager.rebuilding.tree import check
+from train_manager.reporting.values import figure_text, plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
-from train_manager.telling.errors import InputError, TrainManagerError
-from train_manager.rebuilding.tree import check
 from train_manager.runs.comparing.compared import Cells, Compared, ComparedRun, Points, differing
-from train_manager.rebuilding.recorded_rows import Rows, parameter_rows, value_rows
-from train_manager.reporting.values import figure_text, plural
+from train_manager.runs.comparing.run_figures import BATCH_SIZE, curve_of, is_setting, last_and_best, points_of
 from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.run_file import outcome_of
 from train_manager.runs.record.run_paths import FoundRun, named_run, short_id
 from train_manager.runs.record.run_summary import MALFORMED
-from train_manager.runs.comparing.run_figures import BATCH_SIZE, curve_of, is_setting, last_and_best, points_of
+from train_manager.telling.errors import InputError, TrainManagerError
 
 MOST_RUNS: Final = 10
 T = TypeVar("T")

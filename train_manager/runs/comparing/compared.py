@@ -1,4 +1,4 @@
-"""What a comparison of runs has found, as plain data. ``runs/comparing/compare_runs.py`` fills it, other files show it."""
+"""What a comparison of runs has found, as plain data. ``compare_runs.py`` fills it, other files show it."""
 
 from __future__ import annotations
 

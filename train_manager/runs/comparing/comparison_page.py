@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from train_manager._version import __version__
+from train_manager.reporting.values import plural
 from train_manager.runs.code.differences import CodeDifference
-from train_manager.telling.errors import InputError
 from train_manager.runs.comparing.compared import Cells, Compared, Points
 from train_manager.runs.comparing.comparison_figure import MOST_PANELS, curves_svg
 from train_manager.runs.comparing.page_template import TEMPLATE
 from train_manager.runs.comparing.terminal_text import printable
-from train_manager.reporting.values import plural
+from train_manager.telling.errors import InputError
 
 SAME: Final = CodeDifference(())
 LONG: Final = 80  # characters; what is longer can be opened

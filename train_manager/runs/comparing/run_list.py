@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.reporting.values import figure_text, seconds_text
 from train_manager.runs.comparing.columns import GAP, WIDE, Line, outcome_in_short
 from train_manager.runs.comparing.terminal_text import cut, cut_middle, padded, printable, width_of
-from train_manager.reporting.values import figure_text, seconds_text
 from train_manager.runs.record.run_summary import RunSummary
+from train_manager.telling.errors import InputError, did_you_mean, near
 
 MOST_METRICS: Final = 4
 SHORTEST: Final = {"run": 18, "outcome": 20}  # these are cut to so many cells before a column goes

@@ -12,11 +12,11 @@ from pathlib import Path
 from time import time
 from typing import Any, Final, NamedTuple, final
 
-from train_manager.telling.errors import InputError
 from train_manager.files.atomic import shown_path
 from train_manager.runs.record.metric_items import Item, Other
 from train_manager.runs.record.metric_rows import storable
 from train_manager.runs.record.metric_schema import Series
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 BINS: Final = 64

@@ -12,7 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from train_manager.telling.errors import InputError
 from train_manager.files.atomic import shown_path
 from train_manager.runs.record.metric_schema import (
     EPOCHS,
@@ -24,6 +23,7 @@ from train_manager.runs.record.metric_schema import (
     is_empty,
     require_ours,
 )
+from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from train_manager.telling.errors import InputError
 from train_manager.files.atomic import shown_path
+from train_manager.telling.errors import InputError
 
 FILE: Final = "metrics.sqlite"
 APPLICATION_ID: Final = 0x544D4D45  # "TMME", in the header of the file

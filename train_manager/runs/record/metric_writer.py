@@ -21,13 +21,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, final
 
-from train_manager.telling.errors import InputError
-from train_manager.telling.source_locations import users_level
 from train_manager.files.atomic import shown_path
 from train_manager.runs.record.metric_database import MetricDatabase
 from train_manager.runs.record.metric_items import Item
 from train_manager.runs.record.metric_rows import Floats
 from train_manager.runs.record.metric_schema import Series
+from train_manager.telling.errors import InputError
+from train_manager.telling.source_locations import users_level
 
 EVERY: Final = 0.5  # seconds between two transactions, so that a crash loses less than one second
 IDLE: Final = 2.0  # seconds without a figure, outside of a run, until the file is closed and the thread ends

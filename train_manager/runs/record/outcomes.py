@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from train_manager.runs.code.secret_files import redacted
 from train_manager.core.outcome import Skip
+from train_manager.runs.code.secret_files import redacted
 
 LONGEST: Final = 4000  # characters of an error's message
 

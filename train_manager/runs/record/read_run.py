@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from train_manager.runs.code.recorded_files import read_code_record
-from train_manager.telling.errors import InputError
-from train_manager.loop.history import History
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.files.atomic import shown_path
+from train_manager.loop.history import History
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural
+from train_manager.runs.code.recorded_files import read_code_record
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import Entry, outcome_of, read_runs
 from train_manager.runs.record.stored_curves import stored_curves
+from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

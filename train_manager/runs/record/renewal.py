@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, final
 
+from train_manager.runs.record.run_file import Entry, write_entry
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
-from train_manager.runs.record.run_file import Entry, write_entry
 
 AT_ONCE: Final = 20  # changes that are written when they are made
 SECONDS: Final = 1.0  # between two after them

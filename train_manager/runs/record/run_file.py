@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.telling.errors import CheckpointError, InputError
-from train_manager.telling.source_locations import users_level
 from train_manager.files.atomic import replace_file
 from train_manager.files.moves import free_path
 from train_manager.files.strict_json import strict_json
 from train_manager.runs.record.processes import is_gone, is_of_this_machine
+from train_manager.telling.errors import CheckpointError, InputError
+from train_manager.telling.source_locations import users_level
 
 try:
     import fcntl

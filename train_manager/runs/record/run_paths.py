@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.runs.record.run_file import RUN_FILE, read_runs
+from train_manager.telling.errors import InputError, did_you_mean, near
 
 Entry = Mapping[str, Any]
 DEEPEST: Final = 8  # folders below each other

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.runs.code.recorded_files import changed_files, read_code_record
-from train_manager.telling.errors import InputError, TrainManagerError
 from train_manager.metrics.history_rows import last_figures
+from train_manager.runs.code.recorded_files import changed_files, read_code_record
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of, read_runs
 from train_manager.runs.record.run_paths import FoundRun, folders_with_runs
+from train_manager.telling.errors import InputError, TrainManagerError
 
 MALFORMED: Final = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading raises where a file, written by hand or by others, has the wrong type at some place."""

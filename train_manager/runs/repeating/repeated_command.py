@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.telling.errors import InputError
 from train_manager.files.train_dirs import TRAIN_DIR
 from train_manager.runs.record.command import folder_of, run_again
 from train_manager.runs.record.environment import OF_SKLEARN
 from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.telling.errors import InputError
 
 REPEATED: Final = (
     *("PYTHONHASHSEED", "PYTHONOPTIMIZE", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "ATEN_CPU_CAPABILITY"),

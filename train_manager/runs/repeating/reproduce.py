@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, final
 
 from train_manager.runs.code.recorded_files import read_code_record
-from train_manager.telling.errors import InputError
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import outcome_of, read_runs
@@ -30,6 +29,7 @@ from train_manager.runs.repeating.restored_code import link_into, restored_code
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat, run_to_repeat
 from train_manager.runs.repeating.surroundings import causes_of, code_around, differences_around
 from train_manager.runs.repeating.watched_program import Ended, Show, run_program
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 CODE, TRAIN_DIR, LOG = "code", "train_dir", "output.log"  # in the folder of a reproduction

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.runs.code.restoring import restore_code
-from train_manager.telling.errors import InputError
 from train_manager.reporting.values import plural
+from train_manager.runs.code.restoring import restore_code
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.repeating.moved_paths import Moved
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
+from train_manager.telling.errors import InputError
 
 MOST: Final = 10  # files that are named
 

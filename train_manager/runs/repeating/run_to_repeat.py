@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, final
 
 from train_manager.runs.code.recorded_files import read_code_record
-from train_manager.telling.errors import InputError
 from train_manager.runs.record.run_file import outcome_of
 from train_manager.runs.record.run_paths import chain_of, named_run
 from train_manager.runs.repeating.comparing_figures import Figures
 from train_manager.runs.repeating.recorded_figures import figures_of, has_trained
+from train_manager.telling.errors import InputError
 
 
 @final

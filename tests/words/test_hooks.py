@@ -6,8 +6,9 @@ import pytest
 
 from train_manager import Extension, TrainManager
 from train_manager.core.decorators import declarations_of
-from train_manager.core.foreign_names import FOREIGN_NAMES, ForeignName, known_names
 from train_manager.core.methods import stages_opened_by
+from train_manager.telling.words import ForeignHook, Words
+from train_manager.words.hooks import HOOKS
 
 
 def is_there(here: str) -> bool:
@@ -21,16 +22,18 @@ def is_there(here: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("here", sorted({known.here for known in FOREIGN_NAMES} - {""}))
+@pytest.mark.parametrize("here", sorted({known.here for known in HOOKS} - {""}))
 def test_a_counterpart_is_there(here: str) -> None:
     assert is_there(here)
 
 
 def test_a_name_stands_once_for_each_tool() -> None:
-    names = [(known.tool, known.name) for known in FOREIGN_NAMES]
+    names = [(known.tool, known.name) for known in HOOKS]
     assert len(names) == len(set(names))
 
 
 def test_a_name_of_ignite_is_found_in_small_letters_too() -> None:
-    assert known_names("epoch_completed") == [ForeignName("Ignite", "EPOCH_COMPLETED", "post_train_step_epoch")]
-    assert known_names("completed") == []
+    assert Words(hooks=HOOKS).foreign_hooks("epoch_completed") == [
+        ForeignHook("Ignite", "EPOCH_COMPLETED", "post_train_step_epoch")
+    ]
+    assert Words(hooks=HOOKS).foreign_hooks("completed") == []

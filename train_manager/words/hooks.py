@@ -7,25 +7,9 @@ its arguments (``loss=``).
 
 from __future__ import annotations
 
-import re
-from typing import Final, NamedTuple
+from typing import Final
 
-
-class ForeignName(NamedTuple):
-    """A name in another tool.
-
-    Attributes:
-        tool: the tool.
-        name: the name there.
-        here: its counterpart; empty if there is none.
-        decorator: what stands above the counterpart, with a space after it.
-    """
-
-    tool: str
-    name: str
-    here: str
-    decorator: str = ""
-
+from train_manager.telling.words import ForeignHook
 
 _BY_TOOL: Final[dict[str, dict[str, str]]] = {
     "Lightning": {
@@ -238,30 +222,12 @@ _BY_TOOL: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def _read(tool: str, name: str, counterpart: str) -> ForeignName:
+def _read(tool: str, name: str, counterpart: str) -> ForeignHook:
     decorator, space, here = counterpart.rpartition(" ")
-    return ForeignName(tool, name, here, decorator + space)
+    return ForeignHook(tool, name, here, decorator + space)
 
 
-FOREIGN_NAMES: Final = tuple(
+HOOKS: Final = tuple(
     _read(tool, name, counterpart) for tool, names in _BY_TOOL.items() for name, counterpart in names.items()
 )
-
-FOREIGN_PREFIXES: Final = {"on_": "", "before_": "pre", "after_": "post", "begin_": "pre", "end_": "post"}
-"""How the names of hooks begin in other tools, and which hook is meant, if that tells it."""
-
-FOREIGN_SUFFIXES: Final = {
-    "_start": "pre",
-    "_started": "pre",
-    "_begin": "pre",
-    "_end": "post",
-    "_completed": "post",
-}
-"""How the names of hooks end in other tools, and which hook is meant."""
-
-
-def known_names(name: str) -> list[ForeignName]:
-    """Return the entries of a name, also in the letters of ``onEpochEnd``, and of Ignite's in small ones."""
-    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() if name[:1].islower() else name
-    spellings = {name, snake, name.upper()} if "_" in snake else {name}
-    return [known for known in FOREIGN_NAMES if known.name in spellings]
+"""All names, by tool."""

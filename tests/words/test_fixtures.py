@@ -1,4 +1,4 @@
-"""The words of other tools for fixtures and stages; the tables are held to a TrainManager and to the extensions."""
+"""The words of other tools for fixtures and stages are held to a TrainManager and to the extensions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ import pytest
 import torch
 
 from train_manager import Extension, FixtureNotFound, StageError
-from train_manager.core.extensible import Extensible
-from train_manager.core.synonyms import (
-    EXTENSIONS,
-    FIXTURES_MEANT,
-    STAGES_MEANT,
-    SUMMARIES,
-    fixture_of,
-    fixtures_meant,
-    stages_meant,
-)
 from train_manager.extensions import Avg, ClipGradients, EvalTotals, LRSchedule, Metrics, MixedPrecision, WarmUp
+from train_manager.telling.words import fixture_of
 from train_manager.testing import Recorder, tiny_manager
+from train_manager.words.fixtures import EXTENSIONS, FIXTURES, STAGES, SUMMARIES
 
 SHIPPED: dict[str, Callable[[], Extension]] = {
     'Avg("loss")': lambda: Avg("loss"),
@@ -55,12 +47,12 @@ def stages_of(name: str, *extensions: Extension) -> set[str]:
 def test_all_that_the_table_offers_is_a_fixture_of_the_loop_or_of_an_extension() -> None:
     there = {"train_manager", *EXTENSIONS}.union(*born().values())
 
-    assert {fixture_of(meant) for options in FIXTURES_MEANT.values() for meant in options} <= there
+    assert {fixture_of(meant) for options in FIXTURES.values() for meant in options} <= there
     assert {name for _, names in SUMMARIES.values() for name in names} <= there
 
 
 def test_all_that_the_table_reads_of_a_train_manager_is_there() -> None:
-    expressions = {meant for options in FIXTURES_MEANT.values() for meant in options if meant.startswith("train_m")}
+    expressions = {meant for options in FIXTURES.values() for meant in options if meant.startswith("train_m")}
     tm = tiny_manager()
 
     for expression in expressions:
@@ -71,8 +63,8 @@ def test_all_that_the_table_reads_of_a_train_manager_is_there() -> None:
 def test_the_stages_of_the_table_are_those_of_the_loop() -> None:
     stages = {line.strip("│├└─ ").split("  ")[0] for line in tiny_manager().explain().splitlines()}
 
-    assert {stage for options in STAGES_MEANT.values() for stage in options} <= stages
-    assert not stages.intersection(STAGES_MEANT)
+    assert {stage for options in STAGES.values() for stage in options} <= stages
+    assert not stages.intersection(STAGES)
 
 
 @pytest.mark.parametrize("name", EXTENSIONS)
@@ -81,16 +73,6 @@ def test_an_extension_provides_what_the_table_says(name: str) -> None:
 
     assert stages_of(name) == set()
     assert stages_of(name, SHIPPED[provided.extension]()) == {provided.stage}
-
-
-def test_a_name_of_ones_own_that_is_a_letter_away_comes_before_the_table() -> None:
-    assert fixtures_meant("label", {"labels", "targets"}) == ["labels", "targets"]
-    assert stages_meant("step", ["steps", "train_step_batch"]) == ["steps", "train_step_batch"]
-
-
-def test_a_class_without_such_fixtures_never_hears_of_them() -> None:
-    assert fixtures_meant("preds", {"loss"}) == []
-    assert stages_meant("epoch", ["work"]) == []
 
 
 # ---- in a run ------------------------------------------------------------------------------------------------------
@@ -131,8 +113,9 @@ def test_a_fixture_that_is_not_there_in_a_run_is_told_the_same(hook: str, name: 
 
 
 def test_a_stage_of_another_word_that_is_not_open_is_told_the_same() -> None:
-    loop = Extensible()
-    with pytest.raises(StageError) as caught, loop.staged("train_step_epoch"), loop.staged("train_step_batch"):
-        loop.fixtures.define("x", 1, stage="epoch")
+    with pytest.raises(StageError) as caught:
+        tiny_manager(
+            Extension.of(post_train_step_batch=lambda fixtures: fixtures.define("x", 1, stage="epoch"))
+        ).train()
 
     assert str(caught.value).endswith("\n  did you mean 'train_step_epoch'?")

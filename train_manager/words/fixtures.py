@@ -1,33 +1,13 @@
-"""What is called otherwise elsewhere: words of other tools for fixtures and stages, and what extensions provide.
-
-The tables are only asked for a name that is not there, and only what is there is offered: a class without such
-fixtures and stages never hears of them.
-"""
+"""What other tools call the fixtures and stages of a TrainManager, and which extensions provide the rest."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
-from train_manager.telling.errors import did_you_mean, near
+from train_manager.telling.words import Provided, by_word
 
-
-class Provided(NamedTuple):
-    """A fixture that an extension provides once it is added."""
-
-    fixture: str
-    extension: str
-    stage: str
-
-
-def _meant(words: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return for each word what may be meant by it, in the order of the table."""
-    pairs = [(word, meant) for meant, listed in words.items() for word in listed.split()]
-    return {word: tuple(meant for other, meant in pairs if other == word) for word, _ in pairs}
-
-
-FIXTURES_MEANT: Final = _meant(
+FIXTURES: Final = by_word(
     {
         "model": "module net network pl_module",
         "model.parameters()": "parameters params weights",
@@ -60,7 +40,7 @@ FIXTURES_MEANT: Final = _meant(
 )
 """For a word: the fixtures meant, or what is read of them. The first that is alive is right."""
 
-STAGES_MEANT: Final = _meant(
+STAGES: Final = by_word(
     {
         "train": "fit training",
         "train_step_epoch": "epoch train_epoch training_epoch",
@@ -102,61 +82,4 @@ EXTENSIONS: Final = {
         Provided("warm_up_factor", "WarmUp", "train_step_batch"),
     )
 }
-"""What the extensions of train_manager provide; the core knows them by name only."""
-
-CLOSE: Final = 0.85  # a name of one's own that is a letter away is meant rather than what a table says
-
-
-def fixture_of(meant: str) -> str:
-    """Return the fixture that an expression is read of: ``train_manager`` of ``train_manager.optimizer``."""
-    return re.split(r"[.\[]", meant)[0]
-
-
-def words_for(name: str, alive: Collection[str]) -> list[str]:
-    """Return what the table offers for a name, as far as it is alive."""
-    return [meant for meant in FIXTURES_MEANT.get(name, ()) if fixture_of(meant) in alive]
-
-
-def fixtures_meant(name: str, alive: Collection[str]) -> list[str]:
-    """Return what may be meant by a name that is not alive, best first.
-
-    >>> fixtures_meant("preds", {"loss", "prediction"})
-    ['prediction']
-    """
-    return [*dict.fromkeys((*near(name, alive, CLOSE), *words_for(name, alive), *near(name, alive)))]
-
-
-def stages_meant(name: str, stages: Iterable[str]) -> list[str]:
-    """Return the stages that may be meant by the name of none, best first."""
-    stages = [*stages]
-    meant = [stage for stage in STAGES_MEANT.get(name, ()) if stage in stages]
-    return [*dict.fromkeys((*near(name, stages, CLOSE), *meant, *near(name, stages)))]
-
-
-def suggested(meant: str) -> str:
-    """Return the question for what may be meant, and the fixture to ask for if that is another.
-
-    >>> suggested("prediction")
-    "did you mean 'prediction'?"
-    >>> suggested("train_manager.optimizer")
-    "did you mean train_manager.optimizer? ask for 'train_manager'"
-    """
-    fixture = fixture_of(meant)
-    return did_you_mean((meant,)) if fixture == meant else f"did you mean {meant}? ask for {fixture!r}"
-
-
-def summary_of(name: str, alive: Collection[str]) -> str:
-    """Return what to ask for where the stage of a fixture has ended; empty if nothing is there."""
-    what, names = SUMMARIES.get(name, ("", ()))
-    return next((f"for {what}, ask for {other!r}" for other in names if other in alive), "")
-
-
-def extension_for(name: str, always_there: Collection[str]) -> Provided | None:
-    """Return the extension that would provide a fixture, or what is meant by it, if the loop is a TrainManager."""
-    names = (name, *FIXTURES_MEANT.get(name, ())) if "train_manager" in always_there else ()
-    return next((EXTENSIONS[meant] for meant in names if meant in EXTENSIONS), None)
-
-
-def added(provided: Provided) -> str:
-    """Return the cure for a fixture of an extension that is not added."""
-    return f"add the extension {provided.extension} of train_manager.extensions, which provides {provided.fixture!r}"
+"""What the extensions of this package provide, by the name of the fixture."""

@@ -10,9 +10,10 @@ import torch
 
 import train_manager
 from train_manager import ArgumentError, TrainManager, extensions
-from train_manager.core.synonyms import FIXTURES_MEANT
-from train_manager.loop.other_words import METHODS, OTHER_WORDS
 from train_manager.testing import tiny_manager
+from train_manager.words.arguments import ARGUMENTS as WORDS
+from train_manager.words.arguments import METHODS
+from train_manager.words.fixtures import FIXTURES
 
 ARGUMENTS = [name for name in inspect.signature(TrainManager.__init__).parameters if name != "self"]
 
@@ -35,10 +36,10 @@ def test_words_of_other_tools_are_known(word: str) -> None:
 
 
 def test_no_argument_is_taken_for_the_word_of_another_tool() -> None:
-    assert OTHER_WORDS.keys().isdisjoint(ARGUMENTS)
+    assert WORDS.keys().isdisjoint(ARGUMENTS)
 
 
-@pytest.mark.parametrize("meant", sorted(set(OTHER_WORDS.values())))
+@pytest.mark.parametrize("meant", sorted(set(WORDS.values())))
 def test_what_is_meant_is_there(meant: str) -> None:
     classes = re.findall(r"extensions=\[(\w+)\(", meant)
     methods = re.findall(r"tm\.(\w+)", meant)
@@ -51,10 +52,10 @@ def test_what_is_meant_is_there(meant: str) -> None:
 
 @pytest.mark.parametrize("argument", ["loss", "lr_schedule", "train_data", "eval_data", "epochs"])
 def test_words_for_an_attribute_in_a_hook_are_known_for_the_argument_too(argument: str) -> None:
-    words = {word for word, meant in FIXTURES_MEANT.items() if f"train_manager.{argument}" in meant}
+    words = {word for word, meant in FIXTURES.items() if f"train_manager.{argument}" in meant}
 
     assert words
-    assert words <= {argument, *OTHER_WORDS}
+    assert words <= {argument, *WORDS}
 
 
 def test_an_attribute_of_another_tool_is_told_what_is_meant() -> None:

@@ -56,7 +56,7 @@ _MEANT: Final = {
     "an extension keeps n: extensions=[Checkpoints(keep=...)], with train_dir=": "save_total_limit save_top_k",
 }
 
-OTHER_WORDS: Final = {word: meant for meant, words in _MEANT.items() for word in words.split()}
+ARGUMENTS: Final = {word: meant for meant, words in _MEANT.items() for word in words.split()}
 """Word of another tool -> the argument that is meant, or what to write where no argument of this name is."""
 
 METHODS: Final = {
