@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -219,3 +220,29 @@ def test_a_fixture_may_be_defined_in_either_of_two_stages() -> None:
         def post_fit(self, loss: int) -> None: ...
 
     assert Fits([Watcher()]).check() == []
+
+
+def test_the_targets_of_loops_and_of_with_are_read() -> None:
+    class Fits(Extensible):
+        def fit(self) -> None:
+            with self.staged("fit"):
+                for self.fixtures["number"] in range(1):
+                    with nullcontext(3) as self.fixtures["entered"]:
+                        with self.staged("inner"):
+                            pass
+
+    assert Fits([ask("inner", "number", "entered")]).check() == []
+
+
+NAME = "constant"
+
+
+def test_a_variable_of_a_comprehension_is_not_the_constant_of_the_module() -> None:
+    class Fits(Extensible):
+        def fit(self) -> None:
+            with self.staged("fit"):
+                _ = [self.fixtures.setdefault(NAME, 1) for NAME in ("a", "b")]
+                with self.staged("inner"):
+                    pass
+
+    assert Fits([ask("inner", "a")]).check() == []

@@ -167,3 +167,33 @@ def test_fixtures_that_are_kept_on_the_object_may_be_written_by_any_method() -> 
 
     (unknown,) = Keeps([Extension.of(post_fit=lambda result: None)]).check()
     assert unknown.endswith("gives `fixtures` another name")
+
+
+class Renames(Extensible):
+    """Writes by a method of the fixtures under another name."""
+
+    def fit(self) -> None:
+        with self.staged("fit"):
+            define = self.fixtures.define
+            define("x", 1)
+            with self.staged("inner"):
+                pass
+
+
+class SetsItem(Extensible):
+    """Writes by a method that stands for an operator."""
+
+    def fit(self) -> None:
+        with self.staged("fit"):
+            self.fixtures.__setitem__("x", 1)
+            with self.staged("inner"):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "does"),
+    [(Renames, "gives `fixtures.define` another name"), (SetsItem, "calls `fixtures.__setitem__`")],
+)
+def test_a_write_in_an_unusual_form_is_not_followed(kind: type[Extensible], does: str) -> None:
+    (unknown,) = kind([ask("inner", "x")]).check()
+    assert unknown.endswith(does)

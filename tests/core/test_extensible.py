@@ -470,27 +470,19 @@ def test_a_copy_has_stages_and_hooks_of_its_own(cls: type[Working], again: Calla
 
 
 class Keeping:
-    """Like torch's Module, it gives its state out and takes it over itself."""
+    """Gives its state out."""
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "given_out": True}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
+        return self.__dict__
 
 
-class WorkingKeeping(Keeping, Working):
-    pass
-
-
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
-def test_a_base_that_gives_out_its_state_is_copied_with_its_hooks(
-    again: Callable[[WorkingKeeping], WorkingKeeping],
-) -> None:
-    copied = again(WorkingKeeping([Counting()]))
-    copied.work()
-    assert copied["counting"].count == 1
-    assert vars(copied)["given_out"]
+def test_a_base_that_gives_out_its_state_is_refused_by_name() -> None:
+    with pytest.raises(TypeError) as error:
+        type("Both", (Worker, Keeping), {})
+    assert str(error.value) == (
+        "Both cannot derive from Keeping, which has a __getstate__: "
+        "hold a Keeping as an attribute in place of deriving from it"
+    )
 
 
 def test_strict_can_be_set_on_the_object_and_is_copied() -> None:

@@ -418,7 +418,7 @@ def test_what_asks_for_itself_in_a_cycle_is_refused_with_the_chain_of_requests(a
         def egg(self, hen: int) -> int:
             return hen
 
-    worker = Worker([Circle()])
+    worker = Extensible([Circle()])
     with worker.staged("step"):
         with pytest.raises(OrderError) as error:
             worker.fixtures["hen"]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from train_manager import Extensible, Extension, fixture
-from train_manager.core.state import FAILURE, MOST_DEAD, State
+from train_manager.core.state import FAILURE, State
 
 
 def test_what_is_always_there_is_no_fixture_of_a_stage() -> None:
@@ -38,23 +38,3 @@ def test_a_recursion_hides_the_fixtures_of_its_outer_stage_lazy_ones_too() -> No
             assert state.hidden("x", owner=outer) is not None
             assert state.hidden("x", owner=middle) is not None
         assert state.hidden("x") is None
-
-
-def test_names_that_are_ever_new_are_forgotten_when_there_are_many() -> None:
-    extensible = Extensible([Extension.of(post_step=lambda kept: None)])
-    for number in range(3 * MOST_DEAD):
-        with extensible.staged("step", {"kept": 1, f"name_{number}": 1}):
-            pass
-    assert len(extensible._store.cells) < 2 * MOST_DEAD
-    with extensible.staged("step", {"kept": 2}):
-        assert extensible.fixtures["kept"] == 2
-
-
-def test_names_that_a_recursion_hides_are_not_forgotten() -> None:
-    extensible = Extensible()
-    with extensible.staged("step", {"x": 1}):
-        with extensible.staged("step"):
-            for number in range(2 * MOST_DEAD):
-                with extensible.staged("inner", {f"name_{number}": 1}):
-                    pass
-        assert extensible.fixtures["x"] == 1

@@ -28,17 +28,16 @@ What it understands:
   dicts with the keys added to them
 - reads and writes: ``self.fixtures["x"]``, assignments to it, ``define``, ``setdefault``, ``update``, ``modify`` and
   ``get``; the same through a variable called ``fixtures``
-- calls: ``self.method()``, also inherited, overridden and private ones; ``super().method()``; ``self()``; properties
-  and their setters, cached properties; methods behind decorators that use ``functools.wraps``, and those that a
-  ``singledispatchmethod`` chooses from; ``self.call_by_name(self.method)``, and ``self.chosen.method()`` if
-  ``Words.called_by`` names that attribute
-- functions as values: bound methods handed to other code, bound methods, nested functions and lambdas in a local
-  variable, ``partial(self.method)`` in a local variable, ``partialmethod``
-- generators: ``for`` loops and comprehensions over generator methods, also through ``enumerate``, ``zip``, a local
-  variable or ``__iter__``; ``yield from self.method()``; context managers made by methods; methods that return either
+- calls: ``self.method()``, also inherited and overridden ones; ``super().method()``; the getters of properties, cached
+  properties; methods behind decorators that use ``functools.wraps``; ``self.call_by_name(self.method)``, and
+  ``self.chosen.method()`` if ``Words.called_by`` names that attribute
+- functions as values: bound methods handed to other code; bound methods, nested functions and lambdas in a local
+  variable
+- generators: ``for`` loops and comprehensions over a generator method, also through ``enumerate`` or a local variable;
+  ``yield from self.method()``; context managers made by methods; methods that return either
 - conditions on the path of stages: ``if "eval" in self.fixtures.path``, ``not in``, ``elif``, ``a if b else c``; a
   branch that returns ends the method there, and one that raises ends the way that led to it, up to a ``try`` or
-  ``suppress``. A method that wants an outermost stage to be open is followed inside of it too
+  another context manager. A method that wants an outermost stage to be open is followed inside of it too
 - all statements around these: conditions, loops (a name from one round is alive in the next), ``try``, ``match``,
   ``async``, recursion
 - hooks: the fixtures that they declare, and those that they write through ``fixtures`` or ``extensible``
@@ -47,13 +46,15 @@ What it reports as unknown, and then passes over whatever this may define or ope
 
 - a stage whose name is made at run time, also as the ``stage`` of ``define``
 - ``self.staged`` outside of a ``with`` statement or under another name
-- ``self`` or ``fixtures`` under another name, or handed to code that is not read (builtins are harmless, except
-  for ``getattr``); ``with self``
-- a bound method kept on the object, also in a list or dict
-- a generator that is advanced with ``next``, or chosen by ``singledispatchmethod``
+- ``self`` or ``fixtures`` under another name, or handed to code that is not read (builtins are harmless, except for
+  ``getattr`` and ``setattr``); ``with self``, ``for _ in self``, ``self()``; other methods of ``fixtures``
+- a bound method kept on the object, also in a list, a dict or a ``partial``
+- what runs as an attribute is set, or is made as it is read: the setter of a property, a ``partialmethod``, a
+  ``singledispatchmethod``, a descriptor of the user's; a method called ``__private``
+- a generator that is advanced with ``next``; two generators in one loop
 - a method without source, or with a decorator that opens stages or writes fixtures
 - calls that take too many paths, or go too deep
-- stages that code outside of the class opens, in a run that is held open
+- stages that code outside of the class opens, before the class itself is checked by hand or by a run
 
 Unknown code that has the object may call any method, so any name may be alive in the stages of methods that only it may
 call. A fixture whose name is made at run time is not reported: any name may be alive in that stage.

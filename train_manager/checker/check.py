@@ -11,7 +11,6 @@ from train_manager.checker.mistakes import Mistakes, unopened
 from train_manager.checker.walk import tree_of
 from train_manager.core.extensible import Extensible
 from train_manager.core.hooks import Hook
-from train_manager.core.outside import is_written_elsewhere
 from train_manager.core.providers import chosen
 from train_manager.core.registry import Registry
 from train_manager.core.state import Options
@@ -39,7 +38,8 @@ def check(
         known: names of the fixtures that need no stage.
         options: its words, and where hooks may not modify a fixture.
         strict: hooks may write only what they declare.
-        outside: code outside of the class opens stages too.
+        outside: code outside of the class may open stages and define fixtures too; then of unknown names only those
+            like a known one are mistakes.
 
     Returns:
         The hooks whose stage is not in the source, and what the check could not know.
@@ -56,8 +56,8 @@ def check(
     left_out = partial(call_left_out, owner, plan_of=plan_of)
     search = Mistakes(whole, entered, providers, frozenset(known), options.words, options.too_late, left_out)
     found = list(search.of(registry.hooks, strict=strict, outside=outside))
-    if outside:  # that code may define a fixture too
-        found = [mistake for mistake in found if not is_written_elsewhere(mistake.name)]
+    if outside:  # that code may define what the class does not
+        found = [mistake for mistake in found if search.is_of_a_known_name(mistake)]
     if found:
         count = f"{len(found)} mistakes" if len(found) > 1 else "a mistake"
         raise CheckError(f"{count} in the hooks of {owner.__name__}, found {found_when}", found)

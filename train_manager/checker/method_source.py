@@ -8,8 +8,8 @@ import contextlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partialmethod, singledispatchmethod
-from types import FunctionType
+from functools import cached_property
+from types import CodeType, FunctionType
 from typing import Any, TypeGuard
 
 from train_manager.core.extensible import staged
@@ -25,27 +25,47 @@ Names = frozenset[str]
 
 
 def method(owner: type, name: str) -> FunctionType | None:
-    """Return the function behind a method or property of a class; None for anything else."""
+    """Return the function behind a method, or the getter of a property, of a class; None for anything else."""
     found = inspect.getattr_static(owner, name, None)
-    if isinstance(found, property):
-        found = found.fget
-    if isinstance(found, cached_property | partialmethod):
-        found = found.func
+    if isinstance(found, property | cached_property):
+        found = found.fget if isinstance(found, property) else found.func
     found = inspect.unwrap(found) if callable(found) else None
     return found if isinstance(found, FunctionType) else None
 
 
-def functions_of(owner: type, name: str) -> list[FunctionType]:
-    """Return all functions behind a name: a property may have three, a ``singledispatchmethod`` has one per type."""
+def unread_accessors(owner: type, name: str) -> str:
+    """Return what code an attribute runs that is not read, as it is got or set; empty if none of it may matter.
+
+    A property's setter and deleter, and what else has a ``__get__`` or ``__set__`` in Python: ``partialmethod``,
+    ``singledispatchmethod``, a descriptor of the user's.
+    """
     found = inspect.getattr_static(owner, name, None)
     if isinstance(found, property):
-        parts = [found.fget, found.fset, found.fdel]
-    elif isinstance(found, singledispatchmethod):
-        parts = [*found.dispatcher.registry.values()]
-    else:
-        parts = [method(owner, name)]
-    functions = [inspect.unwrap(part) for part in parts if part is not None]
-    return [function for function in functions if isinstance(function, FunctionType)]
+        setters = (part for part in (found.fset, found.fdel) if isinstance(part, FunctionType))
+        return "the setter of a property" if any(may_matter(part, owner) for part in setters) else ""
+    kind = type(found)
+    code = [getattr(kind, does, None) for does in ("__get__", "__set__")]
+    is_read = isinstance(found, cached_property) or kind.__module__.startswith("train_manager.")
+    return f"a {kind.__name__}" if not is_read and any(isinstance(part, FunctionType) for part in code) else ""
+
+
+def may_matter(function: FunctionType, owner: type) -> bool:
+    """Return whether code that is not read names stages or a method of its object; a dataclass's own does not."""
+    if (function.__module__ or "").startswith("train_manager."):  # whose setters open no stage and define no fixture
+        return False
+    methods = (method(owner, name) for name in names_in(function.__code__))
+    own = (found for found in methods if found is not None and not found.__module__.startswith(NEVER_LOOKED_INTO))
+    return names_stages(function) or any(True for _ in own)
+
+
+def names_stages(function: FunctionType) -> bool:
+    return not names_in(function.__code__).isdisjoint(("staged", "fixtures", "getattr"))
+
+
+def names_in(code: CodeType) -> set[str]:
+    """Return the names in code, and in the functions inside."""
+    inner = (names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+    return {*code.co_names, *code.co_varnames}.union(*inner)
 
 
 @dataclass
@@ -160,31 +180,12 @@ class MethodSource:
         if not isinstance(node, ast.Attribute):
             return None
         if self.is_self(node.value):
-            found = method(self.owner, self.mangled(node.attr))
+            found = method(self.owner, node.attr)
         elif isinstance(node.value, ast.Call) and is_name(node.value.func, "super"):
             found = self.inherited(node.attr)
         else:
             return None
         return None if found is None or (found.__module__ or "").startswith(NEVER_LOOKED_INTO) else found
-
-    def chosen_at_call(self, node: ast.expr) -> list[FunctionType]:
-        """Return the methods that ``self.x`` chooses from by the type of its argument."""
-        if not (isinstance(node, ast.Attribute) and self.is_self(node.value)):
-            return []
-        is_dispatched = isinstance(inspect.getattr_static(self.owner, node.attr, None), singledispatchmethod)
-        return functions_of(self.owner, node.attr) if is_dispatched else []
-
-    def accessors(self, name: str, does: str) -> list[FunctionType]:
-        """Return the function that sets a property of the object (``fset``), or that deletes it (``fdel``)."""
-        found = inspect.getattr_static(self.owner, name, None)
-        function = getattr(found, does) if isinstance(found, property) else None
-        function = inspect.unwrap(function) if callable(function) else None
-        return [function] if isinstance(function, FunctionType) else []
-
-    def mangled(self, name: str) -> str:
-        """Return the name under which Python keeps a private method: ``_A__x`` for ``__x`` of class ``A``."""
-        holder = self.function.__qualname__.split(".")[-2:][0].lstrip("_")
-        return f"_{holder}{name}" if name.startswith("__") and not name.endswith("__") else name
 
     def inherited(self, name: str) -> FunctionType | None:
         """Return the next method of this name after the class that holds this function."""
@@ -199,11 +200,14 @@ class MethodSource:
         found = (self.own_method(inner) for inner in _outside_calls(node) if not self.is_property(inner))
         return [function for function in found if function is not None]
 
-    def called_methods(self, node: ast.expr) -> list[FunctionType]:
-        """Return the methods of the object that are called to make an expression, also through local variables."""
-        sources = [node, *(value for part in ast.walk(node) for value in self.values.get(getattr(part, "id", ""), ()))]
-        calls = (part for source in sources for part in ast.walk(source) if isinstance(part, ast.Call))
-        return [found for call in calls if (found := self.own_method(call.func)) is not None]
+    def makers_of(self, node: ast.expr) -> list[FunctionType]:
+        """Return the methods of the object that make what a loop goes over, also through builtins and local names."""
+        if isinstance(node, ast.Call):
+            own = self.own_method(node.func)
+            inner = node.args if is_harmless(node.func) else []
+            return [own] if own is not None else [maker for part in inner for maker in self.makers_of(part)]
+        values = self.values[node.id] if isinstance(node, ast.Name) and self.is_only_assigned(node.id) else []
+        return [maker for value in values for maker in self.makers_of(value)]
 
     def is_property(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Attribute) and isinstance(
@@ -255,14 +259,18 @@ class MethodSource:
         return frozenset().union(*map(self.name_of, keys))
 
     def is_local(self, name: str) -> bool:
-        code = self.function.__code__
-        return name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+        """Whether a name is one of the method, of a function inside it, or of a comprehension: not of the module."""
+        stored = (part for part in self.parts if is_name(part, name) and isinstance(part.ctx, ast.Store))
+        free = self.function.__code__.co_freevars
+        return name in free or any(True for _ in stored) or self.is_parameter(name)
+
+    def is_parameter(self, name: str) -> bool:
+        return any(isinstance(part, ast.arg) and part.arg == name for part in self.parts)
 
     def is_only_assigned(self, name: str) -> bool:
         """Whether plain assignments alone give a local variable its value: it is not a parameter, loop variable, ..."""
         stores = sum(is_name(part, name) and isinstance(part.ctx, ast.Store) for part in self.parts)
-        is_parameter = any(isinstance(part, ast.arg) and part.arg == name for part in self.parts)
-        return 0 < stores == len(self.values.get(name, ())) and not is_parameter
+        return 0 < stores == len(self.values.get(name, ())) and not self.is_parameter(name)
 
     def is_handed_on(self, name: str) -> bool:
         """Whether code that is not read may write into a local dict: its own methods, or a function that gets it."""
@@ -291,8 +299,9 @@ def is_none(node: ast.expr) -> bool:
 
 
 def is_harmless(node: ast.expr) -> bool:
-    """Whether a function is a builtin, which opens no stages; getattr with a computed name may call anything."""
-    return isinstance(node, ast.Name) and node.id != "getattr" and hasattr(builtins, node.id)
+    """Whether a function is a builtin, which opens no stages; those that take the name of an attribute may."""
+    names = ("getattr", "setattr", "delattr", "iter")
+    return isinstance(node, ast.Name) and node.id not in names and hasattr(builtins, node.id)
 
 
 def targets_of(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[ast.expr]:

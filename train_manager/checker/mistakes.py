@@ -74,6 +74,12 @@ class Mistakes:
         yield from self.cycles()
         yield from self.of_calls_by_name()
 
+    def is_of_a_known_name(self, mistake: TrainManagerError) -> bool:
+        """Return whether a mistake is one whatever other code does: its name is one of the class, or nearly."""
+        fixtures = (name for node in self.whole.nodes.values() for name in node.definers)
+        names, name = {*self.known, *self.whole.stages, *fixtures}, mistake.name
+        return name in names or bool(near(name, names)) or self.left_out(name) is not None
+
     # ---- hooks ---------------------------------------------------------------------------------------------------
 
     def of_hook(self, hook: Hook) -> Found:

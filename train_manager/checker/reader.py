@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import final
 
 from train_manager.checker.known import known_of
@@ -17,8 +17,10 @@ from train_manager.checker.method_source import (
     is_harmless,
     is_name,
     is_none,
-    method,
+    may_matter,
+    names_stages,
     targets_of,
+    unread_accessors,
 )
 from train_manager.checker.outline import (
     Calls,
@@ -34,7 +36,6 @@ from train_manager.checker.outline import (
     Where,
     Yields,
 )
-from train_manager.core.scope import stage_name
 
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -53,25 +54,11 @@ def _read(function: FunctionType, owner: type) -> Outline:
     except (OSError, TypeError, SyntaxError, IndexError):
         definition = None
     if not isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
-        return (Unknown(f"{function.__qualname__} has no source to read"),) if _may_matter(function, owner) else ()
+        return (Unknown(f"{function.__qualname__} has no source to read"),) if may_matter(function, owner) else ()
     outline = _Reader(function, owner, definition).block(definition.body)
-    if any(map(_names_stages, _wrappers(function, owner))):
+    if any(map(names_stages, _wrappers(function, owner))):
         return (Unknown(f"{function.__qualname__} has a decorator that opens stages or writes fixtures"), *outline)
     return outline
-
-
-def _may_matter(function: FunctionType, owner: type) -> bool:
-    """Whether unread code names stages or a method of its object; the methods that a dataclass makes do not."""
-    return _names_stages(function) or any(method(owner, name) for name in _names_in(function.__code__))
-
-
-def _names_stages(function: FunctionType) -> bool:
-    return not _names_in(function.__code__).isdisjoint(("staged", "fixtures", "getattr"))
-
-
-def _names_in(code: CodeType) -> set[str]:
-    inner = (_names_in(constant) for constant in code.co_consts if isinstance(constant, CodeType))
-    return {*code.co_names, *code.co_varnames}.union(*inner)
 
 
 def _wrappers(function: FunctionType, owner: type) -> Iterator[FunctionType]:
@@ -114,7 +101,7 @@ class _Reader(MethodSource):
             case ast.With() | ast.AsyncWith():
                 return self.with_items(node.items, node.body)
             case ast.For() | ast.AsyncFor():
-                body = (*self.set_by(node.target), *self.block(node.body))
+                body = (*self.set_by(node, node.target), *self.block(node.body))
                 return (*self.repeated(node.iter, body), *self.block(node.orelse))
             case ast.If() if decided := self.stage_condition(node.test):
                 return self.branches(*decided, node.body, node.orelse)
@@ -132,10 +119,14 @@ class _Reader(MethodSource):
                 return ()
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
                 return self.assignment(node)
+            case ast.Delete():
+                return self.set_by(node, *node.targets)
             case ast.Call():
                 return self.call(node)
             case ast.Attribute() if self.is_self(node.value):
                 return self.attribute(node)
+            case ast.Attribute() if self.is_fixtures(node.value) and node.attr != "path":
+                return [self.unknown(node, f"gives `fixtures.{node.attr}` another name", calls=False)]
             case ast.Name(ctx=ast.Load()):
                 return self.local_name(node.id)
             case ast.Subscript() if self.is_fixtures(node.value):
@@ -162,31 +153,27 @@ class _Reader(MethodSource):
         if not items:
             return self.block(body)
         context = items[0].context_expr
-        inside = (*self.set_by(items[0].optional_vars), *self.with_items(items[1:], body))
+        target = items[0].optional_vars
+        inside = (*(self.set_by(context, target) if target else ()), *self.with_items(items[1:], body))
         if isinstance(context, ast.Call) and self.is_staged(context.func):
             return (*self.arguments(context), *self.stages_opened(context, inside))
         if isinstance(context, ast.Call) and (called := self.own_method(context.func)) is not None:
             return (*self.arguments(context), Calls(called, inside))
         if self.is_self(context):
             return (self.unknown(context, f"enters `{self.self_name}` as a context manager"), *inside)
-        if _suppresses(context):
-            return (Tries(inside),)
-        return (*self.read(context), *inside)
+        return (*self.read(context), Tries(inside))  # another context manager may swallow an error
 
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
         given = self.keys_of(argument(call, 1, "fixtures")) | self.keys_of(argument(call, 2, "defaults"))
         for stage in self.constants(argument(call, 0, "name")) or (None,):
-            yield Opens(stage and stage_name(stage), given, self.line(call), inside)
+            yield Opens(stage, given, self.line(call), inside)
 
     def repeated(self, iterated: ast.expr, body: Outline) -> Outline:
         """Return a body for each item; if methods of the same object make the items, it runs at their ``yield``."""
-        makers = self.called_methods(iterated)
-        if self.is_self(iterated) and (own := method(self.owner, "__iter__")) is not None:
-            makers.append(own)
-        inside: Outline = (Loops(body),)
-        for maker in reversed(makers):
-            inside = (Calls(maker, inside),)
-        return inside if makers else (*self.read(iterated), *inside)
+        makers = self.makers_of(iterated)
+        if self.is_self(iterated) or len(makers) > 1:
+            return (self.unknown(iterated, f"iterates over `{ast.unparse(iterated)}`"), Loops(body))
+        return (Calls(makers[0], (Loops(body),)),) if makers else (*self.read(iterated), Loops(body))
 
     def assignment(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> Iterator[Item]:
         targets = targets_of(node)
@@ -194,22 +181,18 @@ class _Reader(MethodSource):
             yield from self.value_given(node, node.value, targets)
         if isinstance(node, ast.AugAssign):  # reads the old value first
             yield from self.attribute(node.target) if isinstance(node.target, ast.Attribute) else ()
-        for target in targets:
-            yield from self.set_by(target)
-        for part in (part for target in targets for part in ast.walk(target) if isinstance(part, ast.Subscript)):
-            if self.is_fixtures(part.value):
-                yield Defines(self.name_of(part.slice), None, self.line(node))
-            else:
-                yield from self.block([part.value, part.slice])
+        yield from self.set_by(node, *targets)
 
     def value_given(self, node: ast.stmt, value: ast.expr, targets: list[ast.expr]) -> Iterator[Item]:
         is_local = all(isinstance(target, ast.Name) for target in targets)
-        kept = self.bound_methods(value)
+        is_partial = isinstance(value, ast.Call) and ast.unparse(value.func).endswith("partial")
+        held = value.args if isinstance(value, ast.Call) and is_partial else [value]
+        kept = [found for part in held for found in self.bound_methods(part)]
         if self.holds_self(value) and hasattr(self.owner, "staged"):
             yield self.unknown(node, f"gives `{self.self_name}` another name")
         if self.is_fixtures(value) and any(_named(target) != "fixtures" for target in targets):
             yield self.unknown(node, "gives `fixtures` another name", calls=not is_local)  # kept, any method may use it
-        if kept and not is_local:
+        if kept and (is_partial or not is_local):
             yield self.unknown(node, "keeps a bound method")
         # A lambda or a method under a local name counts at each use of the name.
         named = isinstance(value, ast.Lambda) or (kept and isinstance(value, ast.Attribute | ast.IfExp))
@@ -233,29 +216,32 @@ class _Reader(MethodSource):
             yield from self.read(value.body)
         elif isinstance(value, ast.Attribute | ast.IfExp):
             yield from map(Calls, self.bound_methods(value))
-        elif isinstance(value, ast.Call):  # partial(self.step)
-            yield from (Calls(found) for part in value.args for found in self.bound_methods(part))
 
-    def set_by(self, target: ast.expr | None) -> Iterator[Calls]:
-        """Yield the setters of properties that an assignment to a target calls."""
-        for part in ast.walk(target) if target is not None else ():
-            if isinstance(part, ast.Attribute) and self.is_self(part.value):
-                yield from map(Calls, self.accessors(part.attr, "fset"))
+    def set_by(self, node: ast.AST, *targets: ast.expr) -> Iterator[Item]:
+        """Yield what an assignment to targets defines: of a statement, a loop or a ``with``."""
+        for part in (part for target in targets for part in ast.walk(target)):
+            if isinstance(part, ast.Subscript) and self.is_fixtures(part.value):
+                yield Defines(self.name_of(part.slice), None, self.line(node))
+            elif isinstance(part, ast.Subscript):
+                yield from self.block([part.value, part.slice])
+            elif isinstance(part, ast.Attribute) and self.is_self(part.value):
+                yield from self.accessor(part)
 
     def attribute(self, node: ast.Attribute) -> Iterator[Item]:
-        if isinstance(node.ctx, ast.Del):
-            yield from map(Calls, self.accessors(node.attr, "fdel"))
-            return
-        chosen = self.chosen_at_call(node)
-        yield from map(Calls, chosen)
-        if any(map(inspect.isgeneratorfunction, chosen)):
-            yield self.unknown(node, f"chooses `{self.self_name}.{node.attr}`, which has a `yield`, by a type")
-        if node.attr == "staged":
-            yield self.unknown(node, f"gives `{self.self_name}.staged` another name")
+        """Yield what may run as an attribute of the object is read."""
+        if not isinstance(inspect.getattr_static(self.owner, node.attr, None), property):
+            yield from self.accessor(node)
+        if node.attr == "staged" or (node.attr.startswith("__") and not node.attr.endswith("__")):
+            yield self.unknown(node, f"reads `{self.self_name}.{node.attr}`")
         if (found := self.own_method(node)) is not None:  # a property, or a bound method that is handed on
             if self.function.__name__ == "__init__" and not self.is_property(node):
                 yield self.unknown(node, "keeps a bound method")
             yield Calls(found)
+
+    def accessor(self, node: ast.Attribute) -> Iterator[Unknown]:
+        runs = unread_accessors(self.owner, node.attr)
+        if runs:
+            yield self.unknown(node, f"uses `{self.self_name}.{node.attr}`, {runs}")
 
     def comprehension(self, node: ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp) -> Outline:
         inside = self.block([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
@@ -267,8 +253,10 @@ class _Reader(MethodSource):
 
     def call(self, node: ast.Call) -> Iterator[Item]:
         function = node.func
-        called = method(self.owner, "__call__") if self.is_self(function) else self.own_method(function)
-        if self.is_staged(function):
+        called = self.own_method(function)
+        if self.is_self(function):
+            yield self.unknown(node, f"calls `{self.self_name}`")
+        elif self.is_staged(function):
             yield self.unknown(node, "opens a stage outside of a `with` statement")
         elif isinstance(function, ast.Attribute) and self.is_fixtures(function.value):
             yield from self.arguments(node)
@@ -295,13 +283,15 @@ class _Reader(MethodSource):
             if stage is not None and not stages and not is_none(stage):
                 yield self.unknown(node, "defines a fixture in a stage whose name is made at run time", calls=False)
             for owner in stages or (None,):
-                yield Defines(name, owner and stage_name(owner), self.line(node))
+                yield Defines(name, owner, self.line(node))
         elif does == "setdefault":
             yield Defines(name, None, self.line(node))
         elif does == "update":
             yield Defines(self.keys_of(argument(node, 0, "values")), None, self.line(node))
         elif does in ("modify", "get"):
             yield Touches(name, modifies=does == "modify")
+        elif does not in ("items", "keys", "values"):
+            yield self.unknown(node, f"calls `fixtures.{does}`", calls=False)
 
     def foreign_call(self, node: ast.Call) -> Iterator[Item]:
         """Yield what a call of code that is not read may do: it may call what it is given."""
@@ -312,10 +302,7 @@ class _Reader(MethodSource):
             if (can_open or self.is_fixtures(given)) and not is_harmless(node.func):
                 yield self.unknown(node, f"hands `{ast.unparse(given)}` to `{ast.unparse(node.func)}`", calls=can_open)
         yield from self.called_by_name(node)
-        if is_name(node.func, "setattr") and len(node.args) > 1 and self.is_self(node.args[0]):
-            for name in self.constants(node.args[1]) or dir(self.owner):
-                yield from map(Calls, self.accessors(name, "fset"))
-        if is_name(node.func, "next") and any(map(self.called_methods, node.args)):
+        if is_name(node.func, "next") and any(map(self.makers_of, node.args)):
             yield self.unknown(node, "advances a generator with `next`")
 
     def called_by_name(self, node: ast.Call) -> Iterator[Touches]:
@@ -341,12 +328,6 @@ def _raises(branch: Sequence[ast.AST]) -> bool:
     """Whether a branch raises at its end, and has no other way out."""
     parts = (part for statement in branch[:-1] for part in ast.walk(statement))
     return isinstance(branch[-1], ast.Raise) and not any(isinstance(part, _LEAVING) for part in parts)
-
-
-def _suppresses(context: ast.expr) -> bool:
-    """Whether a context is ``contextlib.suppress(...)``."""
-    function = context.func if isinstance(context, ast.Call) else context
-    return is_name(function, "suppress") or (isinstance(function, ast.Attribute) and function.attr == "suppress")
 
 
 def named_by(called: FunctionType) -> Touches:

@@ -17,7 +17,7 @@ from typing import final
 
 from train_manager.checker.hook_writes import defined_inside, doors_of
 from train_manager.checker.known import refresh
-from train_manager.checker.method_source import ANYTHING, NEVER_LOOKED_INTO, Names, functions_of
+from train_manager.checker.method_source import ANYTHING, NEVER_LOOKED_INTO, Names, method, unread_accessors
 from train_manager.checker.outline import (
     Calls,
     Defines,
@@ -71,6 +71,7 @@ def stage_tree(owner: type[Extensible], plan_of: Callable[[str], Plan], entry: s
     walk.begin_all([methods[entry]] if entry is not None else _roots(methods, owner))
     if walk.entered_by_unknown:  # which may call any method, also those that the entry does not lead to
         walk.begin_all(_roots(methods, owner))
+    walk.through(tuple(_unread(owner)), _Frame(()))
     walk.finish()
     return walk.tree
 
@@ -96,10 +97,18 @@ def _own_methods(owner: type) -> dict[str, FunctionType]:
     """Return the methods of a class by name, without those of the core, of torch and of the standard library."""
     found: dict[str, FunctionType] = {}
     for name in dict.fromkeys(name for cls in reversed(owner.__mro__) for name in vars(cls)):
-        for number, function in enumerate(functions_of(owner, name)):
-            if _may_open(function):
-                found[name if number == 0 else f"{name} {number}"] = function
+        function = method(owner, name)
+        if function is not None and _may_open(function):
+            found[name] = function
     return found
+
+
+def _unread(owner: type) -> Iterator[Unknown]:
+    """Yield what code from outside may run on an object of the class that is not read."""
+    for name in dict.fromkeys(name for cls in owner.__mro__ for name in vars(cls)):
+        runs = unread_accessors(owner, name)
+        if runs:
+            yield Unknown(f"{owner.__qualname__}.{name} is {runs}")
 
 
 def _may_open(function: FunctionType) -> bool:

@@ -25,6 +25,5 @@ Its files in the order a value travels; each imports only those above it:
     registry          the extensions of one Extensible, by name
     stage             the `with` block that opens a scope and runs hooks
     joining           the extensions that come or go while a run is open
-    outside           stages that code outside of a class opens
     extensible        the class whose methods have stages
 """

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, final
 
-from train_manager.core.scope import stage_name
 from train_manager.telling.errors import HookError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -150,7 +149,7 @@ def fixture(stage: str, *, override: bool = False) -> Callable[[Function], Funct
     """
     if not isinstance(stage, str):
         raise HookError('@fixture takes the name of a stage: @fixture("train_step_batch")', name="fixture")
-    return lambda method: _declare(method, fixture_of=stage_name(stage), overrides=override)
+    return lambda method: _declare(method, fixture_of=stage, overrides=override)
 
 
 def not_a_hook(method: Function) -> Function:
@@ -181,7 +180,7 @@ def _writing(names: tuple[str, ...], *, defines: bool, stage: str | None) -> Cal
     if not names or not all(isinstance(name, str) for name in names):
         decorator = "provides" if defines else "modifies"
         raise HookError(f'@{decorator} takes the names of fixtures: @{decorator}("loss")', name=decorator)
-    writes = tuple(Write(name, defines, stage and stage_name(stage)) for name in names)
+    writes = tuple(Write(name, defines, stage) for name in names)
     # decorators apply from below, and the returned tuple is read from above
     return lambda hook: _declare(hook, writes=writes + declarations_of(hook).writes)
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sys import _getframe
 from threading import get_ident
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Self, TypeVar, overload
 
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
-from train_manager.core.outside import is_as_imported, is_written_elsewhere, is_written_in
 from train_manager.core.registry import Declared, Registry, Switch, load
 from train_manager.core.schedule import load_states, states_of
 from train_manager.core.signature import NamedCall
@@ -72,7 +70,6 @@ class Extensible:
         "__dict__",
         "__weakref__",
         "_checked",
-        "_is_opened_outside",
         "_named_calls",
         "_registry",
         "_store",
@@ -90,7 +87,6 @@ class Extensible:
     _store: Store
     _registry: Registry
     _checked: dict[str | None, list[str]]  # entry of a run -> what its check could not know
-    _is_opened_outside: bool  # stages are opened by code that is in no method of the class
     _unopened: list[Hook]  # hooks for stages that the last check did not find in the source
     _named_calls: dict[Any, NamedCall]  # by the function of a method, whose signature is read once
 
@@ -101,10 +97,12 @@ class Extensible:
             cls.extensions = Declared(declared)
         if isinstance(cls.__dict__.get("strict"), bool):
             cls.strict = Switch(cls.__dict__["strict"])
-        for name in ("__getstate__", "__setstate__"):  # another base may have one, and come before Extensible
-            first = next(base for base in cls.__mro__ if name in vars(base))
-            if not issubclass(first, Extensible):
-                setattr(cls, name, getattr(Extensible, name))
+        for base in cls.__mro__:  # its state and that of the stages would both have to be copied
+            if "__getstate__" in vars(base) and not issubclass(base, Extensible) and base is not object:
+                cure = f"hold a {base.__name__} as an attribute in place of deriving from it"
+                raise TypeError(f"{cls.__name__} cannot derive from {base.__name__}, which has a __getstate__: {cure}")
+        if not issubclass(next(base for base in cls.__mro__ if "__setstate__" in vars(base)), Extensible):
+            cls.__setstate__ = Extensible.__setstate__  # type: ignore[method-assign]  # torch's Module has one, which knows nothing of extensions
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Not in __init__, so that a subclass need not remember to call it.
@@ -114,7 +112,6 @@ class Extensible:
         self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
-        self._is_opened_outside = False
         self._unopened = []
         self._store.before_outermost = self._check_once
         self._registry = Registry(self, self._store, self._approve_extensions, Joining(self._store))
@@ -126,19 +123,13 @@ class Extensible:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: all but the state of open stages; hooks are found anew."""
-        others = _of_other_bases(type(self), "__getstate__")
-        state = self.__dict__ if others is None else others(self)
-        return {**state, _KEPT: dict(self._registry.extensions), _STRICT: self.strict}
+        return {**self.__dict__, _KEPT: dict(self._registry.extensions), _STRICT: self.strict}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
         extensions = state.pop(_KEPT, self._registry.extensions)  # absent if a subclass has its own __getstate__
         self.strict = state.pop(_STRICT, self.strict)
-        restore = _of_other_bases(type(self), "__setstate__")
-        if restore is None:
-            self.__dict__.update(state)
-        else:
-            restore(self, state)
+        self.__dict__.update(state)
         for name in self._registry.extensions.keys() - extensions.keys():
             self._registry.remove(name)
         self._registry.add(dict(extensions))
@@ -221,30 +212,23 @@ class Extensible:
         )
         return unknown
 
-    def _check_once(self, stage: str, opener: CodeType) -> None:
+    def _check_once(self) -> None:
         """Check as the first stage opens, and again after a change of the extensions.
 
-        Not if code outside of the class opens stages: what these define, and which others there are, is unknown. Nor
-        if the source of the class does not show the stage that opens, or was edited since.
+        Of names that the class does not have, only those like one that it has are mistakes: the program may open
+        ``worker.staged("report")`` later, and define fixtures there.
         """
-        if self._checked or self._is_opened_outside or not (self._registry.hooks or self._registry.providers):
-            return
-        if not is_written_in(type(self), opener):
-            self._is_opened_outside = True
+        if self._checked or not (self._registry.hooks or self._registry.providers):
             return
         try:
-            self._checked[None] = self._check(None, "before the first stage")
+            self._checked[None] = self._check(None, "before the first stage", outside=True)
         except CheckError as error:
-            shown = {node["stage"] for node in json.loads(self.explain(format="json"))}
-            is_read = stage in shown and is_as_imported(type(self))
-            if is_read and not any(is_written_elsewhere(mistake.name) for mistake in error.mistakes):
-                self._check_at_next_stage()
-                raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
-            self._is_opened_outside = True
+            self._check_at_next_stage()
+            raise error.with_traceback(None) from None  # the lines of the checker say nothing to users
 
     def _check_at_next_stage(self) -> None:
         """Let the next stage come to ``_check_once``, which one does that has no plan; the checker makes plans too."""
-        if not self._checked and not self._is_opened_outside:
+        if not self._checked:
             self._registry.plans.make_anew()
 
     def explain(self, about: str | Extension | None = None, *, format: str = "text") -> str:
@@ -372,7 +356,7 @@ class Extensible:
 
     def _approve_extensions(self) -> None:
         """Forget the checks; override to refuse a change of the extensions: an error takes it back."""
-        self._checked = {}
+        self._checked, self._unopened = {}, []
 
     def _never_reached(self) -> list[Hook]:
         """Hooks of stages that stand nowhere in the source and have not opened so far."""
@@ -382,12 +366,6 @@ class Extensible:
 
 
 _KEPT, _STRICT = "_kept_extensions", "_kept_strict"
-
-
-def _of_other_bases(cls: type, name: str) -> Any:
-    """Return the method of this name of the first base that is not an Extensible, or None."""
-    others = (vars(base) for base in cls.__mro__ if not issubclass(base, Extensible) and base is not object)
-    return next((names[name] for names in others if name in names), None)
 
 
 def staged(name: str, fixtures: Mapping[str, Any] | None = None, defaults: Mapping[str, Any] | None = None) -> Stage:

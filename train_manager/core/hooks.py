@@ -19,7 +19,6 @@ from train_manager.core.methods import (
     unbound,
 )
 from train_manager.core.schedule import Schedule, schedules_of
-from train_manager.core.scope import stage_name
 from train_manager.core.signature import NamedCall
 from train_manager.core.state import FAILURE
 
@@ -128,7 +127,7 @@ def _is_hook(holder: object, name: str, found: object, *, is_loop: bool) -> bool
 
 
 def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> Hook:
-    kind, _, stage = stage_name(name).partition("_")
+    kind, _, stage = name.partition("_")
     declarations = declarations_of(unbound(holder, name))
     refuse_uncallable(holder, name)
     _refuse_mistakes(holder, name, kind, stage, declarations)

@@ -11,7 +11,6 @@ from functools import cache, cached_property, partial, partialmethod
 from types import CodeType, FunctionType
 from typing import Any, NoReturn
 
-from train_manager.core.scope import stage_name
 from train_manager.telling.errors import HookError
 from train_manager.telling.source_locations import line_of_function
 
@@ -127,7 +126,7 @@ def _stages_in(code: CodeType) -> list[str]:  # not the function: the cache woul
     for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Attribute(attr="staged") | ast.Name("staged"), [ast.Constant(str(stage)), *_]):
-                stages.append(stage_name(stage))
+                stages.append(stage)
     return stages
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import final
+from unicodedata import normalize
 
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook
@@ -143,7 +144,7 @@ class Plans:
                 stage,
                 self._hooks,
                 self._providers,
-                state.pinned,
+                state.cell,
                 state.lazy,
                 is_timed=is_timed,
                 is_joined=is_joined,
@@ -158,6 +159,8 @@ def _require_name(stage: str) -> None:
         what = "a stage cannot be called 'stage', the name of the hooks of every stage"
     elif not (isinstance(stage, str) and stage.isidentifier()):
         what = f"a stage cannot be called {stage!r}: hooks are named after it, so it must be an identifier"
+    elif normalize("NFKC", stage) != stage:
+        what = f"a stage cannot be called {stage!r}: Python writes that name {normalize('NFKC', stage)!r} in a `def`"
     else:
         return
     raise StageError(what, name=str(stage), cure="take another name, like 'train_step_batch'")

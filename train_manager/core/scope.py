@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, final
-from unicodedata import normalize
 
 from train_manager.telling.source_locations import Site
 
@@ -61,10 +60,9 @@ class Cell:
         stage: the name of the owner, or of the last one.
         compute: computes the value of a lazy fixture; None if it is computed, or if the fixture is dead.
         next: the cell that the same owner got before this one.
-        is_pinned: whether a function keeps the cell, so that the name must not get another one.
     """
 
-    __slots__ = ("compute", "definer", "is_pinned", "name", "next", "owner", "stage", "value")
+    __slots__ = ("compute", "definer", "name", "next", "owner", "stage", "value")
 
     value: Any
 
@@ -75,7 +73,6 @@ class Cell:
         self.stage: str | None = None
         self.compute: Any = None
         self.next: Cell | None = None
-        self.is_pinned: bool = False
 
     def empty(self) -> None:
         """Let the fixture die."""
@@ -131,11 +128,6 @@ class Extras:
         self.is_ending: bool = False
         self.waiting: list[Callable[[], None]] = []
         self.left: list[Any] = []
-
-
-def stage_name(name: str) -> str:
-    """Return a stage's name as Python writes identifiers, so that one with a ligature meets the hook without it."""
-    return name if name.isascii() else normalize("NFKC", name)
 
 
 NEW, OPEN, CLOSED = range(3)

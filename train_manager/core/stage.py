@@ -18,7 +18,7 @@ from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
-from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope, stage_name
+from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope
 from train_manager.core.store import Store
 from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
 from train_manager.telling.errors import StageError, TrainManagerError
@@ -51,14 +51,10 @@ class Stage(Scope):
         store, name = self._store, self.name
         if self.phase is not NEW or store.running is not None:
             raise self._not_to_be_opened()
-        try:
-            plan = store.plans.get(name)
-            if plan is None:
-                plan, name = self._planned()
-            outer = store.open[name] if name in store.open else None  # noqa: SIM401  # a call less
-        except TypeError:
-            store.plan_of(name)  # refuses a name that cannot be hashed
-            raise
+        plan = store.plans.get(name)
+        if plan is None:
+            plan = self._planned()
+        outer = store.open[name] if name in store.open else None  # noqa: SIM401  # a call less
         self._plan = plan
         if store.thread != get_ident() or store.shares or self.code.co_flags & SUSPENDABLE:
             self._claim()
@@ -175,16 +171,12 @@ class Stage(Scope):
         if store.shares and store.innermost is None:
             refuse_if_busy(store.extensions.values(), store)
 
-    def _planned(self) -> tuple[Plan, str]:
-        """Return the plan that is made at the first opening, and the name as Python writes identifiers.
-
-        A name that is written in another way never gets a plan, so it comes here each time.
-        """
-        if isinstance(self.name, str):
-            self.name = stage_name(self.name)
+    def _planned(self) -> Plan:
+        """Return the plan, which is made at the first opening."""
         if self._store.innermost is None:
-            self._store.before_outermost(self.name, self.code)
-        return self._store.plan_of(self.name), self.name
+            self._store.before_outermost()
+        plan: Plan = self._store.plan_of(self.name)
+        return plan
 
     def _enter(self, hook: Hook) -> None:
         """Run an around-hook to its yield."""

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any, Protocol, final
 
-from train_manager.core.scope import Caller, Cell, Content, Scope, stage_name
+from train_manager.core.scope import Caller, Cell, Content, Scope
 from train_manager.core.thread_affinity import NO_THREAD
 from train_manager.telling.words import NO_WORDS, Words
 
 FAILURE = ("exc_type", "exc_value", "traceback")
 """For ``@always`` hooks: why the stage ends; None as long as nothing has failed."""
-
-MOST_DEAD = 1000
-"""The number of dead names that may be kept for the words of an error."""
 
 ALWAYS_THERE = ("fixtures", "stage", *FAILURE)
 """Names that cannot be defined; an Extensible adds its own."""
@@ -49,7 +45,7 @@ class Options:
     too_late: tuple[Any, ...] = ()
 
 
-def _nothing(stage: str, opener: CodeType) -> None: ...
+def _nothing() -> None: ...
 
 
 class LazyFixture(Protocol):
@@ -65,7 +61,6 @@ class State:
 
     Attributes:
         cells: the cells of all fixtures that have been met, by name; a plain dict, since every lookup goes there.
-        most_cells: the number of cells at which those of dead fixtures are forgotten.
         always_there: names that need no stage and that cannot be written.
         innermost: the innermost open scope.
         open: the innermost open scope of each stage name; looked up at each opening, however deep.
@@ -77,8 +72,7 @@ class State:
         options: what the class of the Extensible asks for.
         strict: hooks may write only what they declare.
         hook_seconds: the time that hooks have taken, if the options ask for it.
-        before_outermost: called as a stage opens that is inside no other and has no plan yet, with its name and the
-            code that opens it.
+        before_outermost: called as a stage opens that is inside no other and has no plan yet.
         shares: another Extensible has, or had, an extension of this one.
         thread: the thread that opened the outermost stage the last time; ``NO_THREAD`` if a task did.
         task: a weak reference to that task.
@@ -92,7 +86,6 @@ class State:
         "extensions",
         "hook_seconds",
         "innermost",
-        "most_cells",
         "open",
         "options",
         "plan_of",
@@ -107,7 +100,6 @@ class State:
 
     def __init__(self, always: Mapping[str, Any], options: Options | None = None) -> None:
         self.cells: dict[str, Cell] = {}
-        self.most_cells: int = MOST_DEAD
         self.always_there: frozenset[str] = frozenset({*always, *ALWAYS_THERE})
         for name in self.always_there:
             self.cell(name).owner = ALWAYS
@@ -121,7 +113,7 @@ class State:
         self.open: dict[str, Scope] = {}
         self.plans: dict[str, Any] = {}
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__
-        self.before_outermost: Callable[[str, CodeType], None] = _nothing
+        self.before_outermost: Callable[[], None] = _nothing
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []
@@ -139,31 +131,14 @@ class State:
         try:
             return self.cells[name]
         except KeyError:
-            if len(self.cells) >= self.most_cells:
-                self._forget_the_dead()
             cell = self.cells[name] = Cell(name)
             return cell
-
-    def pinned(self, name: str) -> Cell:
-        """Return the same cell to a function that keeps it."""
-        cell = self.cell(name)
-        cell.is_pinned = True
-        return cell
 
     def forget_definers(self) -> None:
         """Let go of the definers of dead fixtures, which may be hooks of a removed extension."""
         for cell in self.cells.values():
             if cell.owner is None:
                 cell.definer = None
-
-    def _forget_the_dead(self) -> None:
-        """Let go of the names of dead fixtures: names made at run time may be new ones for ever."""
-        hidden = {cell.name for scope in self.scopes() if scope.hidden for cell, _ in scope.hidden.contents}
-        dead = [name for name, cell in self.cells.items() if cell.owner is None and not cell.is_pinned]
-        for name in dead:
-            if name not in hidden:
-                del self.cells[name]
-        self.most_cells = MOST_DEAD + 2 * len(self.cells)
 
     def has(self, name: object) -> bool:
         """Return whether a name is alive, also if it is still to be computed."""
@@ -200,7 +175,7 @@ class State:
 
     def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
         """Return the values whose names will not be alive when a stage of this name opens."""
-        outer = self.scope_of(stage_name(stage))  # its fixtures will be hidden
+        outer = self.scope_of(stage)  # its fixtures will be hidden
         hidden = set() if outer is None else {cell.name for cell in outer.cells()}
         return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
 

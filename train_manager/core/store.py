@@ -10,7 +10,7 @@ from typing import Any, final
 from weakref import ref
 
 from train_manager.core import messages
-from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope, stage_name
+from train_manager.core.scope import CLOSED, Caller, Definer, Hidden, Scope
 from train_manager.core.state import ALWAYS, FAILURE, State
 from train_manager.core.thread_affinity import NO_THREAD, current_task
 
@@ -152,7 +152,7 @@ class Store(State):
 
     def require_open(self, stage: str, definer: Definer) -> Scope:
         """Return the innermost open scope of this name."""
-        scope = self.scope_of(stage_name(stage))
+        scope = self.scope_of(stage)
         if scope is None:
             raise messages.not_open(self, stage, definer)
         return scope

@@ -23,6 +23,4 @@ NO_THREAD = 0
 def current_task() -> object:
     """Return the asyncio task that runs in this thread, or None."""
     asyncio: Any = sys.modules.get("asyncio")  # unless it was imported there are no tasks
-    if asyncio is None or not hasattr(asyncio, "current_task"):  # it may be half-way through its own import
-        return None
-    return None if asyncio._get_running_loop() is None else asyncio.current_task()
+    return None if asyncio is None or asyncio._get_running_loop() is None else asyncio.current_task()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType
 from typing import Final
 
 from torch import nn
@@ -100,7 +99,7 @@ class Entering(Saving[Model]):
             entry, held = self._run.entry, self._run.entry is None
             self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
 
-    def _check_once(self, stage: str, opener: CodeType) -> None:
+    def _check_once(self) -> None:
         """Leave it to the check of each run."""
 
     def _refuse_inside(self, method: str, *stages: str, cure: str = ASK) -> None:

@@ -29,7 +29,6 @@ from train_manager.core.hooks import EVERY_STAGE, KINDS
 from train_manager.core.methods import method_names
 from train_manager.core.registry import is_serving
 from train_manager.core.schedule import Schedule, add_schedules
-from train_manager.core.scope import stage_name
 from train_manager.schedules.rules import AtMost, Every, EveryOf, Exponentially, Once, OrAtEnd, Periodically, When
 from train_manager.telling.errors import HookError, did_you_mean, near
 from train_manager.validation import require_count, require_number
@@ -86,7 +85,7 @@ def every(n: int, *, first: bool = False, of: str | None = None) -> Schedule:
     if not (isinstance(of, str) and of.isidentifier()) or of == EVERY_STAGE:
         cure = 'give the name of one stage: @every(50, of="train_optimizer_step")'
         raise _invalid("every", "every's of must be the name of a stage", of, cure)
-    return EveryOf(n, first, stage_name(of))
+    return EveryOf(n, first, of)
 
 
 def at_most(n: int) -> Schedule:

@@ -1,7 +1,7 @@
 """What torch says of a mistake, and the line of code that helps.
 
-A cure has the groups of its pattern (``\\1``), or is ``{devices}`` and the like: ``loop/cures.py`` makes these of the values
-that met.
+A cure has the groups of its pattern (``\\1``), or is ``{devices}`` and the like, which ``loop/cures.py`` makes of the
+values that met.
 """
 
 from __future__ import annotations
