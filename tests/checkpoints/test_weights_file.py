@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.checkpoints.hostile import Runs, program, torch_file
+from tests.checkpoints.hostile import Runs
 from tests.checkpoints.states import same
 from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import write_checkpoint
@@ -116,53 +116,9 @@ def test_a_whole_model_is_refused_with_a_cure(tmp_path: Path, model: nn.Module) 
     torch.save(model, tmp_path / "x.pt")
 
     assert refusal(tmp_path / "x.pt") == (
-        "would import torch.nn.modules.container.Sequential, which is not a part of weights\n"
+        "would import torch.nn.modules.container.Sequential, which weights do not need\n"
         "  nothing of it was run; if you trust it: load it with torch, and save its state_dict() alone"
     )
-
-
-def test_an_instruction_that_weights_do_not_need_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.pt").write_bytes(torch_file(pickle.dumps({"a": b"bytes"}, 4)))
-
-    assert refusal(tmp_path / "x.pt").startswith("has the instruction FRAME, which is not a part of weights\n")
-
-
-def test_a_call_of_what_may_only_be_named_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.pt").write_bytes(torch_file(b"\x80\x02ctorch\nFloatStorage\nK\x01\x85R."))
-
-    assert refusal(tmp_path / "x.pt").startswith("would call 'torch FloatStorage', which is not a part of weights\n")
-
-
-@pytest.mark.parametrize(
-    ("storage", "told"),
-    [
-        (("FloatStorage", "0", 3), "the storage '0' has 8 bytes, not 12"),
-        (("FloatStorage", "0", 1), "the storage '0' has 8 bytes, not 4"),
-        (("FloatStorage", "1", 2), "it asks for the storage ('storage', 'torch FloatStorage', '1', 'cpu', 2)"),
-    ],
-    ids=["more", "less", "another"],
-)
-def test_a_storage_of_another_size_than_the_one_in_the_file_is_refused(tmp_path: Path, storage: Any, told: str) -> None:
-    (tmp_path / "x.pt").write_bytes(torch_file(program(storage), _0=bytes(8)))
-
-    assert refusal(tmp_path / "x.pt").splitlines()[0] == f"is damaged: {told}"
-
-
-@pytest.mark.parametrize(
-    ("tensor", "told"),
-    [
-        ((0, (3,), (1,)), "a tensor of shape (3,) is larger than its storage of 8 bytes"),
-        ((1, (2,), (1,)), "a tensor of shape (2,) is larger than its storage of 8 bytes"),
-        ((0, (2,), (2,)), "a tensor of shape (2,) is larger than its storage of 8 bytes"),
-        ((0, (9,), (0,)), "a tensor of shape (9,) is larger than its storage of 8 bytes"),
-        ((0, (-1,), (1,)), "a tensor has the shape (-1,) and the strides (1,)"),
-    ],
-    ids=["longer", "later", "wider", "repeated", "negative"],
-)
-def test_a_tensor_that_reaches_out_of_its_storage_is_refused(tmp_path: Path, tensor: Any, told: str) -> None:
-    (tmp_path / "x.pt").write_bytes(torch_file(program(tensor=tensor), _0=bytes(8)))
-
-    assert refusal(tmp_path / "x.pt").splitlines()[0] == f"is damaged: {told}"
 
 
 @pytest.mark.parametrize("way", ["old torch", "pickle"])
@@ -173,7 +129,7 @@ def test_a_file_of_an_old_torch_is_refused_with_a_cure(tmp_path: Path, model: nn
         torch.save(model.state_dict(), tmp_path / "x.pt", _use_new_zipfile_serialization=False)
 
     assert refusal(tmp_path / "x.pt") == (
-        "was written by an old torch, or by pickle; it cannot be looked through\n"
+        "was written by an old torch, or by pickle; its sums cannot be compared\n"
         "  if you trust it: torch.save(torch.load('x.pt', weights_only=True), 'x.pt')"
     )
 

@@ -10,7 +10,6 @@ Its files in reading order; each imports only those above it:
     checkpoint_names   what checkpoints are called, and where those of a training are
     verification  what is checked before a checkpoint is read
     checkpoint    one checkpoint: written as a whole, checked before it is read
-    pickle_scan   what a pickle would do, found without doing it
     weights_file  weights from a file of any program
     copies        a copy of a state that the training no longer changes
     contents      what a checkpoint holds, told without torch

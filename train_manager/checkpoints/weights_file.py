@@ -1,15 +1,17 @@
 """Weights from a file of any program: a checkpoint, a .safetensors file, or what ``torch.save`` has written.
 
-The last is a pickle in a zip file, and a pickle is a program. So it is looked through first (``pickle_scan``), its zip
-file too, and only then given to ``torch.load(weights_only=True)``, which looks again.
+The last is a pickle in a zip file. The zip file is looked through first: its sums, which torch does not compare, and
+its sizes. A pickle is a program; ``torch.load(weights_only=True)`` runs none of it but what makes tensors.
 """
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -17,7 +19,6 @@ from torch import Tensor
 
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.hashed_file import opened
-from train_manager.checkpoints.pickle_scan import scan
 from train_manager.checkpoints.tensor_file import read_tensors
 from train_manager.telling.errors import CheckpointError
 
@@ -56,7 +57,7 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
             return _weights(_from_torch(file, path), path)
     if start.startswith(OLD):
         raise CheckpointError(
-            f"{path} was written by an old torch, or by pickle; it cannot be looked through",
+            f"{path} was written by an old torch, or by pickle; its sums cannot be compared",
             name=path.name,
             cure=f"if you trust it: torch.save(torch.load({path.name!r}, weights_only=True), {path.name!r})",
         )
@@ -95,6 +96,13 @@ def _from_torch(file: BufferedReader, path: Path) -> Any:
         return torch.load(file, map_location="cpu", weights_only=True)
     except CheckpointError:
         raise
+    except UnpicklingError as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        raise CheckpointError(
+            f"{path} {f'would import {named[1]}' if named else 'has instructions'}, which weights do not need",
+            name=path.name,
+            cure="nothing of it was run; if you trust it: load it with torch, and save its state_dict() alone",
+        ) from None
     except Exception as error:  # torch and zipfile raise whatever comes of a file that is none
         raise CheckpointError(f"{path} is damaged: {error!s:.200}", name=path.name) from None
 
@@ -121,5 +129,3 @@ def _look_through(file: BufferedReader, path: Path) -> None:
         # torch.save writes sums of all that it stores, but torch.load never looks at them.
         if damaged := archive.testzip():
             raise CheckpointError(f"{path} is damaged: {damaged} has changed since it was written", name=path.name)
-        records = {name.removeprefix("data/"): length for name, length in names.items() if name.startswith("data/")}
-        scan(archive.read(f"{folders.pop()}/data.pkl"), records, str(path))
