@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.measure import Spread
 from benchmarks.stages import BY_HAND, FLOOR, OURS
-from train_manager.reporting.loss_figure import COLOURS, MARKERS, STYLE, require_matplotlib
+from train_manager.reporting.loss_figure import COLOURS, MARKERS, STYLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ LOOKS: Final[dict[str, dict[str, Any]]] = {  # of who is not one of the peers
 
 def figure(panels: int, height: float) -> tuple[Figure, list[Axes]]:
     """A new figure, and its panels side by side."""
-    matplotlib = require_matplotlib()
+    import matplotlib.style
     from matplotlib.figure import Figure
 
     with matplotlib.style.context(STYLE, after_reset=True):

@@ -14,8 +14,6 @@ An extension is imported when its name is first read, so this module needs neith
 from __future__ import annotations
 
 import importlib
-import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from train_manager.core.extension import Extension
@@ -95,8 +93,6 @@ else:
 def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     """Return the usual extensions in a new dict, from which some may be removed and to which others may be added.
 
-    An extension whose extra is not installed is left out, with a warning that names the extra.
-
     >>> list(default_extensions())
     ['progress_bar', 'log', 'loss_curves', 'checkpoints', 'code_record', 'run_record', 'metric_store']
 
@@ -121,14 +117,8 @@ def default_extensions(*, files: bool = True) -> dict[str, Extension]:
     from train_manager.extensions.reproducibility.run_record import RunRecord
     from train_manager.extensions.visualization.loss_curves import LossCurves
 
-    makers: dict[str, Callable[[], Extension]] = {"progress_bar": ProgressBar, "log": Log}
+    found: dict[str, Extension] = {"progress_bar": ProgressBar(), "log": Log()}
     if files:
-        makers |= {"loss_curves": LossCurves, "checkpoints": Checkpoints}
-        makers |= {"code_record": CodeRecord, "run_record": RunRecord, "metric_store": MetricStore}
-    found = {}
-    for name, make in makers.items():
-        try:
-            found[name] = make()
-        except ImportError as error:
-            warnings.warn(f"{name!r} is left out of the default extensions: {error}", stacklevel=2)
+        found |= {"loss_curves": LossCurves(), "checkpoints": Checkpoints()}
+        found |= {"code_record": CodeRecord(), "run_record": RunRecord(), "metric_store": MetricStore()}
     return found

@@ -26,23 +26,6 @@ def here() -> set[str]:
     return {code for _, cell in rows for code in re.findall(r"`([^`]+)`", cell)}
 
 
-def names_of(tool: str) -> dict[str, str]:
-    """The last table in the section of a tool: its names of hooks, and what stands beside each."""
-    section = next(part for part in TEXT.split("\n## ") if part.startswith(f"{tool}\n"))
-    table = section.rstrip().rpartition(f"| {tool} | here |")[2]
-    return dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", table, re.MULTILINE))
-
-
-@pytest.mark.parametrize("tool", TOOLS)
-def test_the_page_and_the_refusals_have_the_same_names_of_hooks(tool: str) -> None:
-    decorated = {known: f" with `{known.decorator.strip()}`" if known.decorator else "" for known in HOOKS}
-    assert names_of(tool) == {
-        known.name: f"`{known.here}`{decorated[known]}" if known.here else "\N{EN DASH}"
-        for known in HOOKS
-        if known.tool == tool
-    }
-
-
 def test_lightning_and_keras_come_first() -> None:
     assert re.findall("^## (.*)$", FIRST.read_text(), re.MULTILINE) == ["Lightning", "Keras"]
 

@@ -133,9 +133,8 @@ def test_two_demos_at_once_get_two_folders(tmp_path: Path) -> None:
     assert {folder.name for folder in folders} == {f"digits-{number}" for number in range(1, 33)}
 
 
-@pytest.mark.parametrize("missing", ["sklearn", "matplotlib"])
-def test_a_missing_package_is_an_error_that_names_the_extra(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, missing, None)
+def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "sklearn.datasets", raising=False)
-    with pytest.raises(SystemExit, match=rf'{missing}.*pip install "train-manager\[demo\]"'):
+    with pytest.raises(SystemExit, match=r'sklearn.*pip install "train-manager\[demo\]"'):
         demo.digits()

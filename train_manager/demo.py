@@ -17,7 +17,6 @@ from torch.utils.data import TensorDataset
 
 from train_manager import Extension, SeededDataLoader, TrainManager
 from train_manager.extensions import Checkpoints, Metrics, default_extensions
-from train_manager.reporting.loss_figure import refuse_without_matplotlib
 
 
 def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
@@ -28,7 +27,6 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
 def digits() -> list[Tensor]:
     """Return 1,797 digits of 8x8 pixels: images to train on, held-out images, and the labels of both."""
     try:
-        refuse_without_matplotlib()  # for the curves: an error now is better than after the training
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
     except ImportError as error:

@@ -53,7 +53,7 @@ class CodeRecord(Extension):
 
     It is taken once for each TrainManager: the code that is imported later on is that of the same files. A thread takes
     it while the training goes on; a run waits for it at its end. What could not be recorded is told in the record, and
-    as a warning, once per process for each reason. GitPython is needed: ``pip install "train-manager[git]"``.
+    as a warning, once per process for each reason: if the git program is not there, for example.
 
     *Runs at:* the start and the end of ``run``.
 

@@ -20,7 +20,7 @@ from train_manager.files.atomic import replace_file
 from train_manager.metrics.deferred import DeferredScalars, numbers
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.curves import Curve, Curves, PartCurves, loaded_curve, loaded_curves, new_curves
-from train_manager.reporting.loss_figure import draw, refuse_without_matplotlib, rendered
+from train_manager.reporting.loss_figure import draw, rendered
 from train_manager.schedules import scheduled
 
 if TYPE_CHECKING:
@@ -74,12 +74,10 @@ class LossCurves(Extension):
         metrics: for each metric its curves by epoch: of "training", and of each evaluation set.
 
     Raises:
-        ImportError: matplotlib is missing.
         HookError: ``update`` is not a schedule.
     """
 
     def __init__(self, update: Schedule | None = None) -> None:
-        refuse_without_matplotlib()
         self.training = new_curves()
         self.eval_sets: dict[str, Curves] = {}
         self.parts = PartCurves()

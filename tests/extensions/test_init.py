@@ -104,13 +104,6 @@ def test_the_defaults_without_files_need_no_train_dir() -> None:
     assert list(tm.extensions) == ["progress_bar", "log"]
 
 
-def test_an_extension_whose_extra_is_missing_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.warns(UserWarning, match=r"'loss_curves'.*pip install \"train-manager\[viz\]\"") as caught:
-        assert "loss_curves" not in default_extensions()
-    assert caught[0].filename == __file__
-
-
 def test_the_weights_are_the_same_to_the_bit_with_and_without_the_defaults(tmp_path: Path) -> None:
     plain = tiny_manager(epochs=3)
     bar = ProgressBar(interval=0, force=True, file=io.StringIO())

@@ -161,9 +161,6 @@ class History:
         """Return a matplotlib figure: a panel for the loss and for each metric, with a line for each set.
 
         A notebook shows it; elsewhere, ``tm.history.plot().savefig("history.png")``.
-
-        Raises:
-            ImportError: matplotlib is not installed.
         """
         place, x_label = self._axis()
         panels: dict[str, dict[str, Points]] = {}

@@ -13,7 +13,6 @@ from train_manager.reporting.loss_figure import (
     for_notebook,
     label_axes,
     looks,
-    require_matplotlib,
     scale_for,
 )
 from train_manager.reporting.values import short_name
@@ -34,7 +33,7 @@ def history_figure(panels: Mapping[str, Mapping[str, Points]], x_label: str) -> 
         panels: name of the figure -> name of the set -> points. The training is the set "training".
         x_label: what the points are over.
     """
-    matplotlib = require_matplotlib()
+    import matplotlib.style
     from matplotlib.figure import Figure
 
     sets = sorted(dict.fromkeys(name for lines in panels.values() for name in lines), key="training".__ne__)

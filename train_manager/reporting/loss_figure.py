@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import cycle
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from train_manager.reporting.values import short_name
@@ -47,7 +45,7 @@ def draw(training: Curves, eval_sets: Mapping[str, Curves], metrics: MetricCurve
         metrics: for each metric its curves by epoch, by "training" and by the names of evaluation sets.
     """
     metrics = metrics or {}
-    matplotlib = require_matplotlib()
+    import matplotlib.style
     from matplotlib.figure import Figure
 
     with matplotlib.style.context(STYLE, after_reset=True):  # the user's own style must not change the file
@@ -166,32 +164,9 @@ def for_notebook(figure: Figure) -> Figure:
 def rendered(figure: Figure, kind: str, style: Mapping[str, Any] = STYLE) -> bytes:
     """Return the figure as "png" or "svg". The same curves give the same bytes if the figure is new."""
     file = io.BytesIO()
-    matplotlib = require_matplotlib()
-    with matplotlib.style.context(style, after_reset=True), warnings.catch_warnings():
+    import matplotlib.style
+
+    with matplotlib.style.context({**style}, after_reset=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # names may be in any script
         figure.savefig(file, format=kind, dpi=100, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()
-
-
-def refuse_without_matplotlib() -> None:
-    """Refuse to go on if matplotlib is not installed, without importing it, which takes half a second.
-
-    Raises:
-        ImportError: with the pip command.
-    """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError('plots need matplotlib: pip install "train-manager[viz]"')
-
-
-def require_matplotlib() -> ModuleType:
-    """Return the module matplotlib.
-
-    Raises:
-        ImportError: it is not installed; with the pip command.
-    """
-    try:
-        import matplotlib
-        import matplotlib.style
-    except ImportError as error:
-        raise ImportError(f'plots need matplotlib ({error}): pip install "train-manager[viz]"') from error
-    return matplotlib

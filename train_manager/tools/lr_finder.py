@@ -19,7 +19,7 @@ from train_manager.data.one_pass import one_pass
 from train_manager.manager import TrainManager
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.model.optimizers import learning_rates, set_learning_rates
-from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook, require_matplotlib
+from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook
 from train_manager.telling.errors import InputError
 from train_manager.tools.preserve import preserved_training
 from train_manager.validation import require_count, require_number
@@ -118,12 +118,8 @@ class FoundRates:
         return None if position is None else float(f"{self.rates[position]:.2g}")
 
     def plot(self) -> Figure:
-        """Return a matplotlib figure of the loss over the rate. A notebook shows it.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-        """
-        matplotlib = require_matplotlib()
+        """Return a matplotlib figure of the loss over the rate. A notebook shows it."""
+        import matplotlib.style
         from matplotlib.figure import Figure
 
         with matplotlib.style.context(STYLE, after_reset=True):

@@ -188,7 +188,7 @@ def test_a_git_that_hangs_from_the_first_moment_is_cut_off_too(tmp_path: Path) -
     ("before", "path", "reason"),
     [
         ("", "/nowhere", "git is not installed"),
-        (WITHOUT_GITPYTHON, None, 'GitPython is not installed: pip install "train-manager[git]"'),
+        (WITHOUT_GITPYTHON, None, "GitPython is not installed: pip install GitPython"),
     ],
     ids=["without git", "without GitPython"],
 )

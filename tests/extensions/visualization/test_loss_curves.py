@@ -430,12 +430,6 @@ def test_a_notebook_shows_the_curves_as_a_picture(plain: tuple[LossCurves, Losse
     assert plain[0]._repr_png_().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "train-manager\[viz\]"'):
-        LossCurves()
-
-
 def test_each_loss_that_a_model_adds_has_a_curve_of_its_own(tmp_path: Path) -> None:
     class Sparse(torch.nn.Linear):
         def forward(self, input: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ def test_a_machine_without_gitpython_has_a_reason(tmp_path: Path, monkeypatch: p
 
     record = take_code_record(root, tmp_path / "runs", RUN)
 
-    assert record["reason"] == 'GitPython is not installed: pip install "train-manager[git]"'
+    assert record["reason"] == "GitPython is not installed: pip install GitPython"
 
 
 def test_a_repository_without_a_commit_keeps_all_files(tmp_path: Path) -> None:

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
-
-import pytest
 
 from tests.runs.comparing.test_comparison_lines import COMPARED
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
@@ -84,15 +81,6 @@ def test_curves_are_a_picture_with_a_name_in_the_colour_of_the_page() -> None:
     assert picture["role"] == "img"
     assert picture["aria-label"] == "Curves over steps of loss, valid/loss; the table of metrics has their ends."
     assert any("currentColor" in str(attributes.get("style")) for _, attributes in page.seen)
-
-
-def test_without_matplotlib_the_page_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-    text = comparison_page(replace(COMPARED, curves=CURVES))
-
-    assert "pip install &#34;train-manager[viz]&#34;" in text
-    assert "<svg" not in text
 
 
 def test_a_long_value_can_be_opened() -> None:

@@ -146,7 +146,7 @@ def git_module(seconds: float = 10.0) -> Any:
         except ImportError as error:
             if is_there:
                 raise GitTrouble("git is not installed") from error
-            raise GitTrouble('GitPython is not installed: pip install "train-manager[git]"') from None
+            raise GitTrouble("GitPython is not installed: pip install GitPython") from None
     return git
 
 

@@ -13,7 +13,6 @@ from train_manager.reporting.loss_figure import (
     label_axes,
     looks,
     rendered,
-    require_matplotlib,
     scale_for,
 )
 from train_manager.reporting.values import short_name
@@ -43,16 +42,13 @@ def curves_svg(curves: Mapping[str, Sequence[Points]], labels: Sequence[str], de
         curves: for each figure the points of each run, over steps.
         labels: of the runs.
         describing: what a screen reader says in place of the picture.
-
-    Raises:
-        ImportError: matplotlib is not installed.
     """
     return _of_page(rendered(curves_figure(curves, labels), "svg", PAGE_STYLE).decode(), describing)
 
 
 def curves_figure(curves: Mapping[str, Sequence[Points]], labels: Sequence[str]) -> Figure:
     """Return the figure: a panel for each figure, a legend below them, and nothing behind them."""
-    matplotlib = require_matplotlib()
+    import matplotlib.style
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 

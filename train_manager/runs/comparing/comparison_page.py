@@ -76,10 +76,7 @@ def _curves(compared: Compared) -> tuple[str, str]:
     curves = {printable(name): lines for name, lines in curves.items()}
     if not curves:
         return "", "No curves were recorded."
-    try:
-        told = f"Curves over steps of {', '.join(list(curves)[:MOST_PANELS])}; the table of metrics has their ends."
-        svg = curves_svg(curves, [printable(run.label) for run in compared.runs], told)
-    except ImportError as error:
-        return "", f"{error}"
+    told = f"Curves over steps of {', '.join(list(curves)[:MOST_PANELS])}; the table of metrics has their ends."
+    svg = curves_svg(curves, [printable(run.label) for run in compared.runs], told)
     left_out = list(curves)[MOST_PANELS:]
     return svg, f"Not drawn: {', '.join(left_out)}." if left_out else ""

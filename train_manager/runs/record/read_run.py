@@ -98,11 +98,7 @@ class RunFolder:
         return found
 
     def loss_curves(self) -> Figure:
-        """Return the figure that ``LossCurves`` draws.
-
-        Raises:
-            ImportError: matplotlib is not installed.
-        """
+        """Return the figure that ``LossCurves`` draws."""
         from train_manager.reporting.loss_figure import draw, for_notebook
 
         return for_notebook(draw(*stored_curves(self.metrics)))
