@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 
 import pytest
@@ -14,6 +15,7 @@ from train_manager import (
     StageError,
     TrainManagerError,
 )
+from train_manager.telling import errors
 from train_manager.telling.errors import did_you_mean, near
 
 
@@ -105,3 +107,8 @@ def test_nothing_is_meant_where_nothing_is_near() -> None:
 
 def test_the_nearest_name_is_the_one_that_was_meant() -> None:
     assert did_you_mean(("losses", "los")) == "did you mean 'losses'?"
+
+
+def test_the_errors_are_importable_from_the_core_too() -> None:
+    for name in errors.__all__:
+        assert getattr(importlib.import_module("train_manager.core.errors"), name) is getattr(errors, name)

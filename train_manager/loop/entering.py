@@ -9,6 +9,7 @@ from typing import Final
 
 from torch import nn
 
+from train_manager.core.hooks import Hook
 from train_manager.data.randomness import seed_all
 from train_manager.files.train_dirs import make_train_dir, require_train_dir_for_hooks
 from train_manager.loop.arguments import (
@@ -98,6 +99,12 @@ class Entering(Saving[Model]):
         if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
             entry, held = self._run.entry, self._run.entry is None
             self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
+
+    def _never_reached(self) -> list[Hook]:
+        """Return the hooks of stages that stand nowhere in the source and have not opened so far."""
+        if not any(self._checked.values()):
+            return []
+        return [hook for hook in self._unopened if hook.stage not in self._store.plans]
 
     def _check_once(self) -> None:
         """Leave it to the check of each run."""

@@ -24,6 +24,22 @@ import difflib
 import textwrap
 from collections.abc import Iterable, Sequence
 
+__all__ = [
+    "ArgumentError",
+    "CheckError",
+    "CheckpointError",
+    "ExtensionNotFound",
+    "FixtureExists",
+    "FixtureNotFound",
+    "HookError",
+    "InputError",
+    "NoStageOpen",
+    "NonFiniteLoss",
+    "OrderError",
+    "StageError",
+    "TrainManagerError",
+]
+
 SHOWN_NAMES = 30  # more than any point of a TrainManager has; a list without end would hide the cure below it
 WIDTH = 100  # of the lines that such a list takes
 
