@@ -11,9 +11,9 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     words         what other tools call things
     rebuilding    what objects were made with, and how they are made again
     schedules     when a hook runs
+    model         the parts of a model, and what trains them
     data          where the batches come from
     metrics       how numbers are measured and kept
-    model         the parts of a model, and what trains them
     checkpoints   what a checkpoint holds, and which ones stay
     reporting     how numbers are shown while a training runs
     loop          what TrainManager is made of

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from train_manager.core.fixtures import Fixtures
-from train_manager.data.known_position import has_state
+from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError
 from train_manager.telling.source_locations import users_level
 

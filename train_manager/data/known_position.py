@@ -7,10 +7,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
-
-def has_state(data: object) -> bool:
-    """Return whether the data tell and take their own position, by ``state_dict`` and ``load_state_dict``."""
-    return callable(getattr(data, "state_dict", None)) and callable(getattr(data, "load_state_dict", None))
+from train_manager.model.modules import has_state
 
 
 def repeats_its_order(data: object) -> bool:

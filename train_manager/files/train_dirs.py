@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from train_manager.core.hooks import Hook
 from train_manager.telling.errors import InputError
 
 TRAIN_DIR: Final = "TRAIN_MANAGER_TRAIN_DIR"
@@ -41,20 +40,6 @@ def require_train_dir(value: Path | str | None) -> Path | None:
         cure = 'give a path: train_dir="runs/first"'
         raise InputError(f"train_dir must be a path, but is {value!r:.60}", name="train_dir", cure=cure)
     return None if value is None else Path(value).expanduser()
-
-
-def require_train_dir_for_hooks(hooks: Iterable[Hook], has_train_dir: bool) -> None:
-    """Require a train_dir if a hook names it."""
-    needing = next((hook for hook in hooks if "train_dir" in hook.call.required), None)
-    if needing is not None and not has_train_dir:
-        raise InputError(
-            f"{needing.label} (extension {needing.owner!r}) needs a train_dir, but there is none",
-            name="train_dir",
-            asked_by=needing.label,
-            asked_at=needing.call.defined_at,
-            cure='pass train_dir="runs/first", or leave that extension out: '
-            "default_extensions(files=False) has none that needs it",
-        )
 
 
 def make_train_dir(path: Path) -> None:

@@ -253,6 +253,20 @@ _STAGES_INSIDE_A_STEP = frozenset(
 )
 
 
+def require_train_dir_for_hooks(hooks: Iterable[Hook], has_train_dir: bool) -> None:
+    """Require a train_dir if a hook names it."""
+    needing = next((hook for hook in hooks if "train_dir" in hook.call.required), None)
+    if needing is not None and not has_train_dir:
+        raise InputError(
+            f"{needing.label} (extension {needing.owner!r}) needs a train_dir, but there is none",
+            name="train_dir",
+            asked_by=needing.label,
+            asked_at=needing.call.defined_at,
+            cure='pass train_dir="runs/first", or leave that extension out: '
+            "default_extensions(files=False) has none that needs it",
+        )
+
+
 def warn_of_idle_hooks(hooks: Iterable[Hook], model: object) -> None:
     """Warn of hooks of the stages inside a step, which do not open if the model does the whole step."""
     idle = [hook.label for hook in hooks if hook.stage in _STAGES_INSIDE_A_STEP]

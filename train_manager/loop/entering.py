@@ -11,10 +11,11 @@ from torch import nn
 
 from train_manager.core.hooks import Hook
 from train_manager.data.randomness import seed_all
-from train_manager.files.train_dirs import make_train_dir, require_train_dir_for_hooks
+from train_manager.files.train_dirs import make_train_dir
 from train_manager.loop.arguments import (
     require_finite_epochs,
     require_ready_to_train,
+    require_train_dir_for_hooks,
     warn_of_idle_hooks,
 )
 from train_manager.loop.optimizers import (

@@ -12,9 +12,10 @@ from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
-from train_manager.data.known_position import has_state, repeats_its_order, shuffles_unseen
+from train_manager.data.known_position import repeats_its_order, shuffles_unseen
 from train_manager.data.one_pass import one_pass
 from train_manager.data.reader import read_past
+from train_manager.model.modules import has_state
 from train_manager.telling.source_locations import users_level
 
 END: Final[Any] = object()

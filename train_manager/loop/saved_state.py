@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from train_manager.data.known_position import has_state
 from train_manager.loop.arguments import modules_of_loss
+from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError, did_you_mean, near
 from train_manager.telling.source_locations import users_level
 

@@ -1,4 +1,4 @@
-"""Submodules of a model, chosen by name, by pattern, or directly."""
+"""The modules of a model, chosen by name, by pattern, or directly; and which parts of a training have a state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from train_manager.telling.errors import InputError, did_you_mean, near
 
 Chosen = str | nn.Module
 """A module, its name in the model (``"trunk.0"``), or a pattern of names (``"trunk.*"``)."""
+
+
+def has_state(part: object) -> bool:
+    """Return whether a part of a training gives and takes its state, as modules, optimizers and some data do."""
+    return callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
 
 
 def choices(arguments: Iterable[Chosen | Iterable[Chosen]], asked_by: str) -> list[Chosen]:

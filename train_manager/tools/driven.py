@@ -26,11 +26,11 @@ from train_manager.checkpoints.state_tree import split
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
-from train_manager.data.known_position import has_state
 from train_manager.data.randomness import random_state
 from train_manager.extensions.reproducibility.checkpoints import Checkpoints
 from train_manager.loop.saving import KNOWN
 from train_manager.manager import TrainManager
+from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError
 
 NAME: Final = "verify_resume"  # of the extension that watches
