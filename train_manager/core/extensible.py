@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from sys import _getframe
 from threading import get_ident
 from types import FrameType
@@ -15,6 +16,7 @@ from train_manager.core.fixtures import Fixtures
 from train_manager.core.hooks import Hook
 from train_manager.core.joining import Joining
 from train_manager.core.registry import Declared, Registry, Switch, load
+from train_manager.core.schedule import load_states, states_of
 from train_manager.core.signature import NamedCall
 from train_manager.core.stage import Stage
 from train_manager.core.state import Options
@@ -334,6 +336,23 @@ class Extensible:
     def _ipython_key_completions_(self) -> list[str]:
         """Return what ``self["<TAB>`` offers."""
         return [*self._registry.extensions]
+
+    def _overrides(self, name: str, base: type) -> bool:
+        """Return whether a method of the base is overridden in a class, or replaced on the object."""
+        return getattr(getattr(self, name), "__func__", None) is not vars(base)[name]
+
+    def _ready(self, name: str) -> Callable[[], Any]:
+        """Return a call of a method by fixture names, for a loop that calls it often."""
+        call = self._named_call(getattr(self, name))
+        return partial(call, self._store) if call.parameters or call.takes_rest else call.function
+
+    def _schedule_states(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what the schedules of the object's own hooks remember."""
+        return states_of(self)
+
+    def _load_schedule_states(self, states: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Take that back."""
+        load_states(self, states)
 
     def _approve_extensions(self) -> None:
         """Forget the checks; override to refuse a change of the extensions: an error takes it back."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import Tensor
@@ -175,15 +174,6 @@ class OverridableMethods(Extensible):
             refuse_examples(train_data, "train_data")
             for name, data in eval_data.items():
                 refuse_examples(data, f"eval_data[{name!r}]")
-
-    def _overrides(self, name: str, base: type) -> bool:
-        """Return whether a method of the base is overridden in a class, or replaced on the object."""
-        return getattr(getattr(self, name), "__func__", None) is not vars(base)[name]
-
-    def _ready(self, name: str) -> Callable[[], Any]:
-        """Return a call of a method by fixture names, to be called often."""
-        call = self._named_call(getattr(self, name))
-        return partial(call, self._store) if call.parameters or call.takes_rest else call.function
 
     def _choose(self) -> Chosen:
         """Find the methods that the batches to come will call, past those that only hand on to the common one."""

@@ -12,7 +12,6 @@ from torch import nn
 
 from train_manager.checkpoints.copies import copied
 from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
-from train_manager.core.schedule import load_states, states_of
 from train_manager.data.randomness import random_state, set_random_state
 from train_manager.loop.control import LoopControl
 from train_manager.loop.parts import Model
@@ -112,7 +111,7 @@ class Saving(LoopControl[Model]):
             "calls": self._calls.state_dict(),
             "phases": {"entered": self._phases.state_dict(), "open": states[1:]},
             "extensions": {name: one.state_dict() for name, one in self._registry.extensions.items()},
-            "schedules": states_of(self),
+            "schedules": self._schedule_states(),
             "attributes": {name: one.state_dict() for name, one in self._attributes().items()},
             "windows": self._windows.state_dict(),
             "counts": {**counts, "optimizer_updates": dict(self.optimizer_updates)},
@@ -169,7 +168,7 @@ class Saving(LoopControl[Model]):
                     if isinstance(error, TrainManagerError):
                         raise
                     raise not_a_state(error, f"the state of extension {name!r}") from error
-        load_states(self, state["schedules"])
+        self._load_schedule_states(state["schedules"])
         for name, attribute in self._attributes().items():
             if name in state["attributes"]:
                 restore_part(attribute, state["attributes"][name])
