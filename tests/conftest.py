@@ -10,10 +10,24 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import ForkServer
+from tests.rotation import ALL_PLACES, choose_all
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "test what rotates at all its places, and what is marked `whole`, as make chaos and .ci/run do"
+    parser.addoption(ALL_PLACES, action="store_true", help=told)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if not config.getoption(ALL_PLACES) and item.get_closest_marker("whole"):
+            item.add_marker(pytest.mark.skip(reason=f"{ALL_PLACES} runs it"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Let Ctrl-C be taken as in a terminal: a shell that starts the tests in its background has it ignored."""
+    if config.getoption(ALL_PLACES):
+        choose_all()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -71,6 +71,13 @@ class ForkServer:
         child = self._alive[pid] = Child(self, pid, os.fdopen(reader, encoding="utf-8"), errors)
         return child
 
+    def run(self, function: Callable[..., object], *args: Any, cwd: Path | None = None, **variables: str) -> Child:
+        """Call a function in a new process, and wait for its end."""
+        child = self.start(function, *args, cwd=cwd, **variables)
+        child.read_to_the_end()
+        child.wait()
+        return child
+
     def wait(self, child: Child, seconds: float) -> int:
         """Return the exit code of a child; negative if a signal has ended it."""
         _send(self._ours, pickle.dumps(child.pid))
@@ -122,6 +129,10 @@ class Child:
             if line.startswith(start):
                 return line.rstrip("\n")
         raise AssertionError(f"it ended without {start!r}:\n{self.output}{self.errors}")
+
+    def read_to_the_end(self) -> None:
+        """Read all that it prints, which may be more than a pipe holds."""
+        self._lines += self._output
 
     def signal(self, number: int) -> None:
         """Send it a signal; if it has ended, nothing happens."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Final
+
+from tests.fork_server import ForkServer
+from tests.programs import module
 
 TRAIN: Final = """
 import sys
@@ -100,14 +102,10 @@ class Project:
         )
         return done.stdout
 
-    def train(self, epochs: int = 3) -> None:
-        subprocess.run(
-            [sys.executable, "-m", "digits.train", str(epochs)],
-            cwd=self.root / "experiments",
-            env={**os.environ, **CLEAN, "PYTHONPATH": str(self.root / "src")},
-            check=True,
-            capture_output=True,
-        )
+    def train(self, server: ForkServer, epochs: int = 3) -> None:
+        variables = {**CLEAN, "PYTHONPATH": str(self.root / "src")}
+        done = server.run(module, "digits.train", str(epochs), cwd=self.root / "experiments", **variables)
+        assert done.code == 0, done.errors
 
     def content(self) -> dict[str, tuple[bytes, int]]:
         """Return all files of the repository, those of git too, with the times of their last change."""

@@ -25,6 +25,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 import train_manager.extensions as shipped
 from tests.host_reads import HostReads
 from tests.resuming import END, assert_resumes, comparable, differences, states_of
+from tests.rotation import in_turn
 from train_manager import Extension, TrainManager, always, priority, scheduled, schedules
 from train_manager.core.methods import method_names
 from train_manager.model.constraints import max_norm
@@ -260,7 +261,10 @@ POINTS = [
     ("post_train_step_batch", 2000),
     ("post_eval_step_batch", -2000),
 ]
-every_point = pytest.mark.parametrize(("point", "rank"), POINTS, ids=[point for point, _ in POINTS])
+every_with_a_point = pytest.mark.parametrize(
+    ("case", "point", "rank"),
+    [pytest.param(CASES[name], point, rank, id=f"{name}-{point}") for name, (point, rank) in in_turn(CASES, POINTS)],
+)
 
 
 def broken(folder: Path | None, point: str, rank: int, *extensions: Extension) -> TrainManager:
@@ -282,8 +286,7 @@ def broken_without(point: str, rank: int) -> dict[str, Tensor]:
     return numbers(broken(None, point, rank))
 
 
-@every_point
-@every
+@every_with_a_point
 def test_it_survives_an_error_in_the_middle(case: Case, tmp_path: Path, point: str, rank: int) -> None:
     after_error = numbers(broken(tmp_path, point, rank, case.make()))
     assert all(value.isfinite().all() for value in after_error.values())
@@ -485,13 +488,17 @@ def test_a_schedule_on_one_of_its_hooks_is_part_of_its_state(case: Case, tmp_pat
 # ---- going on from a checkpoint --------------------------------------------------------------------------------------
 
 
-@every
-def test_killed_within_an_epoch_it_goes_on_as_if_nothing_had_happened(case: Case, tmp_path: Path) -> None:
+STEPS = [2, 4]  # in the first epoch; and in the second, where Accumulate has a window open
+
+
+@pytest.mark.parametrize(
+    ("case", "step"), [pytest.param(CASES[name], step, id=f"{name}-{step}") for name, step in in_turn(CASES, STEPS)]
+)
+def test_killed_within_an_epoch_it_goes_on_as_if_nothing_had_happened(case: Case, step: int, tmp_path: Path) -> None:
     def make() -> TrainManager:
         return manager(tmp_path, case.make(), epochs=3)
 
-    # In the first epoch; and in the second, where Accumulate has a window open.
-    assert_resumes(make, TrainManager.train, (2, 4))
+    assert_resumes(make, TrainManager.train, [step])
 
 
 @every

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import train_manager
 from tests.fork_server import ForkServer
+from tests.programs import strictly
 from train_manager import demo
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
@@ -24,25 +25,13 @@ pytest.importorskip("matplotlib")
 ROOT = Path(train_manager.__file__).parents[1]
 
 
-def run_demo(folder: Path) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "train_manager.demo"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def whole(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> tuple[str, Path]:
     """Return what an uninterrupted demo prints, and its folder."""
     folder = tmp_path_factory.mktemp("whole")
-    done = run_demo(folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout, folder / "runs" / "digits-1"
+    done = fork_server.run(strictly, "module", "train_manager.demo", cwd=folder)
+    assert (done.code, done.errors) == (0, "")
+    return done.output, folder / "runs" / "digits-1"
 
 
 def last_model(folder: Path) -> dict[str, Tensor]:
@@ -73,6 +62,7 @@ def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(wh
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the demo is not in a repository here")
 def test_the_demo_is_reproduced(whole: tuple[str, Path], tmp_path: Path) -> None:
     _, folder = whole
@@ -90,6 +80,7 @@ def test_the_demo_is_reproduced(whole: tuple[str, Path], tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_demo_that_is_killed_goes_on_to_the_same_weights(
     whole: tuple[str, Path], fork_server: ForkServer, tmp_path: Path

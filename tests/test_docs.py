@@ -20,8 +20,8 @@ import inspect
 import io
 import os
 import re
+import shlex
 import subprocess
-import sys
 import textwrap
 import traceback
 from collections.abc import Iterator
@@ -31,6 +31,8 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import ForkServer
+from tests.programs import module, script
 from train_manager.telling import errors
 
 ROOT = Path(__file__).parents[1]
@@ -97,8 +99,11 @@ def commands_in(block: Block) -> Iterator[tuple[str, str]]:
         yield command, shown
 
 
-def run_command(command: str, folder: Path) -> str:
-    """Run a command as a terminal would, with a git that nobody has set up, and return what it prints."""
+def run_command(command: str, folder: Path, server: ForkServer) -> str:
+    """Run a command as a terminal would, with a git that nobody has set up, and return what it prints.
+
+    What Python runs is a child of the fork server, which has imported torch.
+    """
     names = {f"GIT_{role}_{what}": f"somebody{at}" for role in ("AUTHOR", "COMMITTER") for what, at in NAME_AND_EMAIL}
     own = {
         "GIT_CONFIG_GLOBAL": os.devnull,
@@ -108,11 +113,17 @@ def run_command(command: str, folder: Path) -> str:
         "TMPDIR": str(folder.parent),  # where a command leaves what it made
         **names,
     }
+    program, *arguments = shlex.split(command, comments=True)
+    if program in ("python", "train-manager"):
+        if program == "python":
+            child = server.run(script, *arguments, cwd=folder, **own)
+        else:
+            child = server.run(module, "train_manager", *arguments, cwd=folder, **own)
+        return child.output + child.errors
     # scikit-learn sets some as it is imported, here by another test perhaps; a record tells of them.
     around = {name: value for name, value in os.environ.items() if not name.startswith("KMP_")}
-    python = f'python() {{ "{sys.executable}" "$@"; }}; train-manager() {{ python -m train_manager "$@"; }}; '
     result = subprocess.run(
-        ["bash", "-c", python + command],
+        ["bash", "-c", command],
         cwd=folder,
         env={**around, **own},
         stdout=subprocess.PIPE,
@@ -124,13 +135,13 @@ def run_command(command: str, folder: Path) -> str:
     return result.stdout
 
 
-def check_page(page: Path, folder: Path, of_blocks: Path) -> None:
+def check_page(page: Path, folder: Path, of_blocks: Path, server: ForkServer) -> None:
     """Require that all blocks of a page print what it shows, in a folder; their files are in another one."""
     namespace: dict[str, Any] = {"__name__": "example"}
     for number, block in enumerate(blocks(page), start=1):
         if block.language == "console":
             for command, wanted in commands_in(block):
-                printed = run_command(command, folder)
+                printed = run_command(command, folder, server)
                 assert is_as_shown(wanted, printed), f"{command}\nprints\n\n{printed}\nnot\n\n{wanted}"
             continue
         if file := FILE.match(block.code):
@@ -152,12 +163,14 @@ def as_parameter(page: Path) -> Any:
 
 
 @pytest.mark.parametrize("page", [as_parameter(page) for page in PAGES])
-def test_a_page_prints_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_prints_what_it_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fork_server: ForkServer
+) -> None:
     folder = tmp_path / "page"
     folder.mkdir()
     monkeypatch.chdir(folder)
 
-    check_page(page, folder, tmp_path)
+    check_page(page, folder, tmp_path, fork_server)
 
 
 def test_every_error_has_a_section_of_its_own_and_shows_its_message() -> None:

@@ -11,6 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.fork_server import ForkServer
+from tests.programs import code, script
 from tests.rebuilding.recorded_parts import Head, Net, Penalised, Probe, WidthTrainer, scaled_loss
 from train_manager import ArgumentError, CheckpointError, Extension, SeededDataLoader, TrainManager, every, recorded
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
@@ -160,20 +162,20 @@ print(type(tm.model).__name__, tm.model.threshold, tm.model.width, tm.step_num, 
 """
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_a_fresh_process_that_imports_the_module_makes_the_training_again(tmp_path: Path) -> None:
+def test_a_fresh_process_that_imports_the_module_makes_the_training_again(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     trained(tmp_path, extensions=[EMA(0.9)])
-    done = python("-c", FRESH, str(tmp_path))
+    done = fork_server.run(code, FRESH, str(tmp_path))
 
-    assert (done.stdout, done.stderr) == ("Net 0.7 8 6 ['ema'] 0.9\n", "")
+    assert (done.output, done.errors) == ("Net 0.7 8 6 ['ema'] 0.9\n", "")
 
 
 def test_a_fresh_process_that_does_not_import_it_is_told_so(tmp_path: Path) -> None:
     trained(tmp_path)
-    done = python("-c", FRESH.replace("import tests.rebuilding.recorded_parts\n", ""), str(tmp_path))
+    without = FRESH.replace("import tests.rebuilding.recorded_parts\n", "")
+    command = [sys.executable, "-c", without, str(tmp_path)]  # the fork server has imported what other tests run in it
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.stderr.endswith(
         "model is made by 'tests.rebuilding.recorded_parts:Net', which this program has not registered\n"
@@ -196,10 +198,12 @@ if __name__ == "__main__":
 """
 
 
-def test_a_script_records_its_classes_as_another_program_imports_them(tmp_path: Path) -> None:
+def test_a_script_records_its_classes_as_another_program_imports_them(tmp_path: Path, fork_server: ForkServer) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
 
-    assert python(str(tmp_path / "train.py")).stdout == "{'object': 'train:Net', 'arguments': {'width': 2}}\n"
+    done = fork_server.run(script, str(tmp_path / "train.py"))
+
+    assert done.output == "{'object': 'train:Net', 'arguments': {'width': 2}}\n"
 
 
 def test_extensions_that_write_rest_without_a_train_dir(tmp_path: Path) -> None:

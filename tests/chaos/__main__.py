@@ -84,7 +84,7 @@ class Fire:
     def change_files(self, folder: Path) -> tuple[int, list[str]]:
         (folder / "files").mkdir()
         make_mutants(folder / "files", self.times(4000))
-        outcomes = opened(folder / "files")
+        outcomes = opened(folder / "files", self.server)
         refused = {name for name, outcome in outcomes.items() if outcome.startswith("CheckpointError: ")}
         other = [
             f"{name}: {outcome}" for name, outcome in outcomes.items() if outcome != "read" and name not in refused

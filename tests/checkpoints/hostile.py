@@ -13,7 +13,6 @@ import pickle
 import random
 import resource
 import struct
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -23,6 +22,8 @@ from typing import Any
 
 import torch
 
+from tests.fork_server import ForkServer
+from tests.programs import module
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.manifest import rendered
 from train_manager.checkpoints.verification import verify
@@ -99,12 +100,11 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-def opened(folder: Path) -> dict[str, str]:
+def opened(folder: Path, server: ForkServer) -> dict[str, str]:
     """What came of each file and each checkpoint in a folder, each opened in a process that may die of it."""
-    command = [sys.executable, "-m", "tests.checkpoints.hostile", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout)
+    done = server.run(module, "tests.checkpoints.hostile", str(folder))
+    assert done.code == 0, done.errors
+    found: dict[str, str] = json.loads(done.output)
     return found
 
 

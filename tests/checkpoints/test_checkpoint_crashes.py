@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +12,8 @@ import pytest
 from tests.checkpoints.crash_points import state_of
 from tests.checkpoints.power_loss import disk_states, lay_out, recorded
 from tests.checkpoints.states import small_state
+from tests.fork_server import ForkServer
+from tests.programs import module
 from train_manager.checkpoints.checkpoint import write_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -21,14 +21,13 @@ STEPS = (1, 2, 3)
 
 
 @pytest.mark.slow
-def test_a_save_that_is_killed_at_any_line_corrupts_nothing(tmp_path: Path) -> None:
+def test_a_save_that_is_killed_at_any_line_corrupts_nothing(tmp_path: Path, fork_server: ForkServer) -> None:
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path  # a kill is the same there, and a sync is free
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        command = [sys.executable, "-m", "tests.checkpoints.crash_points", folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        done = fork_server.run(module, "tests.checkpoints.crash_points", folder)
 
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)
+    assert done.code == 0, done.errors
+    counts = json.loads(done.output)
     assert counts["points"] > 100
     assert 0 < counts["written"] < counts["points"]
     assert (counts["corrupt"], counts["lost"], counts["next save failed"]) == (0, 0, 0)

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +15,8 @@ import pytest
 import torch
 
 from tests.checkpoints.states import small_state
+from tests.fork_server import ForkServer
+from tests.programs import code
 from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import write_checkpoint
 from train_manager.checkpoints.verification import verify
@@ -106,10 +106,8 @@ print([path.name for path in folder.iterdir()])
 """
 
 
-def test_a_real_limit_of_the_system_is_a_full_disk(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    told, left = done.stdout.splitlines()
+def test_a_real_limit_of_the_system_is_a_full_disk(tmp_path: Path, fork_server: ForkServer) -> None:
+    told, left = fork_server.run(code, LIMITED, str(tmp_path)).output.splitlines()
 
     assert re.fullmatch(rf"CheckpointError disk full at {tmp_path}: 5\.0 MB needed, \d+\.\d MB free", told)
     assert left == "['step-000000000001']"

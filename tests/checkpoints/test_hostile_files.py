@@ -19,6 +19,7 @@ import torch
 
 from tests.checkpoints.hostile import ROOT, Runs, mutated, opened, program, resealed, torch_file
 from tests.checkpoints.states import small_state
+from tests.fork_server import ForkServer
 from train_manager.checkpoints.checkpoint import write_checkpoint
 
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
@@ -137,11 +138,11 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory, canary: Path) -> dict[str, str]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory, canary: Path, fork_server: ForkServer) -> dict[str, str]:
     """What came of each file."""
     folder = tmp_path_factory.mktemp("hostile") / "files"
     make_files(folder, canary)
-    return opened(folder)
+    return opened(folder, fork_server)
 
 
 def not_refused(outcomes: dict[str, str], kind: str) -> tuple[int, list[str]]:

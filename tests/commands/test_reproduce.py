@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import ForkServer
 from tests.reproducing import Project
 from train_manager import cli
 from train_manager.extensions import RunRecord
@@ -15,10 +16,10 @@ from train_manager.testing import tiny_manager
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Project:
     """A long training, of whose record only the beginning is kept."""
     project = Project(tmp_path_factory.mktemp("project") / "digits").make()
-    project.train(epochs=3)
+    project.train(fork_server, epochs=3)
     run_file = project.train_dir / "run.json"
     run_file.write_text(run_file.read_text().replace('"digits.train", "3"', '"digits.train", "1000000"'))
     return project

@@ -21,6 +21,8 @@ class NoExtension:
     pass
 """
 
+NAMES = "from train_manager import Extensible, ExtensionNotFound, HookError"  # all of them would import torch
+
 POINTS = """[train_manager.extensions]
 grad_noise = grad_noise:GradNoise
 wrong = grad_noise:NoExtension
@@ -40,7 +42,7 @@ def installed(tmp_path: Path) -> Path:
 
 def printed(folder: Path, code: str) -> str:
     """What a fresh interpreter prints that finds packages in this folder."""
-    setup = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(folder)!r}]\nfrom train_manager import *\n"
+    setup = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(folder)!r}]\n{NAMES}\n"
     done = subprocess.run([sys.executable, "-c", setup + code], capture_output=True, text=True, check=False)
     assert not done.stderr, done.stderr
     return done.stdout

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fork_server import ForkServer
+from tests.programs import strictly
 
 pytest.importorskip("sklearn")
 pytest.importorskip("pandas")
@@ -22,13 +23,12 @@ def test_it_has_at_most_thirty_lines_of_code() -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 30
 
 
-def test_it_runs_outside_of_the_repository(tmp_path: Path) -> None:
+def test_it_runs_outside_of_the_repository(tmp_path: Path, fork_server: ForkServer) -> None:
     shutil.copy(EXAMPLE, tmp_path)
-    command = [sys.executable, "-W", "error", "digits.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = fork_server.run(strictly, "script", "digits.py", cwd=tmp_path)
 
-    assert done.stderr == ""
-    *table, stopped, tested, read = done.stdout.splitlines()
+    assert done.errors == ""
+    *table, stopped, tested, read = done.output.splitlines()
     assert table[0].split() == ["step", "seconds", "loss", "accuracy", "valid", "loss", "valid", "accuracy"]
     assert stopped.startswith("EarlyStopping: 'valid/loss' was no better than 0.1")
     assert float(tested.partition("'accuracy': ")[2].rstrip("}")) > 0.95

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-import train_manager
+from tests.fork_server import ForkServer
+from tests.programs import code
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "side_by_side"
@@ -34,27 +32,18 @@ torch.save(model.state_dict(), sys.argv[1])
 Trained = tuple[str, dict[str, torch.Tensor]]  # the printed text, and the weights
 
 
-def trained(loop: str, folder: Path) -> Trained:
+def trained(loop: str, folder: Path, server: ForkServer) -> Trained:
     """Train in a process of its own, because the other toolkits change settings of logging and of warnings."""
-    path = os.pathsep.join(
-        [str(FOLDER), str(Path(train_manager.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN.format(loop=loop), str(folder / "weights.pt")],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout, torch.load(folder / "weights.pt", weights_only=True)
+    weights = folder / "weights.pt"
+    done = server.run(code, TRAIN.format(loop=loop), str(weights), cwd=folder, PYTHONPATH=str(FOLDER))
+    assert done.code == 0, done.errors
+    return done.output, torch.load(weights, weights_only=True)
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def bare(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Trained:
     pytest.importorskip("sklearn")
-    return trained("bare_loop", tmp_path_factory.mktemp("bare"))
+    return trained("bare_loop", tmp_path_factory.mktemp("bare"), fork_server)
 
 
 @pytest.mark.slow
@@ -69,11 +58,11 @@ def test_the_bare_loop_learns_to_read_and_stops_early(bare: Trained) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", [name for name in NEEDS if name != "bare_loop"])
 def test_each_way_ends_with_the_weights_and_prints_the_lines_of_the_bare_loop(
-    loop: str, bare: Trained, tmp_path: Path
+    loop: str, bare: Trained, tmp_path: Path, fork_server: ForkServer
 ) -> None:
     if importlib.util.find_spec(NEEDS[loop]) is None:
         pytest.skip(f"{NEEDS[loop]} is not installed")
-    printed, weights = trained(loop, tmp_path)
+    printed, weights = trained(loop, tmp_path, fork_server)
 
     assert printed == bare[0]
     assert len(weights) == 4

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.fork_server import ForkServer
+from tests.programs import code
 from tests.rebuilding.recorded_parts import Base, Colour, Derived, Head, Holder, Net, Point, Settings, scaled_loss
 from train_manager import CheckpointError, recorded
 from train_manager.rebuilding.making import rebuild
@@ -331,13 +330,12 @@ for number, name in enumerate(json.loads(sys.argv[2])):
 
 
 @pytest.fixture(scope="module")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def attacked(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Path:
     """A folder in which each hostile name has left what its process did."""
     folder = tmp_path_factory.mktemp("attacked")
     (folder / "canary_module.py").write_text("open('canary', 'w').close()\ndef touch(*args, **kwargs): ...\n")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", PROGRAM, str(folder), json.dumps([*HOSTILE, "here:Registered"])]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    done = fork_server.run(code, PROGRAM, str(folder), json.dumps([*HOSTILE, "here:Registered"]))
+    assert done.code == 0, done.errors
     return folder
 
 

@@ -16,6 +16,7 @@ from tests.resume import of_data, of_practices, of_programs  # noqa: F401  # the
 from tests.resume.of_data import Augmented
 from tests.resume.resuming import differences, end_of, saved_every_step, stopped_and_resumed, whole
 from tests.resume.trainings import TRAININGS, Training
+from tests.rotation import places_of
 from tests.training import At
 from train_manager import SeededDataLoader, TrainManager, every
 
@@ -42,9 +43,9 @@ def places(name: str) -> list[tuple[str, int]]:
     ]
 
 
-@pytest.mark.parametrize("name", TRAININGS)
-def test_it_goes_on_to_the_same_bits(name: str) -> None:
-    for hook, at in places(name):
+@pytest.mark.parametrize(("number", "name"), [*enumerate(TRAININGS)], ids=TRAININGS)
+def test_it_goes_on_to_the_same_bits(number: int, name: str) -> None:
+    for hook, at in places_of(number, places(name)):
         with TemporaryDirectory(dir=MEMORY) as folder:
             resumed = end_of(stopped_and_resumed(TRAININGS[name], Path(folder), at, hook))
 

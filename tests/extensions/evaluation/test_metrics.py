@@ -2,17 +2,15 @@ from __future__ import annotations
 
 import copy
 import io
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-import train_manager
+from tests.fork_server import ForkServer
 from tests.host_reads import HostReads
+from tests.programs import code
 from train_manager import Extension, InputError, OrderError, SkipBatch, TrainManager, modifies
 from train_manager.extensions import Metrics
 from train_manager.testing import tiny_manager
@@ -259,7 +257,7 @@ def test_a_metric_of_torchmetrics_returns_what_the_function_returns() -> None:
     assert result["given"] == pytest.approx(result["accuracy"])
 
 
-def test_functions_need_no_torchmetrics() -> None:
+def test_functions_need_no_torchmetrics(fork_server: ForkServer) -> None:
     program = """
 import sys
 sys.modules["torchmetrics"] = None
@@ -267,8 +265,7 @@ from train_manager.extensions import Metrics
 from train_manager.testing import tiny_manager
 tiny_manager(Metrics(accuracy=lambda p, t: p.argmax(dim=1) == t)).train()
 """
-    folder = Path(train_manager.__file__).parents[1]
-    assert subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True).returncode == 0
+    assert fork_server.run(code, program).code == 0
 
 
 # ---- the table ---------------------------------------------------------------------------------------------------

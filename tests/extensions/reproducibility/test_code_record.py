@@ -13,7 +13,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.eventually import eventually
+from tests.fork_server import Child, ForkServer
 from tests.other_processes import children
+from tests.programs import script
 from tests.runs.code.repositories import git, repository, tree
 from train_manager import Extension, InputError, TrainManager
 from train_manager.extensions import CodeRecord
@@ -175,12 +177,12 @@ def test_a_git_that_hangs_is_cut_off_and_the_run_goes_on(
 
 
 @pytest.mark.slow
-def test_a_git_that_hangs_from_the_first_moment_is_cut_off_too(tmp_path: Path) -> None:
+def test_a_git_that_hangs_from_the_first_moment_is_cut_off_too(tmp_path: Path, fork_server: ForkServer) -> None:
     """As GitPython is imported, it asks git for its version, and would wait for ever."""
     program(tmp_path / "bin" / "git", HANGING)
-    run = training(tmp_path, then="tm.train()", path=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    run = training(tmp_path, fork_server, then="tm.train()", path=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
 
-    assert f"{TOLD}git did not answer within 0.5 s" in run.stderr
+    assert f"{TOLD}git did not answer within 0.5 s" in run.errors
 
 
 @pytest.mark.slow
@@ -193,13 +195,15 @@ def test_a_git_that_hangs_from_the_first_moment_is_cut_off_too(tmp_path: Path) -
     ids=["without git", "without GitPython"],
 )
 def test_without_git_the_script_and_its_modules_are_recorded_and_a_warning_says_so(
-    tmp_path: Path, before: str, path: str | None, reason: str
+    tmp_path: Path, fork_server: ForkServer, before: str, path: str | None, reason: str
 ) -> None:
-    run = training(tmp_path, before=before, then="tm.train(); tm.train_epochs(1); print(tm.run_id)", path=path)
+    run = training(
+        tmp_path, fork_server, before=before, then="tm.train(); tm.train_epochs(1); print(tm.run_id)", path=path
+    )
 
-    record = json.loads((tmp_path / "runs" / "code" / f"{run.stdout.split()[-1]}.json").read_text())
+    record = json.loads((tmp_path / "runs" / "code" / f"{run.output.split()[-1]}.json").read_text())
     assert record["reason"] == reason
-    assert run.stderr.count("UserWarning") == run.stderr.count(reason) == 1
+    assert run.errors.count("UserWarning") == run.errors.count(reason) == 1
     assert [(file["path"], file["how"]) for file in record["repositories"][0]["files"]] == [
         ("own.py", "archive"),
         ("train.py", "archive"),
@@ -258,11 +262,13 @@ def test_workers_that_are_forked_meanwhile_disturb_nothing(code: Path, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_never_closed_has_its_record_when_the_program_has_ended(tmp_path: Path) -> None:
+def test_a_run_that_is_never_closed_has_its_record_when_the_program_has_ended(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     repository(tmp_path / "project", {"own.py": b"", "train.py": b""})
-    run = training(tmp_path, then="tm.open(); print(tm.run_id)")
+    run = training(tmp_path, fork_server, then="tm.open(); print(tm.run_id)")
 
-    record = json.loads((tmp_path / "runs" / "code" / f"{run.stdout.split()[-1]}.json").read_text())
+    record = json.loads((tmp_path / "runs" / "code" / f"{run.output.split()[-1]}.json").read_text())
     assert record["repositories"][0]["commit"] == git(tmp_path / "project", "rev-parse", "HEAD").decode().strip()
 
 
@@ -286,11 +292,12 @@ def use_program(path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{path.parent}{os.pathsep}{os.environ['PATH']}")
 
 
-def training(folder: Path, *, before: str = "", then: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+def training(folder: Path, server: ForkServer, *, before: str = "", then: str, path: str | None = None) -> Child:
     """Run a script with a module of its own, in a process of its own."""
     (folder / "project").mkdir(exist_ok=True)
     (folder / "project" / "own.py").write_text("x = 1\n")
-    script = folder / "project" / "train.py"
-    script.write_text(f"{before}{TRAIN.format(train_dir=str(folder / 'runs'))}{then}\n")
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **({} if path is None else {"PATH": path})}
-    return subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True)
+    path_of_script = folder / "project" / "train.py"
+    path_of_script.write_text(f"{before}{TRAIN.format(train_dir=str(folder / 'runs'))}{then}\n")
+    run = server.run(script, str(path_of_script), PATH=path or os.environ["PATH"])
+    assert run.code == 0, run.errors
+    return run

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from torch import nn
 
 from tests.fork_server import ForkServer
+from tests.programs import code
 from tests.training import At, skip_stage
 from train_manager import Extension, InputError, recorded
 from train_manager.extensions import Checkpoints, RunRecord
@@ -551,7 +551,7 @@ print(seen)
 """
 
 
-def test_no_process_is_started_and_no_socket_opened() -> None:
-    done = subprocess.run([sys.executable, "-c", AUDITED], capture_output=True, text=True)
+def test_no_process_is_started_and_no_socket_opened(fork_server: ForkServer) -> None:
+    done = fork_server.run(code, AUDITED)
 
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert (done.output, done.errors) == ("[]\n", "")

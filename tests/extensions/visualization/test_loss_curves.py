@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ import torch
 from torch import Tensor
 
 import train_manager
+from tests.fork_server import ForkServer
 from tests.host_reads import HostReads
+from tests.programs import code
 from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, add_loss, every
 from train_manager.extensions import LossCurves, Metrics
 from train_manager.files.atomic import replace_file
@@ -276,12 +277,11 @@ def test_metrics_of_the_training_and_of_the_evaluations_have_a_panel_by_epoch(tm
     assert [axes.get_ylabel() for axes in curves.figure().axes] == ["loss"] * 3 + ["right", "wrong"]
 
 
-def test_matplotlib_is_imported_only_as_the_curves_are_drawn() -> None:
+def test_matplotlib_is_imported_only_as_the_curves_are_drawn(fork_server: ForkServer) -> None:
     program = (
         "import sys; from train_manager.extensions import LossCurves; LossCurves(); print('matplotlib' in sys.modules)"
     )
-    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout == "False\n"
+    assert fork_server.run(code, program).output == "False\n"
 
 
 class DrawnAt(Extension):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import ForkServer
 from tests.reproducing import READS_A_FILE, Project
 from train_manager import InputError, reproduce
 from train_manager.runs.repeating.reproduction import Reproduction
@@ -37,10 +38,10 @@ def told() -> Told:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Project:
     """A repository with a run, in which a hook was planted afterwards."""
     project = Project(tmp_path_factory.mktemp("project") / "digits").make()
-    project.train()
+    project.train(fork_server)
     hook = project.root / ".git/hooks/post-checkout"
     hook.write_text(HOOK.format(project.root.parent / "hook-ran"))
     hook.chmod(0o755)
@@ -108,10 +109,10 @@ def test_the_files_of_a_reproduction_that_differs_are_kept(changed: tuple[Projec
 
 
 @pytest.mark.slow
-def test_missing_data_and_a_missing_seed_are_told(tmp_path: Path, told: Told) -> None:
+def test_missing_data_and_a_missing_seed_are_told(tmp_path: Path, told: Told, fork_server: ForkServer) -> None:
     project = Project(tmp_path / "digits").make(settings="RATE = 0.25\nSEED = None\n", data=READS_A_FILE)
     project.write("seed.csv", "0")
-    project.train(epochs=1)
+    project.train(fork_server, epochs=1)
 
     with pytest.raises(InputError) as failed:
         told.reproduce(project.train_dir, folder=tmp_path / "again")

@@ -1,0 +1,31 @@
+"""What rotates: of several places each case gets one, in turn; with ``--all-places`` each case gets all of them.
+
+A claim on every extension, or on every training, is so tested on each of them in every run of the tests, and at each
+place by some of them. ``make chaos`` and ``.ci/run`` test all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+Case = TypeVar("Case")
+Place = TypeVar("Place")
+
+ALL_PLACES = "--all-places"
+_chosen = {"all": False}  # set by the option, before the first module of tests is imported
+
+
+def choose_all() -> None:
+    """Let each case get all places from now on."""
+    _chosen["all"] = True
+
+
+def places_of(number: int, places: Sequence[Place]) -> list[Place]:
+    """Return the places of a case, by its number among the cases."""
+    return [*places] if _chosen["all"] else [places[number % len(places)]]
+
+
+def in_turn(cases: Iterable[Case], places: Sequence[Place]) -> list[tuple[Case, Place]]:
+    """Return the pairs of a case and a place that are tested."""
+    return [(case, place) for number, case in enumerate(cases) for place in places_of(number, places)]
