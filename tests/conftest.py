@@ -18,7 +18,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(ALL_PLACES, action="store_true", help=told)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist shares them out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not chosen; and begin with the slow ones, so that no process is alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     for item in items:
         if not config.getoption(ALL_PLACES) and item.get_closest_marker("whole"):
             item.add_marker(pytest.mark.skip(reason=f"{ALL_PLACES} runs it"))

@@ -26,6 +26,11 @@ def places_of(number: int, places: Sequence[Place]) -> list[Place]:
     return [*places] if _chosen["all"] else [places[number % len(places)]]
 
 
+def share_of(count: int) -> int:
+    """Return how many of some random cases are tested: a third, or all."""
+    return count if _chosen["all"] else -(-count // 3)
+
+
 def in_turn(cases: Iterable[Case], places: Sequence[Place]) -> list[tuple[Case, Place]]:
     """Return the pairs of a case and a place that are tested."""
     return [(case, place) for number, case in enumerate(cases) for place in places_of(number, places)]

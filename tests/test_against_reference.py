@@ -21,6 +21,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 
 from tests.reference_loop import ReferenceLoop
+from tests.rotation import share_of
 from train_manager import Extension, SkipBatch, SkipStage, TrainManager
 from train_manager.extensions import Accumulate
 from train_manager.loop.results import TrainResult
@@ -404,8 +405,9 @@ def agree(program: Program) -> None:
 
 
 def checked(max_examples: int) -> settings:
+    """Return how many programs are tried: a third of them, but for ``--all-places``."""
     return settings(
-        max_examples=max_examples,
+        max_examples=share_of(max_examples),
         deadline=None,
         derandomize=True,
         database=None,

@@ -42,7 +42,10 @@ print(json.dumps(soak(20_000, Extension.of(post_step=lambda data: kept.append(da
 """
 
 
-@pytest.mark.parametrize("name", TINY)
+FRESH = ("run_records", "code_record_cost")  # each figure is of a process of its own
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.whole] * (name in FRESH)) for name in TINY])
 def test_a_benchmark_makes_its_section_of_the_page(name: str, tmp_path: Path) -> None:
     made = importlib.import_module(f"benchmarks.{name}").section(**TINY[name])
 

@@ -159,6 +159,7 @@ def as_parameter(page: Path) -> Any:
     """A page as a test; each command of its console blocks is a process of its own, most of which import torch."""
     has_commands = "```console\n" in page.read_text()
     marks = [pytest.mark.slow, pytest.mark.timeout(300)] if has_commands else []
+    marks += [pytest.mark.whole] if page.stem == "run-it-again" else []  # README has some of its commands
     return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 

@@ -84,6 +84,7 @@ def test_a_script_that_nobody_prepared_is_verified(scripts: Path, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_a_script_that_forgets_something_is_told_what(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = scripts / "train.py"
     script.write_text(FORGETFUL)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import train_manager
+from tests import programs
+from tests.fork_server import ForkServer
 from train_manager import TrainManager, extensions
 from train_manager.types import FIXTURES
 
@@ -25,10 +25,10 @@ def documented() -> set[str]:
 
 
 @pytest.mark.parametrize("script", ["make_tables.py", "make_reference.py"])
-def test_a_generated_page_is_what_its_script_makes_today(script: str) -> None:
-    done = subprocess.run([sys.executable, REFERENCE / script, "--check"], capture_output=True, text=True, cwd=ROOT)
+def test_a_generated_page_is_what_its_script_makes_today(script: str, fork_server: ForkServer) -> None:
+    done = fork_server.run(programs.script, str(REFERENCE / script), "--check")
 
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.code == 0, done.output + done.errors
 
 
 def test_the_api_has_every_public_name() -> None:

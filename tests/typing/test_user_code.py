@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,7 +23,7 @@ KNOWN_TYPES = Path(__file__).parent / "known_types.py"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("typing")]
 
 
 def program(page: Path) -> str:
@@ -43,63 +44,66 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout + done.stderr
 
 
-def mypy(path: Path) -> list[str]:
-    """Return the errors that mypy finds in a file, in the mode that it has by default."""
+def mypy(folder: Path) -> list[tuple[str, str]]:
+    """Return the errors that mypy finds in a folder, each with its file, in the mode that it has by default."""
     cache = ROOT / ".mypy_cache" / "of_users"  # torch takes half a minute without one
-    output = run(path.parent, sys.executable, "-m", "mypy", "--cache-dir", str(cache), "--no-error-summary", path.name)
-    return [line for line in output.splitlines() if "rror" in line]
+    output = run(folder, sys.executable, "-m", "mypy", "--cache-dir", str(cache), "--no-error-summary", ".")
+    return [(line.partition(":")[0], line) for line in output.splitlines() if "rror" in line]
 
 
-def pyright(path: Path) -> list[str]:
-    """Return the errors that pyright finds in a file."""
+def pyright(folder: Path) -> list[tuple[str, str]]:
+    """Return the errors that pyright finds in a folder, each with its file."""
     if importlib.util.find_spec("basedpyright") is None:
         pytest.skip("basedpyright is not installed; it is part of the extra [dev]")
-    (path.parent / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard"}))
-    command = ["-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson", path.name]
-    output = json.loads(run(path.parent, sys.executable, *command))
-    found = output["generalDiagnostics"]
-    return [f"{one['range']['start']['line'] + 1}: {one['message']}" for one in found]
+    (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard"}))
+    command = ["-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson", "."]
+    found = json.loads(run(folder, sys.executable, *command))["generalDiagnostics"]
+    return [(Path(one["file"]).name, f"{one['range']['start']['line'] + 1}: {one['message']}") for one in found]
 
 
-checkers = pytest.mark.parametrize("checker", [mypy, pyright])
+def programs() -> dict[str, str]:
+    """Return the programs of users that are checked, by the names of their files: all at once, which is quicker."""
+    known = KNOWN_TYPES.read_text(encoding="utf-8")
+    return {
+        **{f"{page.stem.replace('-', '_').lower()}.py": program(page) for page in PAGES},
+        "digits.py": without_stubs((ROOT / "examples" / "digits.py").read_text(encoding="utf-8")),
+        "misspelt.py": "from train_manager import TrainManager\nTrainManager(modle=None)\n",
+        "known_types.py": known,
+        "other_type.py": known.replace("decay, float", "decay, int"),
+    }
 
 
-def errors(checker: Callable[[Path], list[str]], folder: Path, code: str) -> list[str]:
-    path = folder / "user.py"
-    path.write_text(code, encoding="utf-8")
-    return checker(path)
+Checker = Callable[[Path], list[tuple[str, str]]]
+Errors = dict[str, list[str]]
+
+
+@pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
+def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Errors:
+    """The errors that a checker finds, by file."""
+    folder, checker = tmp_path_factory.mktemp("user"), cast("Checker", request.param)
+    for name, code in programs().items():
+        (folder / name).write_text(code, encoding="utf-8")
+    found = checker(folder)
+    return {name: [told for file, told in found if file == name] for name in programs()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-@checkers
-def test_the_examples_of_a_page_have_no_type_error(
-    checker: Callable[[Path], list[str]], page: Path, tmp_path: Path
-) -> None:
-    assert errors(checker, tmp_path, program(page)) == []
+def test_the_examples_of_a_page_have_no_type_error(page: Path, errors: Errors) -> None:
+    assert errors[f"{page.stem.replace('-', '_').lower()}.py"] == []
 
 
-@checkers
-def test_a_first_training_has_no_type_error(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
-    code = (ROOT / "examples" / "digits.py").read_text(encoding="utf-8")
-
-    assert errors(checker, tmp_path, without_stubs(code)) == []
+def test_a_first_training_has_no_type_error(errors: Errors) -> None:
+    assert errors["digits.py"] == []
 
 
-@checkers
-def test_a_mistake_in_user_code_is_found(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
+def test_a_mistake_in_user_code_is_found(errors: Errors) -> None:
     """Else the library is not seen at all, and everything passes as Any."""
-    code = "from train_manager import TrainManager\nTrainManager(modle=None)\n"
-
-    assert any("modle" in error for error in errors(checker, tmp_path, code))
+    assert any("modle" in error for error in errors["misspelt.py"])
 
 
-@checkers
-def test_the_attributes_of_a_manager_have_the_known_types(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
-    assert errors(checker, tmp_path, KNOWN_TYPES.read_text(encoding="utf-8")) == []
+def test_the_attributes_of_a_manager_have_the_known_types(errors: Errors) -> None:
+    assert errors["known_types.py"] == []
 
 
-@checkers
-def test_another_type_than_the_known_one_is_found(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
-    code = KNOWN_TYPES.read_text(encoding="utf-8").replace("decay, float", "decay, int")
-
-    assert len(errors(checker, tmp_path, code)) == 1
+def test_another_type_than_the_known_one_is_found(errors: Errors) -> None:
+    assert len(errors["other_type.py"]) == 1

@@ -11,6 +11,8 @@ from tests.reproducing import READS_A_FILE, Project
 from train_manager import InputError, reproduce
 from train_manager.runs.repeating.reproduction import Reproduction
 
+pytestmark = pytest.mark.xdist_group("reproduce")
+
 HOOK = '#!/bin/sh\ntouch "{}"\n'
 
 
