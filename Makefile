@@ -18,7 +18,7 @@ demo: $(OK)
 
 # Two processes of one thread each: with two threads in each they would wait for each other.
 test: $(OK)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
 
 check: $(OK)
 	$(PY) -m ruff check .

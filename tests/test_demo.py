@@ -22,8 +22,6 @@ pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")
 
 
-pytestmark = pytest.mark.xdist_group("demo")
-
 ROOT = Path(train_manager.__file__).parents[1]
 
 

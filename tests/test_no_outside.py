@@ -10,10 +10,7 @@ import pytest
 from tests.outside import Noted, watched
 from train_manager.extensions import default_extensions
 
-pytestmark = [
-    pytest.mark.skipif(os.name != "posix", reason="homes and processes have other names here"),
-    pytest.mark.xdist_group("no_outside"),
-]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="homes and processes have other names here")
 
 STARTED_BY = {"code_record": {"git"}}
 """The programs that an extension starts, by its name; no other extension of the default ones starts any.

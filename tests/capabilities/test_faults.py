@@ -41,7 +41,7 @@ def test_o02_a_hook_that_asks_for_an_unknown_fixture_is_told_by_name_with_what_i
     with pytest.raises(
         FixtureNotFound, match=r"Watcher.post_step wants 'losses', which no open stage provides"
     ) as error:
-        with Worker([Watcher()]).staged("step", {"loss": 0.3}):  # not in a method, so the check knows nothing of it
+        with Extensible([Watcher()]).staged("step", {"loss": 0.3}):  # no stage of the class: the check knows nothing
             pass
     assert (error.value.alive, error.value.nearest) == (("loss",), ("loss",))
 

@@ -15,6 +15,7 @@ import pytest
 from tests.chaos.killing import kills_of_a_training, kills_of_saves
 from tests.chaos.victims import newest, saves, stamps, trains
 from tests.fork_server import ForkServer
+from tests.rotation import share_of
 from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 
@@ -30,9 +31,10 @@ def is_another_mount(tmp_path: Path) -> bool:
 
 
 def test_a_save_that_is_killed_at_a_random_moment_loses_nothing(fork_server: ForkServer, tmp_path: Path) -> None:
-    found = kills_of_saves(fork_server, tmp_path, kills=20)
+    kills = share_of(20)
+    found = kills_of_saves(fork_server, tmp_path, kills=kills)
 
-    assert (found.faults, found.kills) == ([], 20)
+    assert (found.faults, found.kills) == ([], kills)
     assert found.in_a_save > 0
 
 
@@ -40,7 +42,7 @@ def test_nor_on_another_mount_than_the_folder_for_temporary_files(fork_server: F
     if not is_another_mount(tmp_path):
         pytest.skip("there is one mount only")
     with TemporaryDirectory(dir=MEMORY) as folder:
-        assert kills_of_saves(fork_server, Path(folder), kills=15, size=100_000).faults == []
+        assert kills_of_saves(fork_server, Path(folder), kills=share_of(15), size=100_000).faults == []
 
 
 def test_nor_if_it_is_written_in_the_background(fork_server: ForkServer, tmp_path: Path) -> None:

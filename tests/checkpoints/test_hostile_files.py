@@ -22,8 +22,6 @@ from tests.checkpoints.states import small_state
 from tests.fork_server import ForkServer
 from train_manager.checkpoints.checkpoint import write_checkpoint
 
-pytestmark = pytest.mark.xdist_group("hostile_files")
-
 FILES = ["manifest.json", "model.safetensors", "state.json", "state.safetensors"]
 MUTANTS = int(os.environ.get("MUTANTS", "200"))
 

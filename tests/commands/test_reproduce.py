@@ -14,8 +14,6 @@ from train_manager import cli
 from train_manager.extensions import RunRecord
 from train_manager.testing import tiny_manager
 
-pytestmark = pytest.mark.xdist_group("reproduce")
-
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -> Project:

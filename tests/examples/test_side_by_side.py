@@ -15,8 +15,6 @@ import torch
 from tests.fork_server import ForkServer
 from tests.programs import code
 
-pytestmark = pytest.mark.xdist_group("side_by_side")
-
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "side_by_side"
 PAGE = ROOT / "docs" / "explanation" / "side-by-side.md"

@@ -511,6 +511,8 @@ CELLS = [  # a run that is held open lets Ctrl-C end other cells at once
 ]
 
 
+@pytest.mark.slow
+@pytest.mark.whole
 def test_in_a_notebook_ctrl_c_interrupts_the_cell_after_the_step(tmp_path: Path) -> None:
     from tests.test_notebooks import executed
 

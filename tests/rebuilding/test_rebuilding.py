@@ -21,8 +21,6 @@ from train_manager.rebuilding.making import rebuild
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.rebuilding.tree import MAX_VALUES
 
-pytestmark = pytest.mark.xdist_group("rebuilding")
-
 ROOT = Path(__file__).parents[2]
 HERE = "tests.rebuilding.recorded_parts"
 

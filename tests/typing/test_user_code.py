@@ -23,7 +23,7 @@ KNOWN_TYPES = Path(__file__).parent / "known_types.py"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("typing")]
+pytestmark = pytest.mark.slow
 
 
 def program(page: Path) -> str:

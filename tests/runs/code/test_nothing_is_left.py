@@ -1,4 +1,4 @@
-"""What a record leaves behind beside itself: nothing, a hundred times."""
+"""What a record leaves behind beside itself: nothing, however many there are."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.other_processes import children
+from tests.rotation import share_of
 from tests.runs.code.hostile import new_world
 from train_manager.runs.code.taking import take_code_record
 
@@ -29,7 +30,7 @@ def held(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_hundred_records_leave_no_process_no_thread_no_file_and_no_folder(
+def test_many_records_leave_no_process_no_thread_no_file_and_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "temporary").mkdir()
@@ -38,11 +39,12 @@ def test_a_hundred_records_leave_no_process_no_thread_no_file_and_no_folder(
     take_code_record(world.repository, tmp_path / "train_dir", "first")  # imports what it needs
     before = held(tmp_path / "temporary")
 
-    for number in range(100):
+    count = share_of(100)
+    for number in range(count):
         take_code_record(world.repository, tmp_path / "train_dir", f"run{number}")
 
     assert held(tmp_path / "temporary") == before
-    assert len(list((tmp_path / "train_dir" / "code").glob("*"))) == 102  # a record each, and their one payload
+    assert len(list((tmp_path / "train_dir" / "code").glob("*"))) == count + 2  # a record each, and their one payload
 
 
 def test_a_record_needs_few_processes_however_many_files_differ(

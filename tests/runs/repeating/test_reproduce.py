@@ -11,8 +11,6 @@ from tests.reproducing import READS_A_FILE, Project
 from train_manager import InputError, reproduce
 from train_manager.runs.repeating.reproduction import Reproduction
 
-pytestmark = pytest.mark.xdist_group("reproduce")
-
 HOOK = '#!/bin/sh\ntouch "{}"\n'
 
 
@@ -111,6 +109,7 @@ def test_the_files_of_a_reproduction_that_differs_are_kept(changed: tuple[Projec
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_missing_data_and_a_missing_seed_are_told(tmp_path: Path, told: Told, fork_server: ForkServer) -> None:
     project = Project(tmp_path / "digits").make(settings="RATE = 0.25\nSEED = None\n", data=READS_A_FILE)
     project.write("seed.csv", "0")
