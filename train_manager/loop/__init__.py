@@ -21,7 +21,8 @@ Its files in reading order; each imports only those above it:
     run_state     what a run counts, and what hooks have requested in it
     feed          the batches that a run trains and evaluates on
     overridable   the methods that a subclass overrides
-    eval_at       when training evaluates
+    eval_at       the argument that says when training evaluates
+    scheduled_eval  the extension that evaluates within epochs
     description   a training in a few words
     recorded_arguments  what a TrainManager was made with
     rebuilt_arguments  how it is made again from a checkpoint

@@ -1,13 +1,11 @@
-"""When training evaluates: at words such as "epoch", or whenever a schedule says so."""
+"""The argument that says when a training evaluates: at words such as "epoch", or whenever a schedule says so."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, final
 
-from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.schedules import scheduled
 from train_manager.telling.errors import InputError
 
 WORDS: Final = ("start", "epoch", "end")
@@ -57,18 +55,3 @@ def require_eval_at(value: Any) -> EvalAtPoints:
             )
     schedules = tuple(part for part in given if isinstance(part, Schedule))
     return EvalAtPoints("start" in given, "epoch" in given, "end" in given, schedules)
-
-
-def eval_at_schedule(schedule: Schedule) -> Extension:
-    """Return an extension that requests an evaluation after the batches that a schedule says."""
-    return scheduled(EvalAt(), "post_train_step_batch", schedule)
-
-
-@final
-class EvalAt(Extension):
-    """Requests an evaluation whenever its hook runs, in calls that evaluate."""
-
-    def post_train_step_batch(self, train_manager: Any) -> None:
-        run = train_manager._run
-        if run.evaluates and not run.own_batches:
-            train_manager.eval_soon()

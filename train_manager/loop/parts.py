@@ -29,7 +29,7 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.calls import CallLog
 from train_manager.loop.description import Facts, as_html, as_text, facts
-from train_manager.loop.eval_at import EvalAt, EvalAtArgument, EvalAtPoints, eval_at_schedule, require_eval_at
+from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
 from train_manager.loop.feed import Feed
 from train_manager.loop.history import History, OpenEpoch
 from train_manager.loop.losses import Collector
@@ -44,6 +44,7 @@ from train_manager.loop.overridable import OverridableMethods
 from train_manager.loop.phases import PHASE_PARTS, PhaseLog
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.run_state import Counts, RunState
+from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.windows import Windows, preserved_gradients
 from train_manager.model.replacement import replace_in_optimizers
 from train_manager.telling.argument_names import named_arguments
@@ -223,7 +224,7 @@ class Parts(OverridableMethods, Generic[Model]):
         for name in [name for name, extension in self.extensions.items() if isinstance(extension, EvalAt)]:
             self.remove_extension(name)
         for schedule in self._eval_at.schedules:
-            self.add_extension(eval_at_schedule(schedule))
+            self.add_extension(scheduled_eval(schedule))
 
     @property
     def optimizers(self) -> dict[str, Optimizer]:
