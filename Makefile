@@ -42,9 +42,11 @@ bench-peers: $(OK)
 	    $(PY) -m pip install -q -c $(PINS) -e '.[bench]'
 	@$(PY) -m benchmarks $(ARGS)
 
-# Kills trainings a thousand times, cuts the power, changes files; writes docs/explanation/checkpoints-under-fire.md.
-# Ten minutes or less;  make chaos ARGS=0.1  does a tenth of it, and only shows figures.
+# Tests at all places what rotates, then kills trainings a thousand times, cuts the power, changes files, and writes
+# docs/explanation/checkpoints-under-fire.md. A quarter of an hour;  make chaos ARGS=0.1  kills a tenth as often, and
+# only shows figures.
 chaos: $(OK)
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile -q --all-places
 	@OMP_NUM_THREADS=1 $(PY) -m tests.chaos $(ARGS)
 
 # A page on which the core runs in the browser, in build/playground/; Python for it comes from npm.

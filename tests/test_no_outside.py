@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
 from tests.outside import Noted, watched
-from train_manager.extensions import default_extensions
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="homes and processes have other names here")
 
@@ -46,12 +46,15 @@ assert resumed.train().epochs == 1
 
 
 class Run:
-    """A training in its folder, and what it did outside of its process."""
+    """A training in its folder, and what it did outside of its process.
 
-    def __init__(self, folder: Path, left_out: tuple[str, ...]) -> None:
+    Args:
+        home: a home in which matplotlib has looked for the fonts.
+    """
+
+    def __init__(self, folder: Path, home: Path, left_out: tuple[str, ...]) -> None:
         self.folder = folder
-        self.fonts = watched(FONTS, folder)
-        (folder / "notes.jsonl").unlink()
+        copytree(home, folder / "home")
         for secret in (".netrc", ".ssh/id_rsa", ".gitconfig", ".aws/credentials", ".config/train_manager.toml"):
             (folder / "home" / secret).parent.mkdir(exist_ok=True)
             (folder / "home" / secret).touch()
@@ -69,9 +72,17 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def fonts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Noted]]:
+    """A home in which matplotlib has looked for the fonts, and what it did for that."""
+    folder = tmp_path_factory.mktemp("fonts")
+    notes = watched(FONTS, folder)
+    return folder / "home", notes
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, fonts: tuple[Path, list[Noted]]) -> Run:
     """A training with all default extensions but those that start a program."""
-    return Run(tmp_path_factory.mktemp("run"), tuple(STARTED_BY))
+    return Run(tmp_path_factory.mktemp("run"), fonts[0], tuple(STARTED_BY))
 
 
 def kinds(notes: list[Noted]) -> set[str]:
@@ -110,20 +121,19 @@ def test_a_training_reads_nothing_in_the_home_but_what_matplotlib_keeps_there(ru
 
 
 @pytest.mark.slow
-def test_the_first_figure_of_a_user_lets_matplotlib_ask_for_fonts(run: Run) -> None:
+def test_the_first_figure_of_a_user_lets_matplotlib_ask_for_fonts(fonts: tuple[Path, list[Noted]]) -> None:
     """A process that the library does not start, but that users may see: it is the only one."""
-    started = {note.what for note in run.fonts if note.event == "subprocess.Popen"}
+    started = {note.what for note in fonts[1] if note.event == "subprocess.Popen"}
 
     assert started <= {"fc-list", "system_profiler"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(STARTED_BY))
-def test_an_extension_starts_the_programs_that_it_is_known_for(name: str, tmp_path: Path) -> None:
-    if name not in default_extensions():
-        pytest.skip(f"{name} is not a default extension")
-    others = tuple({*STARTED_BY} - {name})
-    run = Run(tmp_path, others)
+def test_an_extension_starts_the_programs_that_it_is_known_for(
+    name: str, tmp_path: Path, fonts: tuple[Path, list[Noted]]
+) -> None:
+    run = Run(tmp_path, fonts[0], tuple({*STARTED_BY} - {name}))
     started = {Path(note.what).name for note in run.noted("process") if note.event != "a child has ended"}
 
     assert started == STARTED_BY[name]
