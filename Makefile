@@ -16,9 +16,12 @@ OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 demo: $(OK)
 	@RESUME=$(RESUME) $(PY) -m train_manager.demo
 
-# Two processes of one thread each: with two threads in each they would wait for each other.
+# Two processes of one thread each: with two threads in each they would wait for each other. Python keeps what it
+# compiles, even if the environment says otherwise: the tests start hundreds of processes.
+RUN_TESTS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --dist loadfile
+
 test: $(OK)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(RUN_TESTS) $(ARGS)
 
 check: $(OK)
 	$(PY) -m ruff check .
@@ -46,7 +49,7 @@ bench-peers: $(OK)
 # docs/explanation/checkpoints-under-fire.md. A quarter of an hour;  make chaos ARGS=0.1  kills a tenth as often, and
 # only shows figures.
 chaos: $(OK)
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile -q --all-places
+	@$(RUN_TESTS) -q --all-places
 	@OMP_NUM_THREADS=1 $(PY) -m tests.chaos $(ARGS)
 
 # A page on which the core runs in the browser, in build/playground/; Python for it comes from npm.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -33,6 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
         choose_all()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave out of each later collection what was imported for the tests; a whole collection takes 0.4 s with it."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
