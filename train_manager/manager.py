@@ -69,6 +69,7 @@ from train_manager.loop.rebuilt_arguments import (
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.skip import SkipBatch, skippable
+from train_manager.loop.step import NO_BACKWARD, NO_STEP, Backward, Step
 from train_manager.loop.windows import needs_closure, updated_twice, warn_without_gradients
 from train_manager.metrics.averages import WeightedMean
 from train_manager.metrics.history_rows import figures_of
@@ -403,7 +404,7 @@ class TrainManager(Entering[Model]):
             self._train_model_forward()
             self._train_loss_forward()
             loss: Tensor = self.fixtures["loss"]
-            self._run.hooked_loss = loss
+            self._step.hooked_loss = loss
         elif "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
@@ -593,7 +594,7 @@ class TrainManager(Entering[Model]):
                 if batch is END:
                     self.decide(DATA_ENDED)  # in place of the decision whether to skip a batch
                 else:
-                    self._train_batch(self._on_device(batch))
+                    self._train_batch(self._on_device(batch), Step(feed.batch_num))
         finally:
             if not pauses:
                 feed.leave()
@@ -604,36 +605,35 @@ class TrainManager(Entering[Model]):
             for module in self._modules():
                 if not all(part.training for part in module.modules()):
                     module.train()  # until the run ends
-            with self._run.own_batch(last_batch):
-                loss = self._train_batch(self._on_device(batch))
+            number = self._run.number_own_batch(is_last=last_batch)
+            loss = self._train_batch(self._on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
             if self._decide().save:
                 self._save_checkpoint()
             return loss
 
-    def _train_batch(self, batch: Any) -> Tensor | None:
-        run, windows = self._run, self._windows
-        run.batch_is_alive, run.skip_is_decided = True, False
+    def _train_batch(self, batch: Any, step: Step) -> Tensor | None:
+        """Train on a batch, or drop all of it: a batch that is skipped or fails leaves no gradient behind."""
+        self._step = step
         try:
             return self._train_step_batch(batch)
         except BaseException as error:
-            if run.batch_is_alive or not isinstance(error, SkipBatch):  # not if a post hook skips the rest of the hooks
-                windows.drop_touched()
-            if not isinstance(error, SkipBatch):
+            is_skipped = isinstance(error, SkipBatch)
+            if not (is_skipped and step.is_counted):  # a post hook skips the rest of the hooks only
+                self._windows.drop(step.backwards)
+            if not is_skipped:
                 raise
             return None
         finally:
-            if not run.skip_is_decided:
+            self._step = NO_STEP
+            if not step.skip_is_decided:  # a pre hook has skipped the batch, and other processes wait for the decision
                 self.decide(SKIP_BATCH)
-            run.end_batch()
-            windows.end_batch()
-            self._collector.losses = None  # the forward pass may have been left half-way
 
     @skippable("train_step_batch")
     def _train_step_batch(self, batch: Any) -> Tensor | None:
-        run, feed = self._run, self._feed
+        feed = self._feed
         given = {
             "batch": batch,
-            "batch_num": run.own_batches or feed.batch_num,
+            "batch_num": self._step.batch_num,
             "datasource_name": feed.datasource_name,
             "update_begins": self._windows.begin,
             "update_ends": True,
@@ -659,7 +659,7 @@ class TrainManager(Entering[Model]):
 
     def _decide_to_skip(self) -> None:
         """Skip the batch if the point of decision says so; a hook of this process would have raised it before."""
-        self._run.skip_is_decided = True
+        self._step.skip_is_decided = True
         requests = self.decide(NOTHING)
         self._run.data_has_ended = requests.data_ended
         if requests.skip_batch or requests.data_ended:
@@ -668,12 +668,15 @@ class TrainManager(Entering[Model]):
     @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
         with self.staged("train_model_forward"):
-            losses = self._collector.losses = self.fixtures["losses"]  # what the model adds; _train_batch ends it
-            is_first = self._run.forward_loss is None
+            losses = self._collector.losses = self.fixtures["losses"]
+            is_first = self._step.forward_loss is None
             if not is_first:
                 losses.forget_added()
-            prediction = require_prediction(self._chosen.train_model_forward(), self.model)
-            self._collector.losses = None
+            try:
+                prediction = self._chosen.train_model_forward()
+            finally:
+                self._collector.losses = None
+            require_prediction(prediction, self.model)
             if is_first:
                 self.fixtures.define("prediction", prediction, stage="train_step_batch")
             else:
@@ -683,50 +686,52 @@ class TrainManager(Entering[Model]):
     def _train_loss_forward(self) -> None:
         with self.staged("train_loss_forward"):
             losses = self._collector.losses = self.fixtures["losses"]
-            loss = require_training_loss(losses.total(self._chosen.train_loss_forward()))
-            self._collector.losses = None
-            if self._run.forward_loss is None:
+            try:
+                returned = self._chosen.train_loss_forward()
+            finally:
+                self._collector.losses = None
+            loss = require_training_loss(losses.total(returned))
+            if self._step.forward_loss is None:
                 self.fixtures.define("loss", loss, stage="train_step_batch")
             else:
                 self.fixtures.modify("loss", loss)
-            self._run.forward_loss = loss
+            self._step.forward_loss = loss
 
     def _add_gradients(
         self, loss: Tensor | Callable[[], Tensor], name: str, optimizer: Optimizer, retain_graph: bool
     ) -> None:
-        run, fixtures = self._run, self.fixtures
-        if name in self._windows.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
+        fixtures = self.fixtures
+        if name in self._step.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
             raise updated_twice(name)
         self._windows.asked_for += 1
-        again: Callable[[], Tensor] | None = None
-        if loss is not run.hooked_loss and callable(loss):
-            again, loss = loss, loss()
-        if loss is run.hooked_loss and loss is not None:
-            again = self._forward_again
-        elif not isinstance(loss, Tensor):
+        self._train_backward(self._loss_to_update(loss, name), name, optimizer, retain_graph)
+
+    def _loss_to_update(self, given: Tensor | Callable[[], Tensor], name: str) -> Backward:
+        """Return the loss that ``update`` was given, and what computes it anew if an optimizer asks for that."""
+        loss = given() if callable(given) else given
+        if loss is self._step.hooked_loss and loss is not None:  # as `forward` has returned it
+            return Backward(require_tensor(loss, "loss"), self._forward_again)
+        if not isinstance(loss, Tensor):
             raise no_loss_to_update(loss)
-        else:
-            fixtures["losses"][name] = run.add_update(name, require_training_loss(loss))
-        self._train_backward(require_tensor(loss, "loss"), name, optimizer, again, retain_graph)
+        self.fixtures["losses"][name] = self._step.add_update(name, require_training_loss(loss))
+        return Backward(loss, given if callable(given) else None)
 
     def _step_if_window_ends(self, name: str) -> None:
-        windows = self._windows
-        windows.asked_to_step.add(name)
-        window = windows.get(name)
+        step, window = self._step, self._windows.get(name)
+        step.asked_to_step.add(name)
         if window is not None and self.fixtures["update_ends"]:
             warn_without_gradients(window.optimizer, name)
-            windows.touched.add(name)  # hooks of the step may change the gradients, and fail then
+            step.backwards.setdefault(name, NO_BACKWARD)  # hooks of the step may change the gradients, and fail then
             if not self._train_optimizer_step(name, window.optimizer):
-                windows.close(name)  # a hook has skipped the stage
+                self._windows.close(name)  # a hook has skipped the stage
 
     @skippable("train_backward")
-    def _train_backward(
-        self, loss: Tensor, name: str, optimizer: Optimizer, again: Callable[[], Tensor] | None, retain_graph: bool
-    ) -> None:
-        given = {"backward_loss": loss, "optimizer": optimizer, "optimizer_name": name}
+    def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
+        given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
         with self.staged("train_backward", given):
             backward_loss = require_tensor(self.fixtures["backward_loss"], "backward_loss")
-            self._windows.add(name, optimizer, loss, again, backward_loss is not loss)
+            self._step.backwards[name] = backward
+            self._windows.add(name, optimizer, is_modified=backward_loss is not backward.loss)
             self._windows.backward(name, backward_loss, retain_graph)
 
     @skippable("train_optimizer_step")
@@ -737,6 +742,7 @@ class TrainManager(Entering[Model]):
             else:
                 optimizer.step()
             self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
+            del self._step.backwards[name]
             self._counts.count_update(name)
             self.fixtures.modify("update_num", self._counts.update_num)
         return True
@@ -889,11 +895,12 @@ class TrainManager(Entering[Model]):
 
     def _count_step(self) -> Tensor | None:
         """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it."""
-        run, counts = self._run, self._counts
-        loss: Tensor | None = self.fixtures["loss"] if run.forward_loss is not None else self.fixtures.get("loss")
-        run.count(loss, counts.step_num + 1, self._store.cells["true_batch_size"].value)
-        if loss is None and run.update_losses:
-            loss = run.sum_of_updates()  # which needs no look for nan, since its parts get one
+        step, counts = self._step, self._counts
+        loss: Tensor | None = self.fixtures["loss"] if step.forward_loss is not None else self.fixtures.get("loss")
+        self._run.count(loss, step.update_losses, counts.step_num + 1, self._store.cells["true_batch_size"].value)
+        step.is_counted = True
+        if loss is None and step.update_losses:
+            loss = step.sum_of_updates()  # which needs no look for nan, since its parts get one
             self.fixtures["loss"] = loss
         self._windows.count_batch(ended=self.fixtures["update_ends"])
         counts.step_num += 1

@@ -19,6 +19,7 @@ from train_manager.loop.outputs import require_training_loss
 from train_manager.loop.parts import Model, Parts
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.results import EvalResult
+from train_manager.loop.step import NO_BACKWARD
 from train_manager.loop.windows import free_gradients, once_known
 from train_manager.model.optimizers import learning_rates
 from train_manager.schedules.rules import Progress
@@ -152,7 +153,7 @@ class LoopControl(Parts[Model]):
         """How far the present or last training call has come."""
         run, end = self._run, self.end_step
         total = None if end is None else end - run.start_step
-        return Progress(run.call, self.step_num + run.batch_is_alive - run.start_step, total, self._is_last_step)
+        return Progress(run.call, self._steps_begun() - run.start_step, total, self._is_last_step)
 
     @property
     def resumed_stages(self) -> Set[str]:
@@ -171,13 +172,17 @@ class LoopControl(Parts[Model]):
 
     def _is_last_step(self) -> bool:
         run = self._run
-        if run.stop_at == "step" or self.step_num + run.batch_is_alive == run.end_step:
+        if run.stop_at == "step" or self._steps_begun() == run.end_step:
             return True
         ends_with_epoch = run.is_last_epoch or run.stop_at == "epoch"
         return ends_with_epoch and (run.epoch_end_requested or self._is_last_batch())
 
+    def _steps_begun(self) -> int:
+        """Return ``step_num``, with a batch that is not counted yet."""
+        return self.step_num + (not self._step.is_counted)
+
     def _is_last_batch(self) -> bool:
-        return self._run.own_last_batch if self._run.own_batches else self._feed.is_last()
+        return self._step.is_own_last if self._step.is_own else self._feed.is_last()
 
     @fixture("train_step_batch")
     def last_batch(self) -> bool:
@@ -187,7 +192,7 @@ class LoopControl(Parts[Model]):
     @fixture("train_step_batch")
     def example_index(self) -> Any:
         """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
-        return example_index_of(None if self._run.own_batches else self.train_data, self._feed.data_name)
+        return example_index_of(None if self._step.is_own else self.train_data, self._feed.data_name)
 
     # ---- the loss anew -------------------------------------------------------------------------------------------
 
@@ -207,14 +212,16 @@ class LoopControl(Parts[Model]):
             raise StageError(
                 what, name=name, stages=self.fixtures.path, cure="call it in a hook of train_optimizer_step"
             )
-        return partial(self._loss_again, name, window.require_loss_again(name))
+        backward = self._step.backwards.get(name, NO_BACKWARD)
+        return partial(self._loss_again, name, window.require_loss_again(backward.loss_again, name))
 
     def _closure_of_step(self, name: str) -> Callable[[], Tensor]:
         """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
-        window, run = self._windows[name], self._run
-        if window.loss is run.hooked_loss and run.hooked_loss is not run.forward_loss:
-            window.is_modified = True
-        return once_known(window.loss, self.closure(name))
+        step = self._step
+        loss = step.backwards[name].loss
+        if loss is step.hooked_loss and step.hooked_loss is not step.forward_loss:
+            self._windows[name].is_modified = True
+        return once_known(loss, self.closure(name))
 
     def _loss_again(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
         """Compute a loss anew, under the precision of the batch, and its gradients."""

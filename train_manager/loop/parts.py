@@ -45,6 +45,7 @@ from train_manager.loop.phases import PHASE_PARTS, PhaseLog
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.run_state import Counts, RunState
 from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
+from train_manager.loop.step import NO_STEP
 from train_manager.loop.windows import Windows, preserved_gradients
 from train_manager.model.replacement import replace_in_optimizers
 from train_manager.telling.argument_names import named_arguments
@@ -128,6 +129,7 @@ class Parts(OverridableMethods, Generic[Model]):
         self.history: History = History()
         self._windows = Windows()
         self._collector = Collector()
+        self._step = NO_STEP
         self._step_seconds: deque[float] = deque(maxlen=1001)
         added = named(extensions, self._options.words)
         self._registry.add(added)
@@ -153,7 +155,13 @@ class Parts(OverridableMethods, Generic[Model]):
         parts = {name: copy.copy(state[name]) for name in ("_run", "_feed")}
         own = {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
         own |= {"run_id": secrets.token_hex(8)}
-        own |= {"_windows": Windows(), "_collector": Collector(), "_phases": PhaseLog(), "_calls": CallLog()}
+        own |= {
+            "_windows": Windows(),
+            "_collector": Collector(),
+            "_step": NO_STEP,
+            "_phases": PhaseLog(),
+            "_calls": CallLog(),
+        }
         if not isinstance(self._optimizer_argument, type):
             own["_optimizer_argument"] = None  # a lambda cannot be pickled
         return {**state, **parts, **own, "_chosen": None, "_held": None}

@@ -5,10 +5,7 @@ Each run has an object of its own, so that nothing of a run that has failed is l
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -70,13 +67,6 @@ class RunState:
         counts_before: the epochs, steps and updates as that call began.
         epochs_asked: how many epochs the present or last training call was asked for.
         evaluates: the present call evaluates when ``eval_at`` says so.
-        batch_is_alive: a batch is being trained on, and not counted yet.
-        skip_is_decided: the point of decision has looked at whether the present batch is skipped.
-        own_batches: the number of the batch that ``train_on_batch`` was given; 0 outside of it.
-        own_last_batch: what it was told about this batch.
-        forward_loss: the loss of the present batch's forward pass, or None.
-        hooked_loss: the same as hooks left it.
-        update_losses: the sums, without their graphs, of the other losses that the present batch has updated with.
         losses: the losses of the epoch, looked at together.
         structures: what the batches of each set of data are made of.
         results: the results of the last evaluation.
@@ -108,12 +98,7 @@ class RunState:
         self.counts_before = epoch_num, step_num, 0
         self.epochs_asked: int | None = None
         self.evaluates = False
-        self.batch_is_alive = self.skip_is_decided = False
-        self.own_batches, self.own_last_batch = 0, False
         self._own_batches = 0
-        self.forward_loss: Tensor | None = None
-        self.hooked_loss: Any = None
-        self.update_losses: dict[str, Tensor] = {}
         self.losses = FiniteLosses(epoch_num + 1)
         self.structures = Structures()
         self.results: dict[str, EvalResult] = {}
@@ -191,33 +176,11 @@ class RunState:
         self.losses.total, self.losses.examples = part
         self.is_last_epoch, self.data_has_ended = is_last, False
 
-    def end_batch(self) -> None:
-        """Let go of the losses of the batch, and of their graphs."""
-        self.batch_is_alive = False
-        self.forward_loss = self.hooked_loss = None
-        self.update_losses = {}
-
-    def add_update(self, name: str, loss: Tensor) -> Tensor:
-        """Keep the loss of an update, which is not the forward pass's own; return the sum of this optimizer's."""
-        loss, before = loss.detach(), self.update_losses.get(name)
-        self.update_losses[name] = loss if before is None else before + loss
-        return self.update_losses[name]
-
-    def sum_of_updates(self) -> Tensor:
-        """Return the sum of the losses of all updates in this batch."""
-        return functools.reduce(operator.add, self.update_losses.values())
-
-    @contextmanager
-    def own_batch(self, last_batch: bool) -> Iterator[None]:
-        """Take note of a batch that ``train_on_batch`` was given, outside of an epoch."""
-        self._own_batches += 1
-        self.own_batches, self.own_last_batch = self._own_batches, last_batch
-        try:
-            yield
-        finally:
-            self.own_batches = 0
-            if last_batch:
-                self._own_batches = 0
+    def number_own_batch(self, *, is_last: bool) -> int:
+        """Return the number of a batch that ``train_on_batch`` was given; after the last one it begins anew."""
+        number = self._own_batches + 1
+        self._own_batches = 0 if is_last else number
+        return number
 
     def keep_results(self, results: dict[str, EvalResult], step_num: int | None) -> None:
         """Keep the results of an evaluation, and of which step they are."""
@@ -228,11 +191,12 @@ class RunState:
         if self.goes_on is None or self.goes_on[0] != entry:
             self.keep_results({}, None)
 
-    def count(self, loss: Tensor | None, step: int, examples: float) -> None:
-        """Take note that a batch was trained on.
+    def count(self, loss: Tensor | None, update_losses: Mapping[str, Tensor], step: int, examples: float) -> None:
+        """Keep the losses of a batch that was trained on.
 
         Args:
             loss: of the forward pass, or None; then the loss of the batch is the sum of its updates.
+            update_losses: those of its updates, by optimizer.
             step: the number of the batch.
             examples: its size.
 
@@ -242,11 +206,10 @@ class RunState:
         is_full = False
         if loss is not None:
             is_full = self.losses.append(loss, step, None, examples)
-        for name, value in self.update_losses.items():
+        for name, value in update_losses.items():
             is_full = self.losses.append(value, step, name, examples if loss is None else 0)
         if is_full:
             self.losses.check()
-        self.batch_is_alive = False
 
     # ---- saved state ---------------------------------------------------------------------------------------------
 

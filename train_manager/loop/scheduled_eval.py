@@ -14,8 +14,7 @@ class EvalAt(Extension):
     """Requests an evaluation whenever its hook runs, in calls that evaluate."""
 
     def post_train_step_batch(self, train_manager: Any) -> None:
-        run = train_manager._run
-        if run.evaluates and not run.own_batches:
+        if train_manager._run.evaluates and not train_manager._step.is_own:
             train_manager.eval_soon()
 
 

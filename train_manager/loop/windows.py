@@ -31,18 +31,14 @@ class Window:
     Attributes:
         optimizer: the optimizer.
         backwards: how many backward passes the gradients are the sum of.
-        loss: that of the last one.
-        loss_again: computes it anew; None if it was given as a tensor of its own.
-        is_modified: a hook has modified a loss, so the gradients are not those of ``loss_again``.
+        is_modified: a hook has modified a loss, so the gradients are not those of the loss computed anew.
     """
 
-    __slots__ = ("backwards", "is_modified", "loss", "loss_again", "optimizer")
+    __slots__ = ("backwards", "is_modified", "optimizer")
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.backwards = 0
-        self.loss: Tensor | None = None
-        self.loss_again: Callable[[], Tensor] | None = None
         self.is_modified = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -56,20 +52,20 @@ class Window:
         for parameter, gradient in zip(parameters_in(self.optimizer), state["gradients"], strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter, copy=True)
 
-    def require_loss_again(self, name: str) -> Callable[[], Tensor]:
+    def require_loss_again(self, loss_again: Callable[[], Tensor] | None, name: str) -> Callable[[], Tensor]:
         """Return the function that computes the loss anew; the gradients must be those of this loss alone.
 
         Raises:
-            InputError: there is no such function, or the gradients are those of more.
+            InputError: it is None, or the gradients are those of more.
         """
         if self.is_modified or self.backwards != 1:
             what = f"the loss of optimizer {name!r} must be computed anew, but its gradients are not those of one loss"
             cure = "leave out Accumulate, float16 and hooks that modify the loss"
-        elif self.loss_again is None:
+        elif loss_again is None:
             what = f"the loss of optimizer {name!r} must be computed anew, but it was given as a tensor"
             cure = "give a function: self.update(lambda: loss_of(model(inputs), targets))"
         else:
-            return self.loss_again
+            return loss_again
         raise InputError(what, name="optimizer", cure=cure)
 
 
@@ -78,8 +74,6 @@ class Windows:
     """The open windows, by the names of their optimizers.
 
     Attributes:
-        touched: the names of the optimizers that the present batch has run a backward for, or begun to step.
-        asked_to_step: the names of those that the batch was asked to step.
         ended: whether the last counted batch ended all windows (``update_ends``).
         batches: how many batches were counted in all.
         asked_for: how many backward passes ``train_batch`` has asked for in all.
@@ -87,8 +81,6 @@ class Windows:
 
     def __init__(self) -> None:
         self._open: dict[str, Window] = {}
-        self.touched: set[str] = set()
-        self.asked_to_step: set[str] = set()
         self.ended = True
         self.batches = self.asked_for = 0
 
@@ -121,38 +113,25 @@ class Windows:
         self.batches += 1
         self.ended = ended
 
-    def end_batch(self) -> None:
-        """Let go of what belongs to the batch: the losses, and their graphs, of windows that go on."""
-        self.touched.clear()
-        self.asked_to_step.clear()
-        for window in self._open.values():
-            window.loss = window.loss_again = None
-
     def close(self, name: str) -> None:
         """End a window, and free its gradients: the next forward pass has their memory."""
         window = self._open.pop(name, None)
         if window is not None:
             free_gradients(window.optimizer)
 
-    def add(
-        self, name: str, optimizer: Optimizer, loss: Tensor, loss_again: Callable[[], Tensor] | None, is_modified: bool
-    ) -> None:
+    def add(self, name: str, optimizer: Optimizer, *, is_modified: bool) -> None:
         """Take note that a backward pass begins, of a window that begins with gradients of zero.
 
         Args:
             name: of the optimizer.
             optimizer: the optimizer.
-            loss: what ``train_batch`` has given.
-            loss_again: computes it anew.
-            is_modified: a hook has put another loss in its place.
+            is_modified: a hook has put another loss in the place of what ``train_batch`` has given.
         """
-        self.touched.add(name)
         window = self._open.get(name)
         if window is None:
             window = self._open[name] = Window(optimizer)
             free_gradients(optimizer)
         window.backwards += 1
-        window.loss, window.loss_again = loss, loss_again
         if is_modified:
             window.is_modified = True
 
@@ -164,9 +143,9 @@ class Windows:
         else:
             loss.backward(retain_graph=retain_graph)
 
-    def drop_touched(self) -> None:
-        """End the windows that the present batch has touched."""
-        for name in self.touched:
+    def drop(self, names: Iterable[str]) -> None:
+        """End the windows of some optimizers."""
+        for name in names:
             self.close(name)
 
     def drop_all(self, when: str) -> None:

@@ -1,0 +1,82 @@
+"""Step: one batch that is trained on, and what is done with it; made with the batch, and dies with it."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, final
+
+from torch import Tensor
+
+
+class Backward(NamedTuple):
+    """The last backward pass of an optimizer in a batch.
+
+    Attributes:
+        loss: what ``train_batch`` has given; None if the batch steps on gradients of batches before it.
+        loss_again: computes it anew; None if it was given as a tensor of its own.
+    """
+
+    loss: Tensor | None = None
+    loss_again: Callable[[], Tensor] | None = None
+
+
+NO_BACKWARD: Final = Backward()
+
+
+@final
+class Step:
+    """What the loop knows of the batch that it trains on; with it go the losses and their graphs.
+
+    Attributes:
+        batch_num: its number in the epoch, or of those that ``train_on_batch`` was given, from 1; 0 if there is none.
+        is_own: ``train_on_batch`` was given it, outside of an epoch.
+        is_own_last: what ``train_on_batch`` was told of it.
+        is_counted: it was trained on, and what follows are its post hooks.
+        skip_is_decided: the point of decision has looked at whether it is skipped.
+        forward_loss: the loss of its forward pass; None before that.
+        hooked_loss: the same as hooks left it.
+        update_losses: the sums, without their graphs, of the other losses that it has updated with.
+        backwards: of the optimizers that it has run a backward for, or begun to step, and whose windows are open.
+        asked_to_step: the names of the optimizers that it was asked to step.
+    """
+
+    __slots__ = (
+        "asked_to_step",
+        "backwards",
+        "batch_num",
+        "forward_loss",
+        "hooked_loss",
+        "is_counted",
+        "is_own",
+        "is_own_last",
+        "skip_is_decided",
+        "update_losses",
+    )
+
+    def __init__(
+        self, batch_num: int, *, is_own: bool = False, is_own_last: bool = False, is_counted: bool = False
+    ) -> None:
+        self.batch_num = batch_num
+        self.is_own, self.is_own_last = is_own, is_own_last
+        self.is_counted, self.skip_is_decided = is_counted, False
+        self.forward_loss: Tensor | None = None
+        self.hooked_loss: Any = None
+        self.update_losses: dict[str, Tensor] = {}
+        self.backwards: dict[str, Backward] = {}
+        self.asked_to_step: set[str] = set()
+
+    def add_update(self, name: str, loss: Tensor) -> Tensor:
+        """Keep the loss of an update, which is not the forward pass's own; return the sum of this optimizer's."""
+        loss, before = loss.detach(), self.update_losses.get(name)
+        self.update_losses[name] = loss if before is None else before + loss
+        return self.update_losses[name]
+
+    def sum_of_updates(self) -> Tensor:
+        """Return the sum of the losses of all updates in this batch."""
+        return functools.reduce(operator.add, self.update_losses.values())
+
+
+NO_STEP: Final = Step(0, is_counted=True)
+"""Between two batches, and while nothing is trained."""
