@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-from benchmarks import peers
+from benchmarks import peers, trace
 from benchmarks.dispatch import COUNTS
 from benchmarks.section import Claim, Section, lines, table
 from benchmarks.stages import KINDS, OURS
@@ -23,6 +23,12 @@ Calls of Python functions + calls of C functions in one hook point, with the 2H 
 `sys.setprofile` counts them. They are the same in every run.
 
 {table}{notes}
+
+What is run of this library, without torch and the user's own code, in one plain step of the MLP (no extension, no
+evaluation), in a checkpoint that `Checkpoints` saves, and in one that a program loads as it is started again. A move is
+a call from one file into another one.
+
+{traces}
 """
 
 
@@ -32,7 +38,11 @@ def section(with_peers: bool = True) -> Section:
     stages = {**KINDS, **{name: module.stage for name, module in usable.items()}}
     counted = {name: [calls_of(stage(count).run) for count in COUNTS] for name, stage in stages.items()}
     rows = [[name, *(f"{python}+{c}" for python, c in calls)] for name, calls in counted.items()]
+    saved, loaded = trace.save_and_load()
+    traces = {"a plain step": trace.step(), "a save": saved, "a load": loaded}
+    traced = [[name, *map(str, (one.opcodes, one.calls, one.moves, len(one.called)))] for name, one in traces.items()]
     text = TEXT.format(
+        traces=table(["", "opcodes", "calls", "moves", "files"], traced),
         table=table(["", *(f"H = {count}" for count in COUNTS)], rows),
         notes=lines(skipped),
     )

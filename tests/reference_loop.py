@@ -222,17 +222,17 @@ class ReferenceLoop:
                 return
             if "start" in self.eval_at and self.epoch_num == 0 and self.step_num == 0:
                 self.evaluate_by_itself()
-            epochs_left = n
+            epochs_left, without_step = n, 0
             while now.stop_at is None and (self.step_num < limit if limit is not None else epochs_left > 0):
                 epochs_left -= 1
-                before, step_before, was_new = self.epoch_num, self.step_num, not source.is_within_epoch
+                before, step_before = self.epoch_num, self.step_num
                 self.train_step_epoch(limit, epochs_left)
                 if self.epoch_num > before and "epoch" in self.eval_at:
                     self.evaluate_by_itself()
                 self.evaluate_if_requested()
-                went_by = was_new or self.epoch_num == before  # what was left before may have no batch left
-                if limit is not None and self.step_num == step_before and now.stop_at is None and went_by:
-                    raise StageError("an epoch went by without a step")
+                without_step = without_step + 1 if self.step_num == step_before else 0
+                if limit is not None and without_step == 3 and now.stop_at is None:
+                    raise StageError("3 epochs went by without a step")
             if "end" in self.eval_at:
                 self.evaluate_by_itself()
             self.evaluate_if_requested()

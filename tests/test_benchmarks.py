@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from benchmarks import counts, loop, measure, page, section, subscribers
+from benchmarks import counts, loop, measure, page, section, subscribers, trace
 from benchmarks.__main__ import NAMES
 from benchmarks.measure import Spread
 from benchmarks.mlp import Clocked, new_batches
@@ -139,3 +139,10 @@ def test_the_page_names_no_machine(tmp_path: Path) -> None:
     page.write([Section("A title", "A text.")], tmp_path / "benchmarks.md")
 
     assert platform.node() not in (tmp_path / "benchmarks.md").read_text()
+
+
+def test_a_plain_step_runs_no_more_of_the_library_than_it_did() -> None:
+    """Without noise: a change that raises it says what users get for it."""
+    step = trace.step()
+
+    assert (step.opcodes <= 4_382, step.calls <= 125, len(step.called) <= 20) == (True, True, True), step

@@ -180,13 +180,13 @@ def test_skipped_batches_are_not_among_the_steps() -> None:
 @pytest.mark.parametrize(
     "skip", [At("pre_train_step_batch", skip_batch), At("pre_train_step_epoch", skip_stage)], ids=["batches", "epochs"]
 )
-def test_an_epoch_without_a_step_is_an_error_where_steps_are_counted(skip: Extension) -> None:
+def test_three_epochs_without_a_step_are_an_error_where_steps_are_counted(skip: Extension) -> None:
     tm = tiny_manager(skip)
     with pytest.raises(StageError) as caught:
         tm.train_steps(1)
 
     assert str(caught.value).splitlines()[0] == (
-        "an epoch went by without a step, so the steps asked for would never be done"
+        "3 epochs went by without a step, so the steps asked for would never be done"
     )
     assert str(caught.value).splitlines()[-1] == "  does a hook skip every batch, or every epoch?"
     assert tm.fixtures.path == ()
@@ -594,3 +594,10 @@ def test_a_training_without_a_backward_pass_is_told_so() -> None:
     text = r"train_batch has not called self.update\(loss\) in 1 batches, so nothing was trained, or extensions did not"
     with pytest.warns(UserWarning, match=text):
         tm.train()
+
+
+def test_two_epochs_whose_batches_are_all_skipped_end_no_training_by_steps() -> None:
+    tm = tiny_manager(At("pre_train_step_batch", lambda: skip_batch() if tm.epoch_num < 2 else None))
+    tm.train_steps(2)
+
+    assert (tm.step_num, tm.epoch_num) == (2, 2)

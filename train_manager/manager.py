@@ -1,7 +1,8 @@
 """TrainManager: a training and evaluation loop in named stages. Its shape is the map in ``stages.py``.
 
-The methods that a subclass overrides are in ``loop/overridable.py``; what one run asks and counts is in
-``loop/run_state.py``, where its batches come from in ``loop/feed.py``. Everything else is an extension.
+What users override, set and request is in ``loop/interface.py``. What lives as long as a training or a phase is a
+``Setup`` and a ``Progress``, what lives as long as a batch a ``Step``, and what a program that is started again has
+to make again a ``Resume``: these open no stage. Everything else is an extension.
 """
 
 from __future__ import annotations
@@ -10,32 +11,39 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from pathlib import Path
+from enum import Enum
 from time import perf_counter
-from typing import Any, Self, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train_manager.checkpoints.copies import copied
 from train_manager.core.decorators import overridable
-from train_manager.core.extension import Extensions
+from train_manager.core.extension import Extensions, free_name, named
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import no_batch
+from train_manager.data.randomness import preserved_random_state, seed_all
+from train_manager.files.train_dirs import make_train_dir
 from train_manager.loop.arguments import (
     TrainsItself,
     refuse_a_pair,
     require_data,
     require_eval_data,
     require_eval_step,
+    require_finite_epochs,
     require_ready_to_train,
+    require_train_dir_for_hooks,
     warn_of_hooks_that_never_ran,
+    warn_of_idle_hooks,
 )
-from train_manager.loop.cures import add_cure
-from train_manager.loop.entering import Entering
+from train_manager.loop.call import Call
+from train_manager.loop.cures import add_cure, say_that_train_batch_lacks_a_prediction
+from train_manager.loop.epoch import EpochPart
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
-from train_manager.loop.feed import END, eval_batches
-from train_manager.loop.history import OpenEpoch
+from train_manager.loop.feed import END, epoch_length, eval_batches
+from train_manager.loop.interface import Interface, Model
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserved_modes
 from train_manager.loop.objectives import Objective
@@ -57,29 +65,44 @@ from train_manager.loop.outputs import (
     returned_a_value,
 )
 from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
-from train_manager.loop.parts import Model
-from train_manager.loop.phases import KEPT, replaced_parts
-from train_manager.loop.rebuilt_arguments import (
-    apply_options,
-    checkpoint_in,
-    read_parameters,
-    rebuilt_arguments,
-    writers_to_rest,
-)
-from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH
+from train_manager.loop.phases import Level
+from train_manager.loop.progress import Progress
+from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
+from train_manager.loop.run_state import RunState
+from train_manager.loop.setup import KEPT
 from train_manager.loop.skip import SkipBatch, skippable
 from train_manager.loop.step import NO_BACKWARD, NO_STEP, Backward, Step
-from train_manager.loop.windows import needs_closure, updated_twice, warn_without_gradients
+from train_manager.loop.windows import (
+    needs_closure,
+    once_known,
+    preserved_gradients,
+    updated_twice,
+    warn_without_gradients,
+)
 from train_manager.metrics.averages import WeightedMean
 from train_manager.metrics.history_rows import figures_of
 from train_manager.stages import TOO_LATE
-from train_manager.telling.errors import InputError, StageError
+from train_manager.telling.errors import CheckError, InputError, StageError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
 
+CHANGED_BY_HOOKS: Final = ("model", "loss", "optimizers", "lr_schedule", "extensions", "attributes")
+"""What a hook of load_checkpoint may change of a state, as a smaller learning rate."""
 
-class TrainManager(Entering[Model]):
+EPOCHS_WITHOUT_STEP: Final = 3
+"""So many in a row end ``train_steps``: its steps would never be done."""
+
+
+class EpochEnd(Enum):
+    """How the batches of an epoch end in a training call."""
+
+    COMPLETE = "the data has ended, or a hook has ended the epoch"
+    STOPPED = "a hook or a signal ends the training"
+    PAUSED = "the steps that were asked for are done; the next call goes on with the epoch"
+
+
+class TrainManager(Interface[Model]):
     """Train and evaluate a model; use it as it is, or subclass it and override what differs.
 
     >>> import torch
@@ -140,53 +163,7 @@ class TrainManager(Entering[Model]):
         NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
-    _options = replace(Entering._options, too_late=TOO_LATE)
-
-    @classmethod
-    def from_checkpoint(
-        cls,
-        path: Path | str,
-        overrides: Mapping[str, Any] | None = None,
-        *,
-        strict: bool = True,
-        **arguments: Any,
-    ) -> Self:
-        """Make the TrainManager of a checkpoint again, with its model, and load its state.
-
-        Classes of yours are made again if they are ``recorded`` and this program has imported them. Nothing else that a
-        file names is imported or called.
-
-        >>> from train_manager.checkpoints.checkpoint import write_checkpoint
-        >>> from train_manager.testing import tiny_manager
-        >>> import tempfile
-        >>> model = nn.Linear(2, 2)
-        >>> tm = tiny_manager(model=model, optimizer=torch.optim.SGD, epochs=2)
-        >>> result = tm.train()
-        >>> path = write_checkpoint(Path(tempfile.mkdtemp()), "step-000000000006", tm.state_dict(), {})
-        >>> again = TrainManager.from_checkpoint(path, {"epochs": 3}, model=nn.Linear(2, 2))
-        >>> again.step_num, again.epochs, again.model.weight.equal(model.weight)
-        (6, 3, True)
-
-        Args:
-            path: a checkpoint; or a ``train_dir``, whose newest sound checkpoint is taken.
-            overrides: values in place of recorded ones, by dotted paths: ``{"model.threshold": 0.7, "optimizer.lr":
-                1e-4, "extensions.ema.decay": 0.99}``. What is in the state as well, such as a buffer of the model, is
-                that of the state; options of optimizers and schedulers are the overridden ones.
-            strict: refuse a state that does not fit what was made; else load what fits, and warn.
-            arguments: of TrainManager, in place of the recorded ones. Data that are not recorded are None unless they
-                are given, and so is ``train_dir``: without one, extensions that need it rest.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged, there is no such value to override, or something is needed that
-                was not recorded: with all of it.
-        """
-        parameters, state = read_parameters(checkpoint_in(Path(path)))
-        made = cls(**rebuilt_arguments(cls, parameters, overrides or {}, arguments))
-        if made.train_dir is None:
-            made._registry.pause(writers_to_rest(made._registry.hooks, has_data=made.train_data is not None))
-        made.load_state_dict(state, strict=strict)
-        apply_options(made.optimizers, made.lr_schedule, overrides or {})
-        return made
+    _options = replace(Interface._options, too_late=TOO_LATE)
 
     # ---- to be called --------------------------------------------------------------------------------------------
 
@@ -196,23 +173,15 @@ class TrainManager(Entering[Model]):
         A second call trains nothing more, and warns; raise ``tm.epochs``, or call ``train_epochs``.
         """
         warn_of_steps_per_batch(self.lr_schedule, self.epochs)
-        result = self._train_in_run("train", epochs=max(1, self.epochs - self.epoch_num))
-        is_on_its_way = self._run.is_done or self._loaded_state is not None or self._calls.is_behind
-        if self._run.epochs_asked == 0 and not is_on_its_way:
-            warnings.warn(
-                f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done "
-                "(raise `epochs`, or call train_epochs(n))",
-                stacklevel=2,
-            )
-        return result
+        return self._make_call("train", epochs=max(1, self.epochs - self.epoch_num))
 
     def train_epochs(self, n: int) -> TrainResult:
         """Train ``n`` epochs more, whatever ``epochs`` says; an unfinished epoch is the first of them."""
-        return self._train_in_run("train_epochs", epochs=require_count(n, "n", at_least=0))
+        return self._make_call("train_epochs", epochs=require_count(n, "n", at_least=0))
 
     def train_steps(self, n: int) -> TrainResult:
         """Train on ``n`` batches more, from where the last call left the data; epochs end and begin on the way."""
-        return self._train_in_run("train_steps", steps=require_count(n, "n", at_least=0))
+        return self._make_call("train_steps", steps=require_count(n, "n", at_least=0))
 
     def train_epoch(self) -> TrainResult:
         """Train one epoch and evaluate nothing, in a loop of your own.
@@ -225,7 +194,7 @@ class TrainManager(Entering[Model]):
         >>> tm.epoch_num, tm.step_num
         (3, 9)
         """
-        return self._train_in_run("train_epoch", epochs=1, evaluates=False)
+        return self._make_call("train_epoch", epochs=1, evaluates=False)
 
     def train_on_batch(self, batch: Any, last_batch: bool = False) -> Tensor | None:
         """Do one training step on a batch, in a loop of your own. Its hooks run; epochs do not move.
@@ -370,14 +339,59 @@ class TrainManager(Entering[Model]):
         given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
         with self._in_run(None):
             self._windows.drop_all(f"phase {name!r} began")
-            with self._phase_parts(name, replaced_parts(given, self.__dict__)), self._windows:
-                with preserved_modes(*self._modules()), self._phase_extensions(extensions, without):
+            with self._level_of_phase(name, given), self._windows:
+                with preserved_modes(*self._setup.modules()), self._phase_extensions(extensions, without):
                     with self.staged("phase"):
                         self._go_on()
-                        self._run.resumed.discard("phase")
+                        self._progress.reopens.discard("phase")
                         yield
-                        self._run.losses.check()
+                        self._progress.losses.check()
                         self._windows.drop_all(f"phase {name!r} ended")
+
+    @contextmanager
+    def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
+        """Train what a phase consists of, with a progress of its own; what is around it comes back as it was."""
+        phases, outer = self._resume.phases, Level(self._setup, self._progress)
+        outer.progress.losses.check()
+        setup = outer.setup.of_phase(given, f"phase {phases.number + 1}")
+        around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
+        phase = phases.enter(name, outer)
+        call = Call(outer.progress.call.number, self.step_num)
+        self._setup, self._progress = setup, Progress(run, call, phase["epoch_num"] if phase["is_done"] else 0)
+        run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
+        failed = True
+        try:
+            self._modify_level(name)
+            yield
+            failed = run.stop_at is not None and run.stops_run
+        finally:
+            self._progress.feed.close()
+            self._resume.phases.leave(self.epoch_num, failed=failed)
+            self._setup, self._progress = outer
+            outer.progress.run.go_on_after(run)
+            self._modify_level(around)
+
+    def _modify_level(self, phase_name: str | None) -> None:
+        """Give the fixtures of the run the values of a phase that begins, or of what is around one that ends."""
+        self.fixtures.modify("phase_name", phase_name)
+        self.fixtures.modify("epoch_num", self.epoch_num)
+        self.fixtures.modify("model", self.called_model)
+        self.fixtures.modify("start_step", self._progress.call.start_step)
+        self.fixtures.modify("end_step", self._progress.call.end_step)
+
+    @contextmanager
+    def _phase_extensions(self, added: Extensions | None, without: Iterable[str]) -> Iterator[None]:
+        """Add extensions and pause others, for a ``with`` block."""
+        names = [without] if isinstance(without, str) else list(without)
+        paused = [name for name in names if name not in self._registry.paused]  # perhaps by a phase around this one
+        with ExitStack() as stack:
+            self._registry.pause(paused)
+            stack.callback(self._registry.resume, paused)
+            for name, extension in named(added, self._options.words).items():
+                taken = free_name(extension, self.extensions) if name in self else name
+                self.add_extension(extension, taken)
+                stack.callback(self.remove_extension, taken)
+            yield
 
     # ---- what is done with a batch -------------------------------------------------------------------------------
 
@@ -404,7 +418,7 @@ class TrainManager(Entering[Model]):
             self._train_model_forward()
             self._train_loss_forward()
             loss: Tensor = self.fixtures["loss"]
-            self._step.hooked_loss = loss
+            self._progress.step.hooked_loss = loss
         elif "eval_step_batch" in self._store.open:
             self._eval_model_forward()
             self._eval_loss_forward()
@@ -430,7 +444,7 @@ class TrainManager(Entering[Model]):
             StageError: no batch is being trained on.
         """
         name, used = self._optimizer_in_batch(optimizer, "update")
-        self._add_gradients(loss, name, used, retain_graph)
+        self._train_backward(self._loss_to_update(loss, name), name, used, retain_graph)
         self._step_if_window_ends(name)
 
     def backward(
@@ -438,12 +452,20 @@ class TrainManager(Entering[Model]):
     ) -> None:
         """Add the gradients of a loss to the window of an optimizer, which begins with gradients of zero."""
         name, used = self._optimizer_in_batch(optimizer, "backward")
-        self._add_gradients(loss, name, used, retain_graph)
+        self._train_backward(self._loss_to_update(loss, name), name, used, retain_graph)
 
     def step(self, optimizer: str | None = None) -> None:
         """Step an optimizer if its window ends with this batch (``update_ends``) and has had a backward."""
         name, _ = self._optimizer_in_batch(optimizer, "step")
         self._step_if_window_ends(name)
+
+    def _closure_of_step(self, name: str) -> Callable[[], Tensor]:
+        """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
+        step = self._progress.step
+        loss = step.backwards[name].loss
+        if loss is step.hooked_loss and step.hooked_loss is not step.forward_loss:
+            self._windows[name].is_modified = True
+        return once_known(loss, self.closure(name))
 
     # ---- a run ---------------------------------------------------------------------------------------------------
 
@@ -467,153 +489,350 @@ class TrainManager(Entering[Model]):
         }
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir
-        with preserved_modes(*self._modules()), self._windows, self.staged("run", given):
+        with preserved_modes(*self._setup.modules()), self._windows, self.staged("run", given):
             if not self._has_run:
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
             self._load_checkpoint()
             self._modify_counts()
             yield
-            self._run.losses.check()
+            self._progress.losses.check()
             self._windows.drop_all("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
 
+    def _prepare_run(self, entry: str | None) -> None:
+        if entry not in self._checked:
+            try:
+                self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
+            except CheckError as error:
+                say_that_train_batch_lacks_a_prediction(error)
+                raise
+        if not isinstance(self.model, nn.Module):
+            warn_of_idle_hooks(self._registry.hooks, self.model)
+        require_train_dir_for_hooks(self._registry.hooks, self.train_dir is not None)
+        if self.train_dir is not None:
+            make_train_dir(self.train_dir)
+        if self.seed is not None and not self._has_run:
+            seed_all(self.seed)
+        self._asked_from_outside = None
+        self._progress.begin_run(entry, self.step_num)
+
     @skippable("load_checkpoint")
     def _load_checkpoint(self) -> None:
-        before = self._loaded_state
+        before = self._resume
         with self.staged("load_checkpoint", {"checkpoint_loaded": False}):
             self._modify_counts()  # as a pre hook has loaded them, for post hooks
-        if self._loaded_state is not before:
+        if self._resume is not before:
             self._keep_changes_to_loaded()
 
-    @skippable("save_checkpoint")
+    def _keep_changes_to_loaded(self) -> None:
+        """Take what hooks have changed of the parts that were loaded into the state that is restored once more."""
+        resume = self._resume
+        if resume.state is not None and not resume.phases.is_behind:
+            state = self.state_dict()
+            changed = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
+            resume.state |= copied(changed)
+
+    def _go_on(self) -> None:
+        """Restore the loaded state once more, at the place of the program in which it was saved.
+
+        What the program did on its way through phases and calls that were completed (another head, other weights or
+        learning rates) is undone.
+        """
+        resume = self._resume
+        if resume.state is None or resume.phases.is_in_completed:
+            return
+        whole, of_phase = resume.take_state(), resume.state_on_the_way()
+        if whole is not None:
+            self._restore(whole, strict=True, is_whole=True)
+        elif of_phase is not None and self._progress.interrupted is None:  # with an epoch of its own
+            Level(self._setup, self._progress).load_state_dict(of_phase)
+        self._progress.saved_at = self._place_of_checkpoint()  # on the way, that of the open phases is not here yet
+        self._modify_counts()
+
+    def _modify_counts(self) -> None:
+        """Give the fixtures of the run the counts that were loaded."""
+        self.fixtures.modify("epoch_num", self.epoch_num)
+        self.fixtures.modify("step_num", self.step_num)
+        self.fixtures.modify("update_num", self.update_num)
+        self.fixtures.modify("samples_seen", self.samples_seen)
+
     def _save_checkpoint(self) -> None:
         """Save a checkpoint, at the loop's point of decision; nothing happens if none of the extensions does so."""
-        self._run.save_requested = False
+        self._progress.run.save_requested = False
+        self._open_save_checkpoint()
+        self._progress.saved_at = self._place_of_checkpoint()  # also if a hook skips it: else it is asked for forever
+
+    @skippable("save_checkpoint")
+    def _open_save_checkpoint(self) -> None:
         with self.staged("save_checkpoint", {"checkpoint_saved": False}):
             pass  # the place for hooks that save one: tm.state_dict()
-        self._run.saved_at = self._place_of_checkpoint()
+
+    def _saves_between_epochs(self) -> bool:
+        """Return whether a requested checkpoint must be saved outside of an epoch.
+
+        Not after an epoch that was stopped half-way and saved there: its position in the data is lost by now.
+        """
+        is_partial = bool(self.history.epochs) and "partial" in self.history.epochs[-1]
+        return not is_partial or self._progress.saved_at != self._place_of_checkpoint()
 
     # ---- training, from the outside in ---------------------------------------------------------------------------
 
+    def _make_call(
+        self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
+    ) -> TrainResult:
+        """Train epochs or steps, in the run that is open or in a run of its own, and return what was done."""
+        began = perf_counter()
+        with self._methods_chosen():
+            self._require_ready(entry, epochs)
+            self._progress.forget_results(entry)
+            before = self._train_rest_of_call(entry, epochs, steps, evaluates) or self._counted()
+        run = self._progress.run
+        epochs, steps, updates = (now - then for now, then in zip(self._counted(), before, strict=True))
+        if steps and not self._progress.call.has_updated and isinstance(self.model, nn.Module):
+            what = f"train_batch has not called self.update(loss) in {steps} batches"
+            warnings.warn(f"{what}, so nothing was trained, or extensions did not see it", stacklevel=users_level())
+        return TrainResult(
+            stopped=run.stop_reason,
+            stopped_by=run.stopped_by,
+            metrics=run.results,
+            evaluated_at=run.results_at,
+            epochs=epochs,
+            steps=steps,
+            updates=updates,
+            seconds=perf_counter() - began,
+        )
+
+    def _counted(self) -> tuple[int, int, int]:
+        return self.epoch_num, self.step_num, self.update_num
+
+    def _require_ready(self, entry: str, epochs: int | None) -> None:
+        self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
+        if self._progress.run.stop_at is not None and "run" in self.fixtures.path:
+            warnings.warn(
+                f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=users_level()
+            )
+        self._setup.require_optimizers()
+        if epochs is not None:
+            require_finite_epochs(self.train_data, self.steps_per_epoch)
+        passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
+        require_ready_to_train(
+            self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
+        )
+
     @skippable("run")
-    def _train_in_own_run(self, entry: str, epochs: int | None, steps: int | None, evaluates: bool) -> None:
+    def _train_rest_of_call(
+        self, entry: str, epochs: int | None, steps: int | None, evaluates: bool
+    ) -> tuple[int, int, int]:
+        """Train, and return how much was counted before; a checkpoint may have been loaded since the call."""
         with self._in_run(entry):
             if steps is not None:
                 steps = self._rest_of_call(entry, steps)
-            elif entry != "train_epoch":  # counted here, since a checkpoint may have been loaded
-                epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
-            else:
+            elif entry == "train_epoch":
                 self._go_on()
-                self._run.stop_to_load = None  # a loop of the program's own asks anew
-            self._run.epochs_asked, self._run.call_entry = epochs, entry
-            self._run.counts_before = self.epoch_num, self.step_num, self.update_num  # not what was loaded
-            if not self._run.is_done and not self._calls.is_behind:
-                self._train(epochs, steps, self.eval_at if evaluates else NEVER)
+                self._progress.forget_stop()  # a loop of the program's own asks anew
+            else:
+                epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
+            before = self._counted()
+            if self._resume.trains:
+                self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
+            return before
+
+    def _rest_of_call(self, entry: str, n: int) -> int:
+        """Return how many steps or epochs a call is still to train, if the program makes it again."""
+        resume, repeats = self._resume, self._resume.repeats(entry, n)
+        self._go_on()
+        count = self.step_num if entry == "train_steps" else self.epoch_num
+        rest = max(0, resume.calls.begin(entry, n, 0 if entry == "train" else count) - count)
+        if not repeats:
+            self._progress.forget_stop()
+        if resume.calls.is_behind:
+            return 0  # it was over, also if it was stopped early
+        if not rest and not resume.phases.is_in_completed:
+            self._warn_of_nothing_to_do(entry, n)
+        return rest
+
+    def _warn_of_nothing_to_do(self, entry: str, n: int) -> None:
+        if entry == "train":
+            what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
+            cure = "raise `epochs`, or call train_epochs(n)"
+        else:
+            what = f"{entry}({n}) has nothing to do: it was completed before the checkpoint"
+            what, cure = f"{what} that the training goes on from", "call it once more, to train more"
+        is_on_its_way = entry == "train" and self._resume.state is not None
+        if not is_on_its_way and (n or entry == "train"):
+            warnings.warn(f"{what} ({cure})", stacklevel=users_level())
 
     @skippable("train")
-    def _train(self, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
-        with self.mode(training=True), self._collector, self._in_call(epochs, steps), self.staged("train"):
-            self._run.evaluates = eval_at is not NEVER
-            self._run.resumed.discard("train")
-            if eval_at.start and self.epoch_num == 0 and self.step_num == self._run.first_step:
-                self._evaluate()
-            for epochs_after in self._epochs_to_train(epochs):
-                done = self.epoch_num
-                self._train_step_epoch(epochs_after)
-                self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
-            self._evaluate_and_save(evaluates=eval_at.end)
-            if self._saves_at_end():
-                self._save_checkpoint()
+    def _train(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
+        progress = self._progress
+        with self.mode(training=True), self._collector, self._in_call(entry, epochs, steps, eval_at):
+            with self.staged("train"):
+                progress.reopens.discard("train")
+                if eval_at.start and self.epoch_num == 0 and self.step_num == progress.first_step:
+                    self._evaluate()
+                for epochs_after in self._epochs_to_train(epochs):
+                    done = self.epoch_num
+                    self._train_step_epoch(epochs_after)
+                    self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
+                self._evaluate_and_save(evaluates=eval_at.end, call_ends=True)
+                self._set_end(self.step_num)
+
+    @contextmanager
+    def _in_call(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> Iterator[None]:
+        """Know where a training call will end, from before its first hook until it ends, in whatever way."""
+        progress, data, per_epoch = self._progress, self.train_data, self.steps_per_epoch
+        progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
+        self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
+        self.fixtures.modify("start_step", progress.call.start_step)
+        length = epoch_length(data, per_epoch)
+        if epochs is not None and length is not None:
+            self._set_end(self.step_num + epochs * length - progress.feed.done_of(data, per_epoch))
+        else:
+            self._set_end(progress.call.step_limit)
+        try:
+            yield
+        finally:  # a run may go on after an error, and Accumulate asks for both
+            progress.call.step_limit = None
             self._set_end(self.step_num)
 
-    def _evaluate_and_save(self, *, evaluates: bool) -> None:
-        """Evaluate and save between two epochs, if that was requested."""
-        requests = self._decide()
+    def _expect_end(self, epochs_after: int, first_step: int | None) -> None:
+        """Note where the call will end, as an epoch ends; ``first_step`` is None if the epoch was left before."""
+        length = epoch_length(self.train_data, self.steps_per_epoch)
+        if length is not None:
+            self._set_end(self.step_num + epochs_after * length)
+        elif first_step is not None and not self._progress.part.end_requested:
+            expected = self.step_num + epochs_after * (self.step_num - first_step)
+            self._progress.call.expected_end = expected
+            self.fixtures.modify("end_step", expected)
+
+    def _set_end(self, end_step: int | None) -> None:
+        self._progress.call.end_step = end_step
+        self.fixtures.modify("end_step", end_step)
+
+    def _epochs_to_train(self, epochs: int | None) -> Iterator[int | None]:
+        """Give one item for each epoch, or part of one: how many come after it; None if steps are counted."""
+        if epochs is None:
+            yield from self._epochs_of_steps()
+            return
+        for epochs_after in reversed(range(epochs)):  # counted here: an epoch that is skipped does not move epoch_num
+            if self._decide().stops and not self._reopens_epoch():
+                return
+            yield epochs_after
+
+    def _epochs_of_steps(self) -> Iterator[None]:
+        """Give one item for each epoch until the steps of the call are done.
+
+        Raises:
+            StageError: several epochs have gone by without a step.
+        """
+        progress, limit, without_step = self._progress, self._progress.call.step_limit or 0, 0
+        while self._reopens_epoch() or (self.step_num < limit and not self._decide().stops):
+            before = self.step_num
+            yield None
+            progress.reopens.discard("train_step_epoch")  # also if a hook has skipped it
+            without_step = without_step + 1 if self.step_num == before else 0
+            if without_step == EPOCHS_WITHOUT_STEP and progress.run.stop_at is None:
+                what = f"{without_step} epochs went by without a step, so the steps asked for would never be done"
+                raise StageError(what, name="train_steps", cure="does a hook skip every batch, or every epoch?")
+
+    def _reopens_epoch(self) -> bool:
+        """Return whether a checkpoint was written within an epoch that has not ended here yet, if only with no step."""
+        return "train_step_epoch" in self._progress.reopens
+
+    def _evaluate_and_save(self, *, evaluates: bool, call_ends: bool = False) -> None:
+        """Evaluate and save between two epochs, or after the last one, if that was requested."""
+        requests = self._decide(call_ends=call_ends)
         if evaluates or requests.evaluate:
             self._evaluate()
-            requests = self._decide()  # its hooks may have requested a checkpoint
+            requests = self._decide(call_ends=call_ends)  # its hooks may have requested a checkpoint
         if requests.save and self._saves_between_epochs():
             self._save_checkpoint()
 
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
-        self._run.epoch_end_requested = False
-        done = self._feed.done_of(self.train_data, self.steps_per_epoch)
+        progress = self._progress
+        progress.part = EpochPart(is_last=epochs_after == 0)  # before the pre hooks, which may end the epoch
+        done = progress.feed.done_of(self.train_data, self.steps_per_epoch)
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
-            run, feed, began = self._run, self._feed, perf_counter()
-            run.resumed.discard("train_step_epoch")
-            if not feed.goes_on_with(self.train_data):
-                self._epoch = OpenEpoch()
-            run.begin_epoch(self.epoch_num + 1, self._epoch.take_part(), is_last=epochs_after == 0)
-            first_step = None if feed.is_unfinished else self.step_num
+            began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
+            progress.reopens.discard("train_step_epoch")
+            progress.begin_epoch(self.train_data)
             is_complete = self._train_all_batches()
-            run.losses.check()  # before the epoch counts as completed
-            self._epoch.add(run.losses, perf_counter() - began)
+            progress.end_part(perf_counter() - began)  # before the epoch counts as completed
             if is_complete:
                 step_schedulers(self.lr_schedule)
-                self._counts.epoch_num += 1
-                self.fixtures.modify("epoch_num", self.epoch_num)  # before the post hooks of the epoch
+                progress.epoch_num += 1
+                self.fixtures.modify("epoch_num", progress.epoch_num)  # before the post hooks of the epoch
                 if epochs_after is not None:
                     self._expect_end(epochs_after, first_step)
-            self.fixtures["train_result"] = self._epoch.figures()
+            self.fixtures["train_result"] = progress.epoch.figures()
             row = self._record_epoch(is_complete)  # before the post hooks of the epoch
             stage.keep("train_result")
         row.update(figures_of(stage.kept["train_result"]))  # as hooks have left it
 
     def _train_all_batches(self) -> bool:
         """Train on one epoch's batches; return whether the epoch is complete."""
-        run, feed, pauses = self._run, self._feed, False
+        feed, end = self._progress.feed, None
         assert self.train_data is not None, "train() has checked it"
         feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num)
         try:
-            while True:
-                requests = self._decide(feed.has_ended)  # the point of decision between two batches
-                if requests.data_ended and not feed.batch_num:
-                    raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
-                if requests.data_ended or requests.end_epoch:
-                    feed.end()
-                    return True
-                ends = requests.stop or self.step_num == run.step_limit
-                if requests.evaluate and not ends:
-                    self._evaluate()
-                    continue  # its hooks may have requested something
-                if requests.save or (ends and self._saves_at_end()):
-                    self._save_checkpoint()
-                    continue  # a signal may have come meanwhile
-                if ends:
-                    pauses = not requests.stop
-                    return False
+            while (end := self._decided_end_of_epoch()) is None:
                 try:
                     batch = feed.pull()
                 except Exception as error:
                     wait_for_the_signal_of_a_worker(error)
                     if self._asked_from_outside is None:
                         raise
-                    continue  # the signal has ended the processes that load the data too; the decision ends the run
+                    batch = END  # the signal has ended the processes that load the data too, and ends the run
                 if batch is END:
                     self.decide(DATA_ENDED)  # in place of the decision whether to skip a batch
                 else:
-                    self._train_batch(self._on_device(batch), Step(feed.batch_num))
+                    self._train_or_drop(self._setup.on_device(batch), Step(feed.batch_num))
+            if end is EpochEnd.COMPLETE:
+                feed.end()
         finally:
-            if not pauses:
+            if end is not EpochEnd.PAUSED:
                 feed.leave()
+        return end is EpochEnd.COMPLETE
+
+    def _decided_end_of_epoch(self) -> EpochEnd | None:
+        """Do between two batches what was requested, and return how the epoch ends here; None if it goes on."""
+        progress = self._progress
+        call_ends = self.step_num == progress.call.step_limit
+        while True:  # hooks of an evaluation may request something, and a signal may come during a save
+            requests = self._decide(progress.feed.has_ended, call_ends=call_ends)
+            if requests.data_ended and not progress.feed.batch_num:
+                raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
+            if requests.data_ended or requests.end_epoch:
+                return EpochEnd.COMPLETE
+            if requests.stop and not call_ends:
+                call_ends = True  # of which another process knows only now, so all decide once more whether to save
+            elif requests.evaluate and not call_ends:
+                self._evaluate()
+            elif requests.save:
+                self._save_checkpoint()
+            elif call_ends:
+                return EpochEnd.STOPPED if requests.stop else EpochEnd.PAUSED
+            else:
+                return None
 
     @skippable("run")
     def _train_on_batch_in_run(self, batch: Any, last_batch: bool) -> Tensor | None:
         with self._in_run("train_on_batch"), torch.enable_grad(), self._collector:
-            for module in self._modules():
+            for module in self._setup.modules():
                 if not all(part.training for part in module.modules()):
                     module.train()  # until the run ends
-            number = self._run.number_own_batch(is_last=last_batch)
-            loss = self._train_batch(self._on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
+            number = self._progress.run.number_own_batch(is_last=last_batch)
+            loss = self._train_or_drop(self._setup.on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
             if self._decide().save:
                 self._save_checkpoint()
             return loss
 
-    def _train_batch(self, batch: Any, step: Step) -> Tensor | None:
+    def _train_or_drop(self, batch: Any, step: Step) -> Tensor | None:
         """Train on a batch, or drop all of it: a batch that is skipped or fails leaves no gradient behind."""
-        self._step = step
+        progress = self._progress
+        progress.step = step
         try:
             return self._train_step_batch(batch)
         except BaseException as error:
@@ -624,16 +843,16 @@ class TrainManager(Entering[Model]):
                 raise
             return None
         finally:
-            self._step = NO_STEP
+            progress.step = NO_STEP
             if not step.skip_is_decided:  # a pre hook has skipped the batch, and other processes wait for the decision
                 self.decide(SKIP_BATCH)
 
     @skippable("train_step_batch")
     def _train_step_batch(self, batch: Any) -> Tensor | None:
-        feed = self._feed
+        feed, step = self._progress.feed, self._progress.step
         given = {
             "batch": batch,
-            "batch_num": self._step.batch_num,
+            "batch_num": step.batch_num,
             "datasource_name": feed.datasource_name,
             "update_begins": self._windows.begin,
             "update_ends": True,
@@ -641,7 +860,10 @@ class TrainManager(Entering[Model]):
         }
         with self.staged("train_step_batch", given):
             began, in_hooks = perf_counter(), self._store.hook_seconds
-            self._decide_to_skip()
+            step.skip_is_decided = True
+            requests = self.decide(NOTHING)  # a hook of this process would have skipped the batch before
+            if requests is not NOTHING:
+                self._leave_out(requests)
             self.fixtures["global_batch_size"] = self._unpack(feed.data_name)
             if isinstance(self.model, nn.Module):
                 try:
@@ -657,19 +879,17 @@ class TrainManager(Entering[Model]):
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
         return loss
 
-    def _decide_to_skip(self) -> None:
-        """Skip the batch if the point of decision says so; a hook of this process would have raised it before."""
-        self._step.skip_is_decided = True
-        requests = self.decide(NOTHING)
-        self._run.data_has_ended = requests.data_ended
+    def _leave_out(self, requests: Requests) -> None:
+        """Skip the batch if the point of decision says so, for another process has skipped its own."""
         if requests.skip_batch or requests.data_ended:
+            self._progress.part.data_has_ended = requests.data_ended
             raise SkipBatch
 
     @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
         with self.staged("train_model_forward"):
             losses = self._collector.losses = self.fixtures["losses"]
-            is_first = self._step.forward_loss is None
+            is_first = self._progress.step.forward_loss is None
             if not is_first:
                 losses.forget_added()
             try:
@@ -691,33 +911,28 @@ class TrainManager(Entering[Model]):
             finally:
                 self._collector.losses = None
             loss = require_training_loss(losses.total(returned))
-            if self._step.forward_loss is None:
+            if self._progress.step.forward_loss is None:
                 self.fixtures.define("loss", loss, stage="train_step_batch")
             else:
                 self.fixtures.modify("loss", loss)
-            self._step.forward_loss = loss
-
-    def _add_gradients(
-        self, loss: Tensor | Callable[[], Tensor], name: str, optimizer: Optimizer, retain_graph: bool
-    ) -> None:
-        fixtures = self.fixtures
-        if name in self._step.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
-            raise updated_twice(name)
-        self._windows.asked_for += 1
-        self._train_backward(self._loss_to_update(loss, name), name, optimizer, retain_graph)
+            self._progress.step.forward_loss = loss
 
     def _loss_to_update(self, given: Tensor | Callable[[], Tensor], name: str) -> Backward:
         """Return the loss that ``update`` was given, and what computes it anew if an optimizer asks for that."""
+        step, fixtures = self._progress.step, self.fixtures
+        if name in step.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
+            raise updated_twice(name)
+        self._progress.call.has_updated = True
         loss = given() if callable(given) else given
-        if loss is self._step.hooked_loss and loss is not None:  # as `forward` has returned it
+        if loss is step.hooked_loss and loss is not None:  # as `forward` has returned it
             return Backward(require_tensor(loss, "loss"), self._forward_again)
         if not isinstance(loss, Tensor):
             raise no_loss_to_update(loss)
-        self.fixtures["losses"][name] = self._step.add_update(name, require_training_loss(loss))
+        fixtures["losses"][name] = step.add_update(name, require_training_loss(loss))
         return Backward(loss, given if callable(given) else None)
 
     def _step_if_window_ends(self, name: str) -> None:
-        step, window = self._step, self._windows.get(name)
+        step, window = self._progress.step, self._windows.get(name)
         step.asked_to_step.add(name)
         if window is not None and self.fixtures["update_ends"]:
             warn_without_gradients(window.optimizer, name)
@@ -730,9 +945,9 @@ class TrainManager(Entering[Model]):
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
         with self.staged("train_backward", given):
             backward_loss = require_tensor(self.fixtures["backward_loss"], "backward_loss")
-            self._step.backwards[name] = backward
-            self._windows.add(name, optimizer, is_modified=backward_loss is not backward.loss)
-            self._windows.backward(name, backward_loss, retain_graph)
+            self._progress.step.backwards[name] = backward
+            is_modified = backward_loss is not backward.loss
+            self._windows.backward(name, optimizer, backward_loss, retain_graph, is_modified=is_modified)
 
     @skippable("train_optimizer_step")
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> bool:
@@ -742,9 +957,11 @@ class TrainManager(Entering[Model]):
             else:
                 optimizer.step()
             self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
-            del self._step.backwards[name]
-            self._counts.count_update(name)
-            self.fixtures.modify("update_num", self._counts.update_num)
+            del self._progress.step.backwards[name]
+            counts = self._counts
+            counts.update_num += 1
+            counts.optimizer_updates[name] = counts.optimizer_updates.get(name, 0) + 1
+            self.fixtures.modify("update_num", counts.update_num)
         return True
 
     # ---- evaluation, from the outside in -------------------------------------------------------------------------
@@ -753,13 +970,15 @@ class TrainManager(Entering[Model]):
     def _eval_in_run(self, entry: str, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult] | None:
         with self._in_run(entry):
             results = self._eval(eval_data)
-            if entry == "eval" and not self._calls.is_behind:  # not that of a batch; a loaded history has it already
+            if (
+                entry == "eval" and not self._resume.calls.is_behind
+            ):  # not that of a batch; a loaded history has it already
                 self._record_evaluation(results)
             return results
 
     def _evaluate(self) -> None:
         """Evaluate for the loop, which does it at most once per step."""
-        run = self._run
+        run = self._progress.run
         run.eval_requested = False
         if run.evaluated_at != self.step_num:
             self._record_evaluation(self._eval(self.eval_data))
@@ -777,16 +996,16 @@ class TrainManager(Entering[Model]):
                     results[name] = result
             self.fixtures["eval_results"] = results
             stage.keep("eval_results")
-        self._run.keep_results(stage.kept["eval_results"], self.step_num)
-        return self._run.results
+        self._progress.run.keep_results(stage.kept["eval_results"], self.step_num)
+        return self._progress.run.results
 
     @skippable("eval_step_epoch")
     def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
-            is_within = self._feed.is_within(data)
+            is_within = self._progress.feed.is_within(data)
             had_loss = [  # None: the batch was skipped
-                self._eval_step_batch(self._on_device(batch), mean_loss, data_name)
+                self._eval_step_batch(self._setup.on_device(batch), mean_loss, data_name)
                 for batch in eval_batches(data, data_name, self.epoch_num, is_within=is_within)
             ]
             has_none = False in had_loss and True not in had_loss  # an own eval_batch has set none
@@ -852,8 +1071,8 @@ class TrainManager(Entering[Model]):
     @skippable("predict")
     def _predict(self, data: Iterable[Any]) -> Any:
         with self._evaluating(), self.staged("predict") as stage:
-            batches = eval_batches(data, "data", self.epoch_num, is_within=self._feed.is_within(data))
-            parts = [self._predict_step_batch(self._on_device(batch)) for batch in batches]
+            batches = eval_batches(data, "data", self.epoch_num, is_within=self._progress.feed.is_within(data))
+            parts = [self._predict_step_batch(self._setup.on_device(batch)) for batch in batches]
             self.fixtures["predictions"] = joined([part for part in parts if part is not None])
             stage.keep("predictions")
         return stage.kept["predictions"]
@@ -877,7 +1096,7 @@ class TrainManager(Entering[Model]):
         """Return the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""
         as_usual = self._chosen.unpacks_as_usual
         parts = parts_of(self.fixtures["batch"]) if as_usual else require_parts(self._chosen.unpack_batch())
-        self._run.structures[data_name].check(parts, self.step_num + 1)
+        self._progress.run.structures[data_name].check(parts, self.step_num + 1)
         return parts
 
     def _unpack(self, data_name: str) -> Any:
@@ -895,14 +1114,16 @@ class TrainManager(Entering[Model]):
 
     def _count_step(self) -> Tensor | None:
         """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it."""
-        step, counts = self._step, self._counts
+        step, counts = self._progress.step, self._counts
         loss: Tensor | None = self.fixtures["loss"] if step.forward_loss is not None else self.fixtures.get("loss")
-        self._run.count(loss, step.update_losses, counts.step_num + 1, self._store.cells["true_batch_size"].value)
+        self._progress.count_losses(
+            loss, step.update_losses, counts.step_num + 1, self._store.cells["true_batch_size"].value
+        )
         step.is_counted = True
         if loss is None and step.update_losses:
             loss = step.sum_of_updates()  # which needs no look for nan, since its parts get one
             self.fixtures["loss"] = loss
-        self._windows.count_batch(ended=self.fixtures["update_ends"])
+        self._windows.ended = self.fixtures["update_ends"]
         counts.step_num += 1
         # Not in place, for hooks may have it.
         counts.samples_seen = counts.samples_seen + self.fixtures["global_batch_size"]
@@ -910,31 +1131,34 @@ class TrainManager(Entering[Model]):
         self.fixtures.modify("samples_seen", counts.samples_seen)
         return loss
 
-    # ---- a training call -------------------------------------------------------------------------------------------
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Leave modes, random states and gradients as they were."""
+        with self.mode(training=False), preserved_random_state(), preserved_gradients(self._setup.parameters()):
+            with self._collector:
+                yield
 
-    def _train_in_run(
-        self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
-    ) -> TrainResult:
-        """Train epochs or steps, in the run that is open or in a run of its own, and return what was done."""
-        began = perf_counter()
-        asked_for, batches = self._windows.asked_for, self._windows.batches
-        with self._methods_chosen():
-            self._require_ready(entry, epochs)
-            self._run.forget_results(entry)
-            self._run.counts_before = self.epoch_num, self.step_num, self.update_num
-            self._train_in_own_run(entry, epochs, steps, evaluates)
-        batches = self._windows.batches - batches
-        if batches and self._windows.asked_for == asked_for and isinstance(self.model, nn.Module):
-            what = f"train_batch has not called self.update(loss) in {batches} batches"
-            warnings.warn(f"{what}, so nothing was trained, or extensions did not see it", stacklevel=users_level())
-        before = self._run.counts_before
-        return TrainResult(
-            stopped=self._run.stop_reason,
-            stopped_by=self._run.stopped_by,
-            metrics=self._run.results,
-            evaluated_at=self._run.results_at,
-            epochs=self.epoch_num - before[0],
-            steps=self.step_num - before[1],
-            updates=self.update_num - before[2],
-            seconds=perf_counter() - began,
-        )
+    # ---- the history ------------------------------------------------------------------------------------------------
+
+    def _place(self) -> dict[str, Any]:
+        """Return where the training is, for a row of the history."""
+        phase = self.fixtures["phase_name"]
+        place = {"epoch": self.epoch_num, "step": self.step_num}
+        return place if phase is None else {**place, "phase": phase}
+
+    def _record_epoch(self, is_complete: bool) -> dict[str, Any]:
+        """Add the present epoch to the history, and return its row; a part without a batch is not added."""
+        epoch = self._progress.epoch
+        row = {**self._place(), "seconds": epoch.seconds, **epoch.figures()}
+        if not is_complete:
+            row |= {"epoch": self.epoch_num + 1, "partial": True}
+        if is_complete or self._progress.feed.batch_num:
+            self.history.add_epoch(row)
+        return row
+
+    def _record_evaluation(self, results: Mapping[str, EvalResult] | None) -> None:
+        """Add an evaluation to the history."""
+        place = self._place()
+        if self.fixtures["standalone_eval"]:
+            place["standalone"] = True
+        self.history.add_evaluation(results or {}, place)

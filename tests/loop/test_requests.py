@@ -12,7 +12,7 @@ import torch
 from tests.training import At, Values, make_batches, skip_stage, stop_at
 from train_manager import Extension, StageError, TrainManager
 from train_manager.loop.requests import DATA_ENDED, NOTHING, Requests
-from train_manager.testing import tiny_manager
+from train_manager.testing import Recorder, tiny_manager
 
 
 def nothing_but(request: str, when: Callable[[TrainManager], bool] = lambda tm: True) -> Callable[..., None]:
@@ -176,7 +176,7 @@ def test_epochs_without_a_step_are_an_error_also_if_one_was_left_half_way() -> N
     tm = tiny_manager()
     tm.train_steps(2)
     tm.add_extension(At("pre_train_step_epoch", skip_stage))
-    with pytest.raises(StageError, match="an epoch went by without a step"):
+    with pytest.raises(StageError, match="3 epochs went by without a step"):
         tm.train_steps(1)
 
 
@@ -385,3 +385,46 @@ def test_both_train_on_the_same_weights_if_they_have_the_same_batches() -> None:
 
     for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_checkpoint_at_the_end_of_a_call_is_asked_for_at_the_point_of_decision() -> None:
+    decisions, recorder = Decisions(), Recorder()
+    asks = At("pre_train", lambda train_manager: train_manager.save_soon(at="end"))
+    tiny_manager(decisions, asks, recorder, eval_at=()).train_steps(1)
+
+    assert [request for request in decisions.asked if request.save] == [Requests(save=True)]
+    assert recorder.stages.count("save_checkpoint") == 1
+
+
+def test_a_checkpoint_at_the_end_that_one_asks_for_is_one_of_both_also_after_a_stop_of_the_other() -> None:
+    asks = At("pre_train", lambda train_manager: train_manager.save_soon(at="end"))
+    stops = stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 2)
+    saves = Recorder(), Recorder()
+    trained_together(manager(asks, saves[0]), manager(stops, saves[1]))
+
+    assert [one.stages.count("save_checkpoint") for one in saves] == [1, 1]
+
+
+def test_a_checkpoint_at_the_end_that_a_hook_skips_is_not_asked_for_again() -> None:
+    asks = At("pre_train", lambda train_manager: train_manager.save_soon(at="end"))
+    skips = At("pre_save_checkpoint", skip_stage)
+
+    assert tiny_manager(asks, skips).train_steps(1).steps == 1
+
+
+def test_a_pull_that_fails_after_a_signal_asks_what_a_process_without_a_batch_asks() -> None:
+    decisions = Decisions()
+    tm = tiny_manager(decisions, eval_at=())
+
+    def batches() -> Iterator[Any]:
+        yield make_batches(1)[0]
+        tm.stop_from_outside("SIGTERM")
+        raise RuntimeError("a worker has ended")
+
+    class Failing:
+        __iter__ = staticmethod(batches)
+
+    tm.train_data = Failing()
+    tm.train()
+
+    assert decisions.asked[4:6] == [DATA_ENDED, Requests(stop=True)]

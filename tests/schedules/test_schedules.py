@@ -35,14 +35,14 @@ from train_manager import (
     when,
 )
 from train_manager.core.schedule import Schedule
-from train_manager.schedules.rules import Progress
+from train_manager.schedules.rules import CallProgress
 
 
 @dataclass
 class Training:
     """A manager as schedules read it."""
 
-    progress: Progress
+    progress: CallProgress
     resumed_stages: frozenset[str] = frozenset()
 
 
@@ -78,7 +78,7 @@ class Stepper(Extensible):
         """Do a training call of some steps, whose end is known from the step ``known_from`` on."""
         for done in range(first, (stop_at or steps) + 1):
             total = steps if done >= known_from else None
-            progress = Progress(run, done, total, ends=partial(operator.contains, (steps, stop_at), done))
+            progress = CallProgress(run, done, total, ends=partial(operator.contains, (steps, stop_at), done))
             self.step(done, train_manager=Training(progress))
 
 
@@ -261,7 +261,7 @@ def test_with_an_end_that_is_known_late_at_most_runs_at_the_last_step_and_at_mos
 def test_an_end_that_was_estimated_too_near_does_not_make_it_run_at_each_step() -> None:
     watcher, stepper = watching(at_most(2))
     for done in range(1, 41):
-        progress = Progress(1, done, 20 if done < 40 else 40, ends=partial(operator.eq, done, 40))
+        progress = CallProgress(1, done, 20 if done < 40 else 40, ends=partial(operator.eq, done, 40))
         stepper.step(done, train_manager=Training(progress))
     assert watcher.ran == [10, 20, 40]
 
@@ -272,8 +272,8 @@ def test_at_most_runs_at_the_last_step_of_a_run_that_is_stopped() -> None:
 
 def test_at_most_runs_once_if_the_stage_opens_twice_in_a_step() -> None:
     watcher, stepper = watching(at_most(1))
-    stepper.step(1, train_manager=Training(Progress(1, 1, 1, ends=lambda: True)))
-    stepper.step(2, train_manager=Training(Progress(1, 1, 1, ends=lambda: True)))
+    stepper.step(1, train_manager=Training(CallProgress(1, 1, 1, ends=lambda: True)))
+    stepper.step(2, train_manager=Training(CallProgress(1, 1, 1, ends=lambda: True)))
     assert watcher.ran == [1]
 
 
@@ -316,7 +316,7 @@ def test_at_the_end_it_runs_once_also_if_it_would_run_anyway(steps: int, ran: li
 def test_at_the_end_it_runs_once_if_the_stage_opens_twice_in_the_last_step() -> None:
     watcher, stepper = watching(exponentially(2, 2, at_end=True))
     for number in (1, 2, 3):
-        stepper.step(number, train_manager=Training(Progress(1, 1, 1, ends=lambda: True)))
+        stepper.step(number, train_manager=Training(CallProgress(1, 1, 1, ends=lambda: True)))
     assert watcher.ran == [1]
 
 
@@ -338,7 +338,7 @@ def test_at_end_without_a_train_manager_is_refused_when_its_stage_opens() -> Non
 def ran_at(clock: Clock, stepper: Stepper, times: list[float], run: int = 1) -> None:
     for time in times:
         clock.now = time
-        stepper.step(int(time), train_manager=Training(Progress(run, 1, None, ends=lambda: False)))
+        stepper.step(int(time), train_manager=Training(CallProgress(run, 1, None, ends=lambda: False)))
 
 
 def test_periodically_runs_when_the_time_has_passed_and_counts_anew() -> None:
@@ -590,7 +590,7 @@ def test_a_schedule_that_goes_on_from_a_state_runs_as_if_nothing_had_happened(
     first, before = watching(SCHEDULES[name]())
     saved = min(saved, steps)
     for done in range(1, saved + 1):
-        before.step(done, train_manager=Training(Progress(1, done, steps, ends=partial(operator.eq, done, steps))))
+        before.step(done, train_manager=Training(CallProgress(1, done, steps, ends=partial(operator.eq, done, steps))))
 
     second = scheduled(Watcher(), "post_step", SCHEDULES[name]())
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))

@@ -19,7 +19,7 @@ from train_manager.extensions import Checkpoints
 from train_manager.telling.tracebacks import FULL_TRACEBACK, hide_own_frames
 from train_manager.testing import tiny_manager
 
-ENTRY = ["train", "_train_in_run"]
+ENTRY = ["train", "_make_call"]
 
 
 class Failing(Extension):

@@ -9,26 +9,29 @@ Its files in reading order; each imports only those above it:
     objectives    prediction, loss and metrics in one object
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
+    saved_state   a saved state compared with the parts of a training, and restored to them
+    setup         what is trained, with what and on what
+    feed          the batches that a run trains and evaluates on
+    requests      what hooks and the data request of the loop
+    run_state     what hooks have requested in a run, and what its evaluations have found
+    call          where a training call began, and where it will end
+    epoch         an epoch that is open, and the part of it that the present call trains
+    step          one batch that is trained on
+    progress      how far the training has come, or a phase of it
+    counts        how much was trained in all
     calls         which calls a program has made, for a resumed one makes them again
-    phases        the attributes that a phase sets
+    phases        what each phase has of its own, and which were opened
+    resume        what a program that was started again has still to make again
+    windows       from the first backward of an optimizer to its step
     outputs       what a batch, a prediction and a loss must be
     cures         what is added to an error of torch
     skip          skip a batch or a stage
     modes         set and restore train and eval mode
-    windows       from the first backward of an optimizer to its step
-    requests      what hooks and the data request of the loop
     history       the figures of each epoch and each evaluation
-    run_state     what a run counts, and what hooks have requested in it
-    feed          the batches that a run trains and evaluates on
-    overridable   the methods that a subclass overrides
     eval_at       the argument that says when training evaluates
     scheduled_eval  the extension that evaluates within epochs
     description   a training in a few words
     recorded_arguments  what a TrainManager was made with
     rebuilt_arguments  how it is made again from a checkpoint
-    parts         what a training consists of, and what a phase replaces of it
-    saved_state   the state of a training in plain dicts
-    control       what hooks read of the loop and request of it
-    saving        what a checkpoint holds of a training, and how a hook asks for one
-    entering      what a call and a run require before they begin
+    interface     what users override, set, read and call around a run
 """

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from train_manager.core.outcome import Skip
 from train_manager.data.batch import tensors_in
-from train_manager.telling.errors import TrainManagerError
+from train_manager.telling.errors import CheckError, TrainManagerError
 from train_manager.words.torch_errors import CURES
 
 Parts = Mapping[str, Any]
@@ -157,3 +157,20 @@ _MADE: Final[Mapping[str, Callable[[Parts], str]]] = {
     "{types}": _of_types,
 }
 """The cures of the table that are made of the values."""
+
+
+NO_PREDICTION: Final = (
+    'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction '
+    "(of Metrics, or take eval={...})"
+)
+
+
+def say_that_train_batch_lacks_a_prediction(error: CheckError) -> None:
+    """Change the cure where a prediction is alive in evaluations only: the default train_batch makes one in both.
+
+    So an own train_batch lacks it, and the hook that asks is right.
+    """
+    for mistake in error.mistakes:
+        in_eval_only = mistake.what.endswith("it lives in stage 'eval_step_batch'")
+        if mistake.name == "prediction" and in_eval_only and "train_step" in mistake.what:
+            mistake.cure = NO_PREDICTION

@@ -16,31 +16,39 @@ Facts = dict[str, str | dict[str, str]]
 """What a training consists of, and how far it is, in words; of evaluation sets and extensions the words of each."""
 
 
-def facts(parts: Mapping[str, Any], counts: Any, extensions: Mapping[str, Extension]) -> Facts:
+def facts(attributes: Mapping[str, Any], extensions: Mapping[str, Extension]) -> Facts:
     """Return what is known: all of it, unless a constructor has failed half-way.
 
     Args:
-        parts: the attributes of a TrainManager.
-        counts: how far it is.
+        attributes: of a TrainManager.
         extensions: by name.
     """
+    setup, train_dir = attributes.get("_setup"), attributes.get("train_dir")
     found: dict[str, str | dict[str, str] | None] = {
-        "model": model_text(parts["model"]) if "model" in parts else None,
-        "loss": short(parts["loss"]) if parts.get("loss") is not None else None,
-        "optimizer": optimizer_text(parts.get("optimizer")),
-        "train_data": batches_text(parts["train_data"]) if parts.get("train_data") is not None else None,
-        "eval_data": {name: batches_text(data) for name, data in (parts.get("eval_data") or {}).items()},
-        "train_dir": str(parts["train_dir"]) if parts.get("train_dir") is not None else None,
-        "progress": _progress(counts, parts["epochs"]) if counts else None,
+        **({} if setup is None else _facts_of_setup(setup)),
+        "train_dir": None if train_dir is None else str(train_dir),
+        "progress": _progress(attributes["_progress"], attributes["_counts"], setup)
+        if "_progress" in attributes
+        else None,
         "extensions": {name: told(one) for name, one in extensions.items()},
     }
     return {name: fact for name, fact in found.items() if fact}
 
 
-def _progress(counts: Any, epochs: int) -> str:
+def _facts_of_setup(setup: Any) -> dict[str, str | dict[str, str] | None]:
+    return {
+        "model": None if setup.model is None else model_text(setup.model),
+        "loss": None if setup.loss is None else short(setup.loss),
+        "optimizer": optimizer_text(setup.optimizer),
+        "train_data": None if setup.train_data is None else batches_text(setup.train_data),
+        "eval_data": {name: batches_text(data) for name, data in setup.eval_data.items()},
+    }
+
+
+def _progress(progress: Any, counts: Any, setup: Any) -> str:
     """Return ``epoch 3 of 5, step 60``; without the 5 if the training went on after it, as ``train_epochs`` does."""
-    of = f" of {epochs}" if counts.epoch_num <= epochs else ""
-    return f"epoch {counts.epoch_num}{of}, step {counts.step_num}"
+    of = f" of {setup.epochs}" if progress.epoch_num <= setup.epochs else ""
+    return f"epoch {progress.epoch_num}{of}, step {counts.step_num}"
 
 
 def model_text(model: Any) -> str:
@@ -53,6 +61,8 @@ def model_text(model: Any) -> str:
         count = sum(parameter.numel() for parameter in parameters)
     except (ValueError, RuntimeError):  # of a lazy module, whose shapes come with its first batch
         return f"{kind}(parameters not initialized)"
+    except Exception as error:  # of a module's own parameters(); a repr that raises hides what it was printed for
+        return f"{kind}(its parameters raise {type(error).__name__})"
     devices = dict.fromkeys(str(parameter.device) for parameter in parameters)
     return f"{kind}({count:,} parameters{' on ' if devices else ''}{' and '.join(devices)})"
 

@@ -177,7 +177,10 @@ class Feed:
             passed, given = passed + 1, 0
         # Of data whose order is a function of the epoch, only a position within an epoch must be known.
         is_needed = knows and (is_within or self._is_cut or not hasattr(data, "set_epoch"))
-        state = None if not is_needed else self._before_ahead if is_ahead else _state_of(data)
+        if self._loaded is not None:  # the data has it only once an epoch begins
+            state = self._loaded
+        else:
+            state = None if not is_needed else self._before_ahead if is_ahead else _state_of(data)
         return {"is_within": is_within, "batch_num": batch_num, "pass": passed, "given_of_pass": given, "data": state}
 
     def load_state_dict(self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool) -> bool:

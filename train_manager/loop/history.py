@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final
 
 from train_manager.loop.results import EvalResult
-from train_manager.metrics.deferred import FiniteLosses
 from train_manager.metrics.history_rows import PLACE, Row, figures_of
 from train_manager.reporting.history_figure import Points, history_figure
 from train_manager.reporting.tables import html_table
@@ -21,51 +19,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MOST_ROWS = 20  # that a notebook shows
-
-
-@final
-@dataclass
-class OpenEpoch:
-    """What an epoch has come to so far; it goes on in the next training call if this one leaves it unfinished.
-
-    Attributes:
-        total: the sum of its losses, by examples, before the present part.
-        examples: how many examples these were.
-        seconds: how long they took.
-        part: the same sum and number of a part that a checkpoint was written in, until it goes on.
-    """
-
-    total: float = 0.0
-    examples: float = 0.0
-    seconds: float = 0.0
-    part: tuple[float, float] = 0.0, 0.0
-
-    def add(self, losses: FiniteLosses, seconds: float) -> None:
-        """Add a part of the epoch, whose losses have been checked."""
-        self.total += losses.total
-        self.examples += losses.examples
-        self.seconds += seconds
-
-    def state_dict(self, losses: FiniteLosses, *, is_open: bool) -> dict[str, Any]:
-        """Return what the epoch has come to, with the losses of its present part apart, for these are added last."""
-        losses.check()
-        part = [losses.total, losses.examples] if is_open else [0.0, 0.0]
-        return {"total": self.total, "examples": self.examples, "seconds": self.seconds, "part": part}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned, or from nothing."""
-        self.total, self.examples = state.get("total", 0.0), state.get("examples", 0.0)
-        self.seconds = state.get("seconds", 0.0)
-        self.part = tuple(state.get("part", (0.0, 0.0)))
-
-    def take_part(self) -> tuple[float, float]:
-        """Return the losses of the part that goes on."""
-        part, self.part = self.part, (0.0, 0.0)
-        return part
-
-    def figures(self) -> dict[str, float]:
-        """Return the mean loss over examples, if a batch had one."""
-        return {"loss": self.total / self.examples} if self.examples else {}
 
 
 @final

@@ -1,100 +1,41 @@
-"""The parts of a training that a phase replaces, and which phases were opened: a resumed program opens them again."""
+"""The phases of a training: what each has of its own, and which were opened: a resumed program opens them again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Any, NamedTuple, final
 
-from torch.optim import Optimizer
-
-from train_manager.loop.arguments import (
-    bind_loss,
-    require_eval_data,
-    require_loss,
-    require_model,
-    require_train_data,
-)
-from train_manager.loop.objectives import Objective
-from train_manager.loop.optimizers import require_lr_schedule, require_optimizer
-from train_manager.telling.errors import CheckpointError, InputError
-from train_manager.validation import require_count
-
-KEPT: Final[Any] = object()
-"""The default of an argument of ``phase``: the part stays as it is."""
+from train_manager.loop.progress import Progress
+from train_manager.loop.saved_state import misfits
+from train_manager.loop.setup import Setup
+from train_manager.telling.errors import CheckpointError
 
 
-PHASE_PARTS: Final = (
-    "model",
-    "_called_model",
-    "loss",
-    "objective",
-    "optimizer",
-    "lr_schedule",
-    "train_data",
-    "eval_data",
-    "epochs",
-    "steps_per_epoch",
-    "_feed",
-    "_epoch",
-    "_run",
-    "_brought_by",
-)
-"""The attributes that are put back as a phase ends, also if they were set inside it."""
+@final
+class Level(NamedTuple):
+    """The training itself, or a phase in it: what is trained, and how far that has come.
 
-
-def replaced_parts(given: Mapping[str, Any], outer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a TrainManager that a phase sets.
-
-    Args:
-        given: the arguments of ``phase``; ``KEPT`` stands for a part that stays.
-        outer: the attributes of the TrainManager, with ``_optimizer_argument``, which its constructor was given.
-
-    Raises:
-        InputError: an argument is invalid.
+    A part of a phase that is the same object as around it is saved around it only.
     """
-    given = {name: value for name, value in given.items() if value is not KEPT}
-    parts: dict[str, Any] = {}
-    if "model" in given:
-        parts |= {"model": require_model(given["model"], outer["device"]), "_called_model": None}
-    if "loss" in given:
-        parts |= _loss_parts(given["loss"], outer["device"])
-    if "model" in given or "optimizer" in given:
-        used = {**outer, **parts}
-        argument = given["optimizer"] if "optimizer" in given else _argument_again(outer["_optimizer_argument"])
-        parts["optimizer"] = require_optimizer(argument, used["model"], used["loss"])
-        parts["lr_schedule"] = None  # that of another optimizer rests
-    if "lr_schedule" in given:
-        parts["lr_schedule"] = require_lr_schedule(given["lr_schedule"], {**outer, **parts}["optimizer"])
-    if "train_data" in given:
-        parts["train_data"] = require_train_data(given["train_data"])
-    if "eval_data" in given:
-        parts["eval_data"] = require_eval_data(given["eval_data"])
-    if "epochs" in given:
-        parts["epochs"] = require_count(given["epochs"], "epochs", at_least=0)
-    if "steps_per_epoch" in given:
-        steps = given["steps_per_epoch"]
-        parts["steps_per_epoch"] = None if steps is None else require_count(steps, "steps_per_epoch", at_least=1)
-    return parts
 
+    setup: Setup
+    progress: Progress
 
-def _loss_parts(value: Any, device: Any) -> dict[str, Any]:
-    objective = value if isinstance(value, Objective) else None
-    loss = require_loss(value if objective is None else objective.loss, device)
-    bind_loss(loss)  # here, so that an unusable one is refused at once
-    return {"objective": objective, "loss": loss}
+    def state_dict(self, around: Level | None, open_stages: Iterable[str]) -> dict[str, Any]:
+        """Return the state of both; ``open_stages`` are those that are open at this moment."""
+        outer = None if around is None else around.setup
+        return {**self.progress.state_dict(self.setup.train_data, open_stages), **self.setup.state_dict(outer)}
 
+    def misfits(self, around: Level | None, state: Mapping[str, Any]) -> Iterator[str]:
+        """Say what of a saved state does not fit."""
+        yield from misfits(self.setup.own_states(None if around is None else around.setup), state)
 
-def _argument_again(argument: Any) -> Any:
-    """Return the constructor's optimizer argument, which must be able to make an optimizer of another model."""
-    given = argument.values() if isinstance(argument, Mapping) else (argument,)
-    if any(isinstance(value, Optimizer) for value in given):
-        raise InputError(
-            "the phase has a model of its own, but the TrainManager was given a ready optimizer, which is of another",
-            name="optimizer",
-            cure="give the phase one: tm.phase(..., optimizer=torch.optim.AdamW)",
-        )
-    return argument
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, as far as it fits."""
+        setup = self.setup
+        setup.load_state_dict(state)
+        self.progress.load_state_dict(state, setup.train_data, is_cut=setup.steps_per_epoch is not None)
 
 
 @final
@@ -107,11 +48,11 @@ class PhaseLog:
 
     Attributes:
         entered: for each phase its path of names, its ``epoch_num``, and whether it was completed.
-        around: the attributes of the manager around each open phase, outermost first.
+        around: what is around each open phase, outermost first.
     """
 
     entered: list[dict[str, Any]] = field(default_factory=list)
-    around: list[dict[str, Any]] = field(default_factory=list)
+    around: list[Level] = field(default_factory=list)
     _open: list[dict[str, Any]] = field(default_factory=list)
     _passed: int = 0  # of those entered, by this program
 
@@ -121,11 +62,16 @@ class PhaseLog:
         return self._passed < len(self.entered)
 
     @property
+    def is_in_completed(self) -> bool:
+        """Whether the innermost phase was completed before the checkpoint, so that nothing is trained in it."""
+        return bool(self._open) and bool(self._open[-1]["is_done"])
+
+    @property
     def number(self) -> int:
         """How many phases this program has opened so far."""
         return self._passed
 
-    def enter(self, name: str, around: dict[str, Any]) -> dict[str, Any]:
+    def enter(self, name: str, around: Level) -> dict[str, Any]:
         """Take note that a phase opens, and return what is known of it.
 
         Raises:

@@ -1,88 +1,35 @@
-"""The state of a training in plain dicts: gathered from its parts, compared with them, and restored to them.
-
-    root          model, loss, optimizers, lr_schedule, data, epoch, run, epoch_num
-    └─ phases     the same of each open phase, without what is the same object as around it
-
-Parts are the attributes of a TrainManager, by name, as they are or as a phase will put them back.
-"""
+"""A saved state compared with the parts of a training, and restored to them as far as it fits."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from train_manager.loop.arguments import modules_of_loss
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError, did_you_mean, near
 from train_manager.telling.source_locations import users_level
 
-Parts = Mapping[str, Any]
-State = dict[str, Any]
-
 SHOWN = 8  # of the names in an error
 
 
-# ---- gathered --------------------------------------------------------------------------------------------------------
-
-
-def state_of_parts(parts: Parts, around: Parts | None, open_stages: Iterable[str]) -> State:
-    """Return the state of the root, or of a phase without what is the same object ``around`` it."""
-    state: State = {
-        "data": parts["_feed"].state_dict(parts["train_data"]),
-        "epoch": parts["_epoch"].state_dict(parts["_run"].losses, is_open=parts["_feed"].is_unfinished),
-        "run": parts["_run"].state_dict(open_stages),
-    }
-    for (kind, name), part in _own(parts, around).items():
-        if kind == "model":
-            state[kind] = part.state_dict()
-        else:
-            state.setdefault(kind, {})[name] = part.state_dict()
-    return state
-
-
-def _stateful(parts: Parts) -> dict[tuple[str, str], Any]:
-    """Return the parts of a training that have a state, by their kinds and names in a checkpoint."""
-    found: dict[tuple[str, str], Any] = {("model", ""): parts["model"]}
-    found |= {("loss", str(number)): module for number, module in enumerate(modules_of_loss(parts["loss"]))}
-    found |= {("optimizers", name): one for name, one in _by_name(parts["optimizer"]).items()}
-    found |= {("lr_schedule", name): one for name, one in _by_name(parts["lr_schedule"]).items()}
-    return {name: part for name, part in found.items() if has_state(part)}
-
-
-def _own(parts: Parts, around: Parts | None) -> dict[tuple[str, str], Any]:
-    """Return those that are not the same objects as around a phase."""
-    outer = {} if around is None else _stateful(around)
-    return {name: part for name, part in _stateful(parts).items() if part is not outer.get(name)}
-
-
-def _by_name(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, Mapping) else {} if value is None else {"optimizer": value}
-
-
-def _saved(state: State, kind: str, name: str) -> Any:
-    found = state.get(kind)
-    return found if found is None or kind == "model" else found.get(name)
-
-
-def attributes_with_state(attributes: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+def attributes_with_state(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manager's further attributes that have a ``state_dict``: a second model, a replay buffer."""
-    left = {name: value for name, value in attributes.items() if name not in known and not name.startswith("_")}
-    return {name: value for name, value in left.items() if not isinstance(value, type) and has_state(value)}
+    found = {name: value for name, value in attributes.items() if name != "history" and not name.startswith("_")}
+    return {name: value for name, value in found.items() if not isinstance(value, type) and has_state(value)}
 
 
 # ---- compared --------------------------------------------------------------------------------------------------------
 
 
-def misfits(parts: Parts, around: Parts | None, state: State) -> Iterator[str]:
-    """Say what of a saved state does not fit the parts: names on one side only, other shapes."""
-    here = _own(parts, around)
+def misfits(here: Mapping[tuple[str, str], Any], state: Mapping[str, Any]) -> Iterator[str]:
+    """Say what of a saved state does not fit the parts, by kind and name: names on one side only, other shapes."""
     for (kind, name), part in here.items():
-        label, saved = _shown(kind, name), _saved(state, kind, name)
+        label, saved = _shown(kind, name), saved_of(state, kind, name)
         if saved is None:
             yield f"the checkpoint has no {label}"
         elif isinstance(part, nn.Module):
@@ -157,16 +104,10 @@ def not_a_state(error: Exception, part: str = "a part of the state") -> Checkpoi
 # ---- restored --------------------------------------------------------------------------------------------------------
 
 
-def restore_parts(parts: Parts, state: State) -> None:
-    """Restore what ``state_of_parts`` returned, as far as it fits."""
-    for (kind, name), part in _stateful(parts).items():
-        saved = _saved(state, kind, name)
-        if saved is not None:
-            restore_part(part, saved)
-    is_cut = parts["steps_per_epoch"] is not None
-    goes_on = parts["_feed"].load_state_dict(state["data"], parts["train_data"], is_cut=is_cut)
-    parts["_epoch"].load_state_dict(state["epoch"] if goes_on else {})
-    parts["_run"].load_state_dict(state["run"], epoch_goes_on=goes_on)
+def saved_of(state: Mapping[str, Any], kind: str, name: str) -> Any:
+    """Return the saved state of a part; None if there is none."""
+    found = state.get(kind)
+    return found if found is None or kind == "model" else found.get(name)
 
 
 def restore_part(part: Any, state: Mapping[str, Any]) -> None:

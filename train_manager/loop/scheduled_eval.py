@@ -14,7 +14,8 @@ class EvalAt(Extension):
     """Requests an evaluation whenever its hook runs, in calls that evaluate."""
 
     def post_train_step_batch(self, train_manager: Any) -> None:
-        if train_manager._run.evaluates and not train_manager._step.is_own:
+        progress = train_manager._progress
+        if progress.call.evaluates and not progress.step.is_own:
             train_manager.eval_soon()
 
 

@@ -19,7 +19,7 @@ from typing import Any, final
 from torch import Tensor
 from torch.optim import Optimizer
 
-from train_manager.model.optimizers import parameters_in, parameters_with_gradients
+from train_manager.model.optimizers import parameters_in
 from train_manager.telling.errors import InputError, StageError
 from train_manager.telling.source_locations import users_level
 
@@ -75,14 +75,11 @@ class Windows:
 
     Attributes:
         ended: whether the last counted batch ended all windows (``update_ends``).
-        batches: how many batches were counted in all.
-        asked_for: how many backward passes ``train_batch`` has asked for in all.
     """
 
     def __init__(self) -> None:
         self._open: dict[str, Window] = {}
         self.ended = True
-        self.batches = self.asked_for = 0
 
     def __getitem__(self, name: str) -> Window:
         return self._open[name]
@@ -108,24 +105,21 @@ class Windows:
         """Whether the next batch begins windows (``update_begins``)."""
         return self.ended or not self._open
 
-    def count_batch(self, *, ended: bool) -> None:
-        """Take note that a batch was trained on, and whether it has ended all windows."""
-        self.batches += 1
-        self.ended = ended
-
     def close(self, name: str) -> None:
         """End a window, and free its gradients: the next forward pass has their memory."""
         window = self._open.pop(name, None)
         if window is not None:
             free_gradients(window.optimizer)
 
-    def add(self, name: str, optimizer: Optimizer, *, is_modified: bool) -> None:
-        """Take note that a backward pass begins, of a window that begins with gradients of zero.
+    def backward(self, name: str, optimizer: Optimizer, loss: Tensor, retain_graph: bool, *, is_modified: bool) -> None:
+        """Run a backward pass for one optimizer; a window that it begins, begins with gradients of zero.
 
         Args:
             name: of the optimizer.
             optimizer: the optimizer.
-            is_modified: a hook has put another loss in the place of what ``train_batch`` has given.
+            loss: is differentiated.
+            retain_graph: keep the graph for another backward.
+            is_modified: a hook has put the loss in the place of what ``train_batch`` has given.
         """
         window = self._open.get(name)
         if window is None:
@@ -134,14 +128,16 @@ class Windows:
         window.backwards += 1
         if is_modified:
             window.is_modified = True
-
-    def backward(self, name: str, loss: Tensor, retain_graph: bool) -> None:
-        """Run a backward pass for one optimizer; the gradients of others with an open window stay as they are."""
         if len(self._open) > 1:
             with self._set_aside(name):
                 loss.backward(retain_graph=retain_graph)
         else:
             loss.backward(retain_graph=retain_graph)
+
+    def backward_again(self, name: str, loss: Tensor) -> None:
+        """Run the backward pass of a loss that was computed anew, in place of the one before."""
+        with self._set_aside(name):
+            loss.backward()
 
     def drop(self, names: Iterable[str]) -> None:
         """End the windows of some optimizers."""
@@ -188,7 +184,7 @@ class Windows:
 
 def warn_without_gradients(optimizer: Optimizer, name: str) -> None:
     """Warn of a step that changes nothing, since the loss was of other parameters."""
-    if next(parameters_with_gradients(optimizer), None) is None:
+    if all(parameter.grad is None for group in optimizer.param_groups for parameter in group["params"]):
         what = f"no parameter of optimizer {name!r} has a gradient, so its step changes nothing"
         warnings.warn(f"{what} (is the loss computed with its parameters?)", stacklevel=users_level())
 

@@ -20,7 +20,7 @@ from train_manager.telling.errors import HookError
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CallProgress:
     """How far the present training call has come.
 
     Attributes:
@@ -323,7 +323,7 @@ class When(Schedule):
         return f"when({getattr(self.should_run, '__name__', self.should_run)})"
 
 
-def _progress_of(train_manager: Any, schedule: Schedule) -> Progress:
+def _progress_of(train_manager: Any, schedule: Schedule) -> CallProgress:
     if train_manager is None:
         raise HookError(
             f"@{schedule} must know when the training ends, but there is no TrainManager",
@@ -331,5 +331,5 @@ def _progress_of(train_manager: Any, schedule: Schedule) -> Progress:
             asked_by=f"@{schedule}",
             cure="add the extension to a TrainManager, or use a schedule that needs no end: @every(50)",
         )
-    progress: Progress = train_manager.progress
+    progress: CallProgress = train_manager.progress
     return progress

@@ -28,7 +28,6 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.data.randomness import random_state
 from train_manager.extensions.reproducibility.checkpoints import Checkpoints
-from train_manager.loop.saving import KNOWN
 from train_manager.manager import TrainManager
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError
@@ -110,7 +109,7 @@ class Driver:
         if (self.notes / name).exists():
             return
         extensions = {name: vars(one) for name, one in manager._registry.extensions.items() if _is_looked_at(one)}
-        own = {key: value for key, value in vars(manager).items() if key not in KNOWN and not key.startswith("_")}
+        own = {key: value for key, value in vars(manager).items() if key != "history" and not key.startswith("_")}
         own.pop("train_dir", None)
         seen = {"extensions": extensions, "manager": own, "batch": fixtures.get("batch"), "random": random_state()}
         write_checkpoint(self.notes, name, {part: _storable(value) for part, value in seen.items()}, {})

@@ -80,7 +80,7 @@ def lr_finder(
     require_count(steps, "steps", at_least=2)
     data = _require_data(_require_manager(train_manager).train_data)
     _refuse_lazy(train_manager)
-    tried = train_manager.optimizers[train_manager._optimizer_name(optimizer, "lr_finder")]
+    tried = train_manager.optimizers[train_manager._setup.optimizer_name(optimizer, "lr_finder")]
     rates = [lowest * (highest / lowest) ** (step / (steps - 1)) for step in range(steps)]
     own = [float(rate) for rate in learning_rates(tried)]
     ratios = [rate / max(own) if max(own) else 1.0 for rate in own]
@@ -89,7 +89,9 @@ def lr_finder(
         for rate, batch in zip(rates, batches, strict=False):
             set_learning_rates(tried, [rate * ratio for ratio in ratios])
             loss = train_manager.train_on_batch(batch)
-            train_manager._run.losses = FiniteLosses(1)  # a loss that is not finite ends the test, without an error
+            train_manager._progress.losses = FiniteLosses(
+                1
+            )  # a loss that is not finite ends the test, without an error
             losses.append(_require_loss(loss))
             if smooth.diverges(losses[-1]):
                 break
@@ -197,7 +199,7 @@ def _require_data(data: Iterable[Any] | None) -> Iterable[Any]:
 
 
 def _refuse_lazy(train_manager: TrainManager) -> None:
-    if any(map(nn.parameter.is_lazy, train_manager._parameters())):
+    if any(map(nn.parameter.is_lazy, train_manager._setup.parameters())):
         what = "the model has lazy parameters, which have no values yet that could be put back"
         raise InputError(what, name="model", cure="call the model once before: model(inputs)")
 

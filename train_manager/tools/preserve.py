@@ -42,15 +42,18 @@ def preserved_training(train_manager: TrainManager, keep: Iterable[str], asked_b
         raise StageError(what, stages=train_manager.fixtures.path, cure="call it before the run, or after it")
     kept = {name for name in keep if train_manager[name] is not None}
     before = {name: copy.deepcopy(getattr(train_manager, name)) for name in COUNTED}
-    before["_run"] = train_manager._run  # that of the last run; the next one makes its own
+    before["_progress"] = train_manager._progress
     optimizers = list(train_manager.optimizers.values())
-    parameters = list(dict.fromkeys([*train_manager._parameters(), *(p for o in optimizers for p in parameters_in(o))]))
+    parameters = list(
+        dict.fromkeys([*train_manager._setup.parameters(), *(p for o in optimizers for p in parameters_in(o))])
+    )
     registry = train_manager._registry
     paused = [name for name in registry.extensions if name not in kept and name not in registry.paused]
     with ExitStack() as stack:
         stack.callback(_restore_attributes, train_manager, before)
+        train_manager._progress = copy.copy(train_manager._progress)
         stack.enter_context(preserved_random_state())
-        stack.enter_context(preserved_buffers(*train_manager._modules()))
+        stack.enter_context(preserved_buffers(*train_manager._setup.modules()))
         stack.enter_context(preserved_gradients(parameters))
         stack.callback(_restore_values, parameters, [one.detach().clone() for one in parameters])
         for optimizer in optimizers:

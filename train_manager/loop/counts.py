@@ -1,0 +1,35 @@
+"""Counts: how much a TrainManager has trained, in all its runs and phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+
+@final
+@dataclass
+class Counts:
+    """Batches, updates and examples.
+
+    Attributes:
+        step_num: batches trained on, without those that were skipped.
+        update_num: optimizer steps done, of all optimizers.
+        samples_seen: examples in those batches; a tensor if the batch sizes are tensors.
+        optimizer_updates: optimizer steps by the names of the optimizers.
+    """
+
+    step_num: int = 0
+    update_num: int = 0
+    samples_seen: Any = 0
+    optimizer_updates: dict[str, int] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of them."""
+        return {**self.__dict__, "optimizer_updates": dict(self.optimizer_updates)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.step_num, self.update_num = state["step_num"], state["update_num"]
+        self.samples_seen = state["samples_seen"]
+        self.optimizer_updates = dict(state["optimizer_updates"])

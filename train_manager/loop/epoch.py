@@ -1,0 +1,80 @@
+"""An epoch that is open, and the part of it that the present call trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from train_manager.metrics.deferred import FiniteLosses
+
+
+@final
+@dataclass
+class EpochPart:
+    """What one opening of the epoch's stage trains; or, outside of epochs, what a run trains by ``train_on_batch``.
+
+    Attributes:
+        is_last: no epoch of the call comes after it.
+        end_requested: ``end_epoch`` was called.
+        data_has_ended: the point of decision has ended the epoch's data during a batch.
+    """
+
+    is_last: bool = False
+    end_requested: bool = False
+    data_has_ended: bool = False
+
+
+@final
+@dataclass
+class OpenEpoch:
+    """What an epoch has come to so far; it goes on in the next training call if this one leaves it unfinished.
+
+    Attributes:
+        total: the sum of its losses, by examples, before the present part.
+        examples: how many examples these were.
+        seconds: how long they took.
+        begun: the same sum and number of a part that a checkpoint was written in, until it goes on.
+    """
+
+    total: float = 0.0
+    examples: float = 0.0
+    seconds: float = 0.0
+    begun: tuple[float, float] = 0.0, 0.0
+
+    def add(self, losses: FiniteLosses, seconds: float) -> None:
+        """Add a part of the epoch, whose losses have been checked."""
+        self.total += losses.total
+        self.examples += losses.examples
+        self.seconds += seconds
+
+    def losses_of_part(self, number: int) -> FiniteLosses:
+        """Return what keeps the losses of a part that begins, or goes on after a checkpoint.
+
+        Args:
+            number: that of the epoch, from 1, for errors.
+        """
+        losses = FiniteLosses(number)
+        (losses.total, losses.examples), self.begun = self.begun, (0.0, 0.0)
+        return losses
+
+    def state_dict(self, losses: FiniteLosses, *, is_open: bool) -> dict[str, Any]:
+        """Return what the epoch has come to, with the losses of its present part apart, for these are added last.
+
+        Args:
+            losses: since the part began, if its stage is open.
+            is_open: whether it is.
+        """
+        losses.check()
+        part = [losses.total, losses.examples] if is_open else list(self.begun)
+        return {"total": self.total, "examples": self.examples, "seconds": self.seconds, "part": part}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned, or from nothing."""
+        self.total, self.examples = state.get("total", 0.0), state.get("examples", 0.0)
+        self.seconds = state.get("seconds", 0.0)
+        self.begun = tuple(state.get("part", (0.0, 0.0)))
+
+    def figures(self) -> dict[str, float]:
+        """Return the mean loss over examples, if a batch had one."""
+        return {"loss": self.total / self.examples} if self.examples else {}

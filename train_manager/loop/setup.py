@@ -1,0 +1,225 @@
+"""Setup: what is trained, with what and on what; a phase has one of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, final
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from train_manager.data.batch import to_device
+from train_manager.loop.arguments import (
+    bind_loss,
+    modules_of_loss,
+    require_eval_data,
+    require_loss,
+    require_model,
+    require_train_data,
+)
+from train_manager.loop.objectives import Objective
+from train_manager.loop.optimizers import (
+    require_lr_schedule,
+    require_optimizer,
+    require_optimizer_of,
+    require_schedules_of,
+    warn_of_untrained_loss,
+)
+from train_manager.loop.saved_state import restore_part, saved_of
+from train_manager.model.modules import has_state
+from train_manager.telling.errors import InputError, near
+from train_manager.validation import require_count
+
+KEPT: Final[Any] = object()
+"""The default of an argument of ``phase``: the part stays as it is."""
+
+
+@final
+@dataclass
+class Setup:
+    """The parts that the arguments of TrainManager name; each may be replaced at any time.
+
+    Attributes:
+        device: where the model and the batches are; None leaves both as they are.
+        optimizer_argument: what the constructor was given: a phase with a model of its own makes one of it.
+        wrapped: the compiled or wrapped form of the model, which is called in its place; None if it has none.
+        checked_loss: the loss whose weights were looked for in the optimizers.
+        brought_by: which phase has replaced a part, by the name of the part.
+    """
+
+    device: torch.device | None
+    optimizer_argument: Any
+    model: Any = None
+    wrapped: Any = None
+    loss: Any = None
+    objective: Objective | None = None
+    optimizer: Optimizer | dict[str, Optimizer] | None = None
+    lr_schedule: Any = None
+    train_data: Iterable[Any] | None = None
+    eval_data: dict[str, Iterable[Any]] = field(default_factory=dict)
+    epochs: int = 1
+    steps_per_epoch: int | None = None
+    checked_loss: Any = None
+    brought_by: dict[str, str] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is copied or pickled; a lambda that makes optimizers cannot be."""
+        kept = self.optimizer_argument if isinstance(self.optimizer_argument, type) else None
+        return {**self.__dict__, "optimizer_argument": kept}
+
+    # ---- made, and replaced by a phase ---------------------------------------------------------------------------
+
+    def replace(self, given: Mapping[str, Any]) -> None:
+        """Put parts in the form that the loop uses in the place of others; an optimizer is made of the new model.
+
+        Raises:
+            InputError: a part is invalid.
+        """
+        if "model" in given:
+            self.model, self.wrapped = require_model(given["model"], self.device), None
+        if "loss" in given:
+            loss = given["loss"]
+            self.objective = loss if isinstance(loss, Objective) else None
+            self.loss = require_loss(loss.loss if isinstance(loss, Objective) else loss, self.device)
+        if "optimizer" in given:
+            self.optimizer = require_optimizer(given["optimizer"], self.model, self.loss)
+            self.checked_loss = self.loss
+        if "lr_schedule" in given:
+            self.lr_schedule = require_lr_schedule(given["lr_schedule"], self.optimizer)
+        if "train_data" in given:
+            self.train_data = require_train_data(given["train_data"])
+        if "eval_data" in given:
+            self.eval_data = require_eval_data(given["eval_data"])
+        if "epochs" in given:
+            self.epochs = require_count(given["epochs"], "epochs", at_least=0)
+        if "steps_per_epoch" in given:
+            steps = given["steps_per_epoch"]
+            self.steps_per_epoch = None if steps is None else require_count(steps, "steps_per_epoch", at_least=1)
+
+    def of_phase(self, given: Mapping[str, Any], phase: str) -> Setup:
+        """Return the setup of a phase; with a model of its own it has an optimizer of its own too.
+
+        Args:
+            given: the arguments of ``phase``; ``KEPT`` stands for a part that stays.
+            phase: what ``brought_by`` calls it.
+
+        Raises:
+            InputError: a part is invalid.
+        """
+        given = {name: value for name, value in given.items() if value is not KEPT}
+        if "model" in given and "optimizer" not in given:
+            given["optimizer"] = _argument_again(self.optimizer_argument)
+        if "optimizer" in given:
+            given.setdefault("lr_schedule", None)  # that of another optimizer rests
+        inner = replace(self, brought_by={**self.brought_by, **dict.fromkeys(_attributes_of(given), phase)})
+        inner.replace(given)
+        if "loss" in given:
+            bind_loss(inner.loss)  # here, so that an unusable one is refused at once
+        return inner
+
+    # ---- the model and the modules around it ---------------------------------------------------------------------
+
+    @property
+    def called_model(self) -> Any:
+        """What the loop calls: the model, or its compiled or wrapped form."""
+        return self.model if self.wrapped is None else self.wrapped
+
+    def modules(self) -> list[nn.Module]:
+        """Return the model, what is called in its place, and the loss: the modules that have modes and parameters."""
+        parts = dict.fromkeys((self.model, self.called_model, *modules_of_loss(self.loss)))
+        return [part for part in parts if isinstance(part, nn.Module)]
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Give the parameters of all modules."""
+        return (parameter for module in self.modules() for parameter in module.parameters())
+
+    def on_device(self, batch: Any) -> Any:
+        """Return a batch on the device, if there is one."""
+        return batch if self.device is None else to_device(batch, self.device)
+
+    # ---- optimizers ----------------------------------------------------------------------------------------------
+
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The optimizers by name; a sole one is called "optimizer"."""
+        if isinstance(self.optimizer, dict):
+            return self.optimizer
+        return {} if self.optimizer is None else {"optimizer": self.optimizer}
+
+    def optimizer_name(self, name: str | None, method: str) -> str:
+        """Return the name of an optimizer; a sole one need not be named.
+
+        Raises:
+            InputError: the name is missing or unknown.
+        """
+        names = self.optimizers
+        if name in names:
+            return name
+        if name is None and len(names) == 1:
+            return next(iter(names))
+        known = " and ".join(map(repr, names)) or "none"
+        what = f"{method}() needs the name of an optimizer" if name is None else f"there is no optimizer {name!r}"
+        nearest = next(iter(near(name or "", names)), next(iter(names), "optimizer"))
+        cure = f"name one: {method}(..., optimizer={nearest!r})"
+        raise InputError(f"{what}; the optimizers are {known}", name="optimizer", cure=cure)
+
+    def require_optimizers(self) -> None:
+        """Look again at what was looked at when it was given, as attributes may have been replaced since."""
+        cure = "was tm.model replaced? make a new optimizer of it: tm.optimizer = AdamW(tm.model.parameters())"
+        require_optimizer_of(self.optimizers, self.model, self.loss, self.called_model, cure=cure)
+        require_schedules_of(self.lr_schedule, self.optimizers)
+        if self.loss is not self.checked_loss:
+            self.checked_loss = self.loss
+            warn_of_untrained_loss(self.optimizers, self.loss)
+
+    # ---- saved state ---------------------------------------------------------------------------------------------
+
+    def own_states(self, around: Setup | None) -> dict[tuple[str, str], Any]:
+        """Return the parts that have a state, by kind and name; of a phase those that are not the same around it."""
+        found: dict[tuple[str, str], Any] = {("model", ""): self.model}
+        found |= {("loss", str(number)): module for number, module in enumerate(modules_of_loss(self.loss))}
+        found |= {("optimizers", name): one for name, one in _by_name(self.optimizer).items()}
+        found |= {("lr_schedule", name): one for name, one in _by_name(self.lr_schedule).items()}
+        outer = {} if around is None else around.own_states(None)
+        return {name: part for name, part in found.items() if has_state(part) and part is not outer.get(name)}
+
+    def state_dict(self, around: Setup | None = None) -> dict[str, Any]:
+        """Return the states of the parts; of a phase without what is the same object ``around`` it."""
+        state: dict[str, Any] = {}
+        for (kind, name), part in self.own_states(around).items():
+            if kind == "model":
+                state[kind] = part.state_dict()
+            else:
+                state.setdefault(kind, {})[name] = part.state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, as far as it fits."""
+        for (kind, name), part in self.own_states(None).items():
+            saved = saved_of(state, kind, name)
+            if saved is not None:
+                restore_part(part, saved)
+
+
+def _attributes_of(given: Mapping[str, Any]) -> Iterator[str]:
+    yield from given
+    if "loss" in given:
+        yield "objective"
+
+
+def _argument_again(argument: Any) -> Any:
+    """Return the constructor's optimizer argument, which must be able to make an optimizer of another model."""
+    given = argument.values() if isinstance(argument, Mapping) else (argument,)
+    if any(isinstance(value, Optimizer) for value in given):
+        raise InputError(
+            "the phase has a model of its own, but the TrainManager was given a ready optimizer, which is of another",
+            name="optimizer",
+            cure="give the phase one: tm.phase(..., optimizer=torch.optim.AdamW)",
+        )
+    return argument
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {} if value is None else {"optimizer": value}
