@@ -21,25 +21,21 @@ from torch.optim import Optimizer
 
 from train_manager.checkpoints.copies import copied
 from train_manager.core.decorators import overridable
-from train_manager.core.extension import Extensions, free_name, named
+from train_manager.core.extension import Extensions
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import no_batch
-from train_manager.data.randomness import preserved_random_state, seed_all
-from train_manager.files.train_dirs import make_train_dir
+from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.arguments import (
     TrainsItself,
     refuse_a_pair,
     require_data,
     require_eval_data,
     require_eval_step,
-    require_finite_epochs,
     require_ready_to_train,
-    require_train_dir_for_hooks,
     warn_of_hooks_that_never_ran,
-    warn_of_idle_hooks,
 )
 from train_manager.loop.call import Call
-from train_manager.loop.cures import add_cure, say_that_train_batch_lacks_a_prediction
+from train_manager.loop.cures import add_cure
 from train_manager.loop.epoch import EpochPart
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, epoch_length, eval_batches
@@ -75,7 +71,6 @@ from train_manager.loop.skip import SkipBatch, skippable
 from train_manager.loop.step import NO_BACKWARD, NO_STEP, Backward, Step
 from train_manager.loop.windows import (
     needs_closure,
-    once_known,
     preserved_gradients,
     updated_twice,
     warn_without_gradients,
@@ -83,7 +78,7 @@ from train_manager.loop.windows import (
 from train_manager.metrics.averages import WeightedMean
 from train_manager.metrics.history_rows import figures_of
 from train_manager.stages import TOO_LATE
-from train_manager.telling.errors import CheckError, InputError, StageError
+from train_manager.telling.errors import InputError, StageError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
 
@@ -165,7 +160,7 @@ class TrainManager(Interface[Model]):
 
     _options = replace(Interface._options, too_late=TOO_LATE)
 
-    # ---- to be called --------------------------------------------------------------------------------------------
+    # ---- to be called ------------------------------------------------------------------------------------------------
 
     def train(self) -> TrainResult:
         """Train until ``epochs`` epochs are done, those of a loaded checkpoint included; evaluate as ``eval_at`` says.
@@ -379,21 +374,7 @@ class TrainManager(Interface[Model]):
         self.fixtures.modify("start_step", self._progress.call.start_step)
         self.fixtures.modify("end_step", self._progress.call.end_step)
 
-    @contextmanager
-    def _phase_extensions(self, added: Extensions | None, without: Iterable[str]) -> Iterator[None]:
-        """Add extensions and pause others, for a ``with`` block."""
-        names = [without] if isinstance(without, str) else list(without)
-        paused = [name for name in names if name not in self._registry.paused]  # perhaps by a phase around this one
-        with ExitStack() as stack:
-            self._registry.pause(paused)
-            stack.callback(self._registry.resume, paused)
-            for name, extension in named(added, self._options.words).items():
-                taken = free_name(extension, self.extensions) if name in self else name
-                self.add_extension(extension, taken)
-                stack.callback(self.remove_extension, taken)
-            yield
-
-    # ---- what is done with a batch -------------------------------------------------------------------------------
+    # ---- what is done with a batch -----------------------------------------------------------------------------------
 
     @overridable
     def train_batch(self) -> None:
@@ -459,15 +440,7 @@ class TrainManager(Interface[Model]):
         name, _ = self._optimizer_in_batch(optimizer, "step")
         self._step_if_window_ends(name)
 
-    def _closure_of_step(self, name: str) -> Callable[[], Tensor]:
-        """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
-        step = self._progress.step
-        loss = step.backwards[name].loss
-        if loss is step.hooked_loss and step.hooked_loss is not step.forward_loss:
-            self._windows[name].is_modified = True
-        return once_known(loss, self.closure(name))
-
-    # ---- a run ---------------------------------------------------------------------------------------------------
+    # ---- a run -------------------------------------------------------------------------------------------------------
 
     def _in_run(self, entry: str | None) -> AbstractContextManager[None]:
         """Join the run that is open; else open one, entered by the method of that name."""
@@ -499,23 +472,6 @@ class TrainManager(Interface[Model]):
             self._progress.losses.check()
             self._windows.drop_all("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
-
-    def _prepare_run(self, entry: str | None) -> None:
-        if entry not in self._checked:
-            try:
-                self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
-            except CheckError as error:
-                say_that_train_batch_lacks_a_prediction(error)
-                raise
-        if not isinstance(self.model, nn.Module):
-            warn_of_idle_hooks(self._registry.hooks, self.model)
-        require_train_dir_for_hooks(self._registry.hooks, self.train_dir is not None)
-        if self.train_dir is not None:
-            make_train_dir(self.train_dir)
-        if self.seed is not None and not self._has_run:
-            seed_all(self.seed)
-        self._asked_from_outside = None
-        self._progress.begin_run(entry, self.step_num)
 
     @skippable("load_checkpoint")
     def _load_checkpoint(self) -> None:
@@ -576,7 +532,7 @@ class TrainManager(Interface[Model]):
         is_partial = bool(self.history.epochs) and "partial" in self.history.epochs[-1]
         return not is_partial or self._progress.saved_at != self._place_of_checkpoint()
 
-    # ---- training, from the outside in ---------------------------------------------------------------------------
+    # ---- training, from the outside in -------------------------------------------------------------------------------
 
     def _make_call(
         self, entry: str, epochs: int | None = None, steps: int | None = None, evaluates: bool = True
@@ -605,20 +561,6 @@ class TrainManager(Interface[Model]):
 
     def _counted(self) -> tuple[int, int, int]:
         return self.epoch_num, self.step_num, self.update_num
-
-    def _require_ready(self, entry: str, epochs: int | None) -> None:
-        self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
-        if self._progress.run.stop_at is not None and "run" in self.fixtures.path:
-            warnings.warn(
-                f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=users_level()
-            )
-        self._setup.require_optimizers()
-        if epochs is not None:
-            require_finite_epochs(self.train_data, self.steps_per_epoch)
-        passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
-        require_ready_to_train(
-            self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
-        )
 
     @skippable("run")
     def _train_rest_of_call(
@@ -964,7 +906,7 @@ class TrainManager(Interface[Model]):
             self.fixtures.modify("update_num", counts.update_num)
         return True
 
-    # ---- evaluation, from the outside in -------------------------------------------------------------------------
+    # ---- evaluation, from the outside in -----------------------------------------------------------------------------
 
     @skippable("run")
     def _eval_in_run(self, entry: str, eval_data: Mapping[str, Iterable[Any]]) -> dict[str, EvalResult] | None:
@@ -1036,16 +978,19 @@ class TrainManager(Interface[Model]):
     @skippable("eval_model_forward")
     def _eval_model_forward(self) -> None:
         with self.staged("eval_model_forward"):
-            self._collector.losses = self.fixtures["losses"]
+            losses, is_first = self.fixtures["losses"], "prediction" not in self.fixtures
+            if not is_first:
+                losses.forget_added()
+            self._collector.losses = losses
             try:
                 prediction = self._chosen.eval_model_forward()
             finally:
                 self._collector.losses = None
             require_prediction(prediction, self.model)
-            if "prediction" in self.fixtures:  # of another forward() of the same batch
-                self.fixtures.modify("prediction", prediction)
-            else:
+            if is_first:
                 self.fixtures.define("prediction", prediction, stage="eval_step_batch")
+            else:
+                self.fixtures.modify("prediction", prediction)
 
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
@@ -1056,12 +1001,12 @@ class TrainManager(Interface[Model]):
             finally:
                 self._collector.losses = None
             total = require_scalar_loss(losses.total(loss))
-            if "loss" in self.fixtures:
-                self.fixtures.modify("loss", total)
-            else:
+            if "loss" not in self.fixtures:  # an own eval_batch may have set one
                 self.fixtures.define("loss", total, stage="eval_step_batch")
+            else:
+                self.fixtures.modify("loss", total)
 
-    # ---- prediction ----------------------------------------------------------------------------------------------
+    # ---- prediction --------------------------------------------------------------------------------------------------
 
     @skippable("run")
     def _predict_in_run(self, data: Iterable[Any]) -> Any:
@@ -1090,7 +1035,7 @@ class TrainManager(Interface[Model]):
             stage.keep("prediction")  # as hooks will have left it
         return stage.kept["prediction"]
 
-    # ---- parts of a step without a stage -------------------------------------------------------------------------
+    # ---- parts of a step without a stage -----------------------------------------------------------------------------
 
     def _parts(self, data_name: str) -> Mapping[str, Any]:
         """Return the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""
@@ -1138,7 +1083,7 @@ class TrainManager(Interface[Model]):
             with self._collector:
                 yield
 
-    # ---- the history ------------------------------------------------------------------------------------------------
+    # ---- the history -------------------------------------------------------------------------------------------------
 
     def _place(self) -> dict[str, Any]:
         """Return where the training is, for a row of the history."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from train_manager import InputError
+from tests.training import make_batches
+from train_manager import InputError, TrainManager
 from train_manager.loop.losses import Collector, Losses, WeightedLosses, add_loss, report_loss
 from train_manager.testing import tiny_manager
 
@@ -267,3 +268,22 @@ def test_a_prediction_without_heads_is_refused_by_weighted_losses(prediction: An
         f"the prediction must be a dict with the heads 'digit' and 'slant', but is a {found}\n"
         "  return a dict from the model's forward: {'digit': ...}"
     )
+
+
+def test_a_second_forward_pass_of_an_evaluation_replaces_what_the_first_has_added() -> None:
+    class Adds(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            add_loss(torch.tensor(100.0))
+            return super().forward(inputs)
+
+    class Twice(TrainManager):
+        def eval_batch(self) -> None:
+            self.forward()
+            self.forward()
+
+    torch.manual_seed(0)
+    model = Adds(2, 2)
+    given: dict[str, Any] = {"model": model, "loss": nn.functional.cross_entropy, "eval_data": make_batches(1)}
+    once, twice = (kind(**given, optimizer=torch.optim.SGD).eval()["eval"]["loss"] for kind in (TrainManager, Twice))
+
+    assert once == twice

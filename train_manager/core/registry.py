@@ -147,7 +147,11 @@ class Registry:
     # ---- changes -----------------------------------------------------------------------------------------------
 
     def _change(self, added: dict[str, Added], paused: frozenset[str]) -> None:
-        """Go on with these extensions; if they are not approved, with those before."""
+        """Go on with these extensions, or with those before.
+
+        Three things can fail: the plans, before anything has changed; the approval, after which the plans before are
+        made again; and hooks of an open stage that extensions join, after which those that they replaced join again.
+        """
         before = self._added, self._paused
         self._plan(added, paused)  # all that can fail comes before the first change
         try:

@@ -25,14 +25,21 @@ class CallLog:
 
     def repeats(self, method: str, n: int) -> bool:
         """Return whether the coming call was made before the checkpoint; if another one was, forget what followed."""
-        while method == "train" and self.is_behind and self.made[self._number][0] == "train":
-            if self.made[self._number][1] >= n:
-                break
-            self._number += 1  # up to fewer epochs: a program that looks at epoch_num first does not make it again
-        is_known = self.is_behind and self.made[self._number][:2] == (method, n)
+        if method == "train":
+            self._pass_over_fewer_epochs(n)
+        is_known = self._coming()[:2] == (method, n)
         if not is_known:
             del self.made[self._number :]
         return is_known
+
+    def _coming(self) -> tuple[str, int, int]:
+        """Return the call of the checkpoint that comes next, or one without a method."""
+        return self.made[self._number] if self.is_behind else ("", 0, 0)
+
+    def _pass_over_fewer_epochs(self, n: int) -> None:
+        """Pass calls ``train()`` up to fewer epochs: a program that looks at ``epoch_num`` first leaves them out."""
+        while self._coming()[0] == "train" and self._coming()[1] < n:
+            self._number += 1
 
     def begin(self, method: str, n: int, count: int) -> int:
         """Return the count at which a call ends: that of the same call before the checkpoint, or ``count + n``."""

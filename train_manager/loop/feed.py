@@ -67,7 +67,7 @@ class Feed:
 
     def begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
         """Begin an epoch, or go on with the one that was left."""
-        goes_on = self._is_within and data is self._data
+        goes_on = self.goes_on_with(data)
         if goes_on and self._stream is not None:
             return
         if data is not self._data:
@@ -78,18 +78,25 @@ class Feed:
         self._data, self._is_within, self._ahead = data, True, []
         self.datasource_name, self.data_name = "train", "train_data"
         if steps_per_epoch is None:
-            begin_epoch(data, epoch_num)  # before its position is asked for, which another epoch resets
-            self._stream = self._next_pass(data)
-            self._length = length_of(data)
-            if not goes_on:
-                self.batch_num = getattr(data, "batches_done", 0)
+            self._begin_pass(data, epoch_num)
+            first = getattr(data, "batches_done", 0)
         else:
-            self._length = steps_per_epoch
-            if not goes_on:
-                self.batch_num = 0
-            if self._stream is None or not self._is_cut or getgeneratorstate(self._stream) == GEN_CLOSED:
-                self._stream = self._pass_after_pass(data)
+            self._begin_cut(data, steps_per_epoch)
+            first = 0
+        if not goes_on:
+            self.batch_num = first
         self._is_cut = steps_per_epoch is not None
+
+    def _begin_pass(self, data: Iterable[Any], epoch_num: int) -> None:
+        """Begin an epoch that is one pass over the data."""
+        begin_epoch(data, epoch_num)  # before its position is asked for, which another epoch resets
+        self._stream, self._length = self._next_pass(data), length_of(data)
+
+    def _begin_cut(self, data: Iterable[Any], steps_per_epoch: int) -> None:
+        """Begin an epoch of so many batches; the pass that the last one was cut from goes on."""
+        self._length = steps_per_epoch
+        if self._stream is None or not self._is_cut or getgeneratorstate(self._stream) == GEN_CLOSED:
+            self._stream = self._pass_after_pass(data)
 
     @property
     def has_ended(self) -> bool:
@@ -195,18 +202,26 @@ class Feed:
         self._is_within, self.batch_num = state["is_within"], state["batch_num"]
         self._to_skip, self._loaded = 0, None
         if state["data"] is not None and has_state(data):
-            self._loaded = state["data"]
-            if is_cut:  # a pass that has ended unnoticed is known to the data alone
-                self.passes = max(self.passes, state["data"].get("epoch", 0))
+            self._load_position(state["data"], is_cut=is_cut)
         elif self._is_within or (is_cut and state["given_of_pass"]):
-            if shuffles_unseen(data):
-                self._is_within, self.batch_num, self._given_of_pass = False, 0, 0
-                warn_of_epoch_begun_anew(data, state["given_of_pass"])
-            else:
-                self._to_skip = state["given_of_pass"]
-                if not repeats_its_order(data):
-                    warn_of_unknown_order(data, self._to_skip)
+            self._find_position(data, state["given_of_pass"])
         return self._is_within
+
+    def _load_position(self, state: Mapping[str, Any], *, is_cut: bool) -> None:
+        """Keep the state of data that know their position, until an epoch begins."""
+        self._loaded = state
+        if is_cut:  # a pass that has ended unnoticed is known to the data alone
+            self.passes = max(self.passes, state.get("epoch", 0))
+
+    def _find_position(self, data: Iterable[Any] | None, given: int) -> None:
+        """Read past the batches that were given; where the order cannot be had again, begin the epoch anew."""
+        if shuffles_unseen(data):
+            self._is_within, self.batch_num, self._given_of_pass = False, 0, 0
+            warn_of_epoch_begun_anew(data, given)
+            return
+        self._to_skip = given
+        if not repeats_its_order(data):
+            warn_of_unknown_order(data, given)
 
     def _count_of_pass(self) -> None:
         if self._pass != self.passes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import secrets
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -19,16 +20,26 @@ from torch.optim import Optimizer
 from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.extensible import Extensible
-from train_manager.core.extension import Extensions, named
+from train_manager.core.extension import Extensions, free_name, named
 from train_manager.core.hooks import Hook
 from train_manager.core.state import Options
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import example_index_of, refuse_examples
-from train_manager.data.randomness import random_state, set_random_state
-from train_manager.files.train_dirs import train_dir_and_number
-from train_manager.loop.arguments import FIXTURES_OF_A_BATCH, TrainsItself, bind_loss, require_device
+from train_manager.data.randomness import random_state, seed_all, set_random_state
+from train_manager.files.train_dirs import make_train_dir, train_dir_and_number
+from train_manager.loop.arguments import (
+    FIXTURES_OF_A_BATCH,
+    TrainsItself,
+    bind_loss,
+    require_device,
+    require_finite_epochs,
+    require_ready_to_train,
+    require_train_dir_for_hooks,
+    warn_of_idle_hooks,
+)
 from train_manager.loop.call import Call
 from train_manager.loop.counts import Counts
+from train_manager.loop.cures import say_that_train_batch_lacks_a_prediction
 from train_manager.loop.description import Facts, as_html, as_text, facts
 from train_manager.loop.eval_at import EvalAtArgument, EvalAtPoints, require_eval_at
 from train_manager.loop.history import History
@@ -61,13 +72,14 @@ from train_manager.loop.saved_state import (
 from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
 from train_manager.loop.step import NO_BACKWARD
-from train_manager.loop.windows import Windows, free_gradients
+from train_manager.loop.windows import Windows, free_gradients, once_known
 from train_manager.model.optimizers import learning_rates
 from train_manager.model.replacement import replace_in_optimizers
 from train_manager.rebuilding.recorded import as_written
 from train_manager.schedules.rules import CallProgress
 from train_manager.telling.argument_names import named_arguments
-from train_manager.telling.errors import FixtureNotFound, StageError, TrainManagerError
+from train_manager.telling.errors import CheckError, FixtureNotFound, StageError, TrainManagerError
+from train_manager.telling.source_locations import users_level
 from train_manager.telling.tracebacks import hide_own_frames
 from train_manager.telling.words import Words
 from train_manager.validation import require_count, require_one_of
@@ -499,6 +511,20 @@ class Interface(Extensible, Generic[Model]):
         """
         return self._setup.brought_by.get(part, "")
 
+    @contextmanager
+    def _phase_extensions(self, added: Extensions | None, without: Iterable[str]) -> Iterator[None]:
+        """Add extensions and pause others, for a ``with`` block."""
+        names = [without] if isinstance(without, str) else list(without)
+        paused = [name for name in names if name not in self._registry.paused]  # perhaps by a phase around this one
+        with ExitStack() as stack:
+            self._registry.pause(paused)
+            stack.callback(self._registry.resume, paused)
+            for name, extension in named(added, self._options.words).items():
+                taken = free_name(extension, self.extensions) if name in self else name
+                self.add_extension(extension, taken)
+                stack.callback(self.remove_extension, taken)
+            yield
+
     def load_weights(
         self,
         path: Path | str,
@@ -667,6 +693,14 @@ class Interface(Extensible, Generic[Model]):
         backward = self._progress.step.backwards.get(name, NO_BACKWARD)
         return partial(self._loss_again, name, window.require_loss_again(backward.loss_again, name))
 
+    def _closure_of_step(self, name: str) -> Callable[[], Tensor]:
+        """Return the closure that a step calls; its first call finds the gradients there, as hooks have seen them."""
+        step = self._progress.step
+        loss = step.backwards[name].loss
+        if loss is step.hooked_loss and step.hooked_loss is not step.forward_loss:
+            self._windows[name].is_modified = True
+        return once_known(loss, self.closure(name))
+
     def _loss_again(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
         """Compute a loss anew, under the precision of the batch, and its gradients."""
         free_gradients(self._windows[name].optimizer)  # before the forward pass, which has their memory
@@ -774,6 +808,37 @@ class Interface(Extensible, Generic[Model]):
         return example_index_of(None if self._progress.step.is_own else self.train_data, self._progress.feed.data_name)
 
     # ---- checked before a run ----------------------------------------------------------------------------------------
+
+    def _require_ready(self, entry: str, epochs: int | None) -> None:
+        self._refuse_inside(entry, "train", "eval", "predict", "train_step_batch")
+        if self._progress.run.stop_at is not None and "run" in self.fixtures.path:
+            warnings.warn(
+                f"this run was stopped ({self.stop_reason}), so nothing more is trained in it", stacklevel=users_level()
+            )
+        self._setup.require_optimizers()
+        if epochs is not None:
+            require_finite_epochs(self.train_data, self.steps_per_epoch)
+        passes = epochs if epochs is not None and self.steps_per_epoch is None else 1
+        require_ready_to_train(
+            self.model, bool(self.optimizers), self.train_data, passes, self.eval_data, (epochs or 0) + 1
+        )
+
+    def _prepare_run(self, entry: str | None) -> None:
+        if entry not in self._checked:
+            try:
+                self._checked[entry] = self._check(entry, "before the first stage", outside=entry is None)
+            except CheckError as error:
+                say_that_train_batch_lacks_a_prediction(error)
+                raise
+        if not isinstance(self.model, nn.Module):
+            warn_of_idle_hooks(self._registry.hooks, self.model)
+        require_train_dir_for_hooks(self._registry.hooks, self.train_dir is not None)
+        if self.train_dir is not None:
+            make_train_dir(self.train_dir)
+        if self.seed is not None and not self._has_run:
+            seed_all(self.seed)
+        self._asked_from_outside = None
+        self._progress.begin_run(entry, self.step_num)
 
     @contextmanager
     def _methods_chosen(self) -> Iterator[None]:
