@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -13,7 +14,10 @@ def children() -> set[int]:
     memory, which stays once there were workers, does not count.
     """
     tasks = Path("/proc/self/task").iterdir()
-    numbers = {int(number) for task in tasks for number in (task / "children").read_text().split()}
+    numbers: set[int] = set()
+    for task in tasks:
+        with contextlib.suppress(FileNotFoundError):  # a thread that has ended since its name was read
+            numbers.update(map(int, (task / "children").read_text().split()))
     return {number for number in numbers if b"resource_tracker" not in Path(f"/proc/{number}/cmdline").read_bytes()}
 
 

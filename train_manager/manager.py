@@ -578,6 +578,9 @@ class TrainManager(Interface[Model]):
             before = self._counted()
             if self._resume.trains:
                 self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
+            if entry == "train" and not epochs and not self._resume.is_on_its_way:
+                what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
+                warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
             return before
 
     def _rest_of_call(self, entry: str, n: int) -> int:
@@ -590,20 +593,11 @@ class TrainManager(Interface[Model]):
             self._progress.forget_stop()
         if resume.calls.is_behind:
             return 0  # it was over, also if it was stopped early
-        if not rest and not resume.phases.is_in_completed:
-            self._warn_of_nothing_to_do(entry, n)
-        return rest
-
-    def _warn_of_nothing_to_do(self, entry: str, n: int) -> None:
-        if entry == "train":
-            what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
-            cure = "raise `epochs`, or call train_epochs(n)"
-        else:
+        if n and not rest and entry != "train" and not resume.phases.is_in_completed:
             what = f"{entry}({n}) has nothing to do: it was completed before the checkpoint"
-            what, cure = f"{what} that the training goes on from", "call it once more, to train more"
-        is_on_its_way = entry == "train" and self._resume.state is not None
-        if not is_on_its_way and (n or entry == "train"):
-            warnings.warn(f"{what} ({cure})", stacklevel=users_level())
+            cure = "call it once more, to train more"
+            warnings.warn(f"{what} that the training goes on from ({cure})", stacklevel=users_level())
+        return rest
 
     @skippable("train")
     def _train(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> None:
