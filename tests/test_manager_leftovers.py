@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.training import At, Batch, make_batches, skip_batch, stop_at, warm_up, weights
 from train_manager import Extension, TrainManager
+from train_manager.extensions import default_extensions
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -225,3 +226,35 @@ def test_the_loss_of_an_evaluation_is_not_kept_while_a_run_is_held() -> None:
         gc.collect()
 
         assert [loss() for loss in losses] == [None, None]
+
+
+class WithOwnHook(TrainManager):
+    def pre_train_step_batch(self, step_num: int) -> None: ...
+
+    def train_batch(self, inputs: Any) -> None:
+        self.update(self.forward())
+
+
+@pytest.mark.parametrize("kind", [TrainManager, WithOwnHook])
+def test_a_training_that_nothing_refers_to_any_more_is_freed_without_a_collection(kind: type[TrainManager]) -> None:
+    def trained() -> TrainManager:
+        tm = kind(
+            model=nn.Linear(2, 2),
+            loss=nn.functional.cross_entropy,
+            optimizer=torch.optim.SGD,
+            train_data=make_batches(3),
+            eval_data=make_batches(1),
+            extensions=default_extensions(files=False),
+        )
+        tm.train()
+        return tm
+
+    trained()  # the first import of a module leaves frames behind
+    gc.disable()
+    try:
+        tm = trained()
+        model = weakref.ref(tm.model)
+        del tm
+        assert model() is None
+    finally:
+        gc.enable()

@@ -70,8 +70,8 @@ from train_manager.loop.setup import KEPT
 from train_manager.loop.skip import SkipBatch, skippable
 from train_manager.loop.step import NO_BACKWARD, NO_STEP, Backward, Step
 from train_manager.loop.windows import (
-    needs_closure,
     preserved_gradients,
+    requires_closure,
     updated_twice,
     warn_without_gradients,
 )
@@ -888,7 +888,7 @@ class TrainManager(Interface[Model]):
     @skippable("train_optimizer_step")
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> bool:
         with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
-            if needs_closure(optimizer):
+            if requires_closure(type(optimizer)):
                 optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
             else:
                 optimizer.step()

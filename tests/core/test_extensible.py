@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -551,3 +553,24 @@ class MoreSelective(Selective):
 
 def test_what_a_class_says_of_its_copies_holds_for_its_subclasses_too() -> None:
     assert [copy.copy(cls()).size for cls in (Selective, MoreSelective)] == [7, 7]
+
+
+def test_a_stage_keeps_an_extensible_that_nothing_else_refers_to() -> None:
+    seen: list[object] = []
+    extension = Extension.of(post_work=lambda extensible: seen.append(type(extensible)))
+    with Extensible([extension]).staged("work"):
+        pass
+
+    assert seen == [Extensible]
+
+
+def test_a_stage_lets_go_of_its_extensible_as_it_is_gone_itself() -> None:
+    extensible = Extensible()
+    with extensible.staged("work"):
+        there = weakref.ref(extensible)
+    gc.disable()
+    try:
+        del extensible
+        assert there() is None
+    finally:
+        gc.enable()

@@ -11,6 +11,7 @@ Its files in the order a value travels; each imports only those above it:
     store             all changes of the state
     fixtures          the mapping that users and hooks see
     signature         the parameters of a function, and the call that gives it fixtures by name
+    weakly            the methods of an object as it may hold them itself
     decorators        the declarations above a hook or a fixture
     methods           the methods of an object, by name
     schedule          the decision when a hook runs

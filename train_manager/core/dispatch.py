@@ -60,6 +60,7 @@ class HookSequence:
         name: the name of the function: ``post_train_step_batch``.
         hooks: in their order; before the body the around-hooks come first.
         lazy: names of fixtures that may have to be computed before a hook can be called.
+        own: the names of the Extensible, whose cells compute it at each lookup.
         schedules: those of all hooks of the stage, which are told first that it opens.
         counting: those of hooks of any stage that are told first that this one ends.
         is_timed: the time it takes is added up in ``store.hook_seconds``.
@@ -70,6 +71,7 @@ class HookSequence:
     name: str
     hooks: tuple[Hook, ...]
     lazy: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
     schedules: tuple[Schedule, ...] = ()
     counting: tuple[Schedule, ...] = ()
     is_timed: bool = False
@@ -111,18 +113,19 @@ class HookSequence:
             return f"stage._enter(hook_{number})"
         if not hook.is_plain or not self.lazy.isdisjoint(hook.call.parameters):
             return f"stage._call(hook_{number})"
-        values = [_value(name) for name in hook.call.required]
-        values += [f"{name}={_value(name, f'default_{number}_{name}')}" for name in hook.call.optional]
+        values = [self._value(name) for name in hook.call.required]
+        values += [f"{name}={self._value(name, f'default_{number}_{name}')}" for name in hook.call.optional]
         # A cell without a value raises an AttributeError, which `Stage._told` turns into a FixtureNotFound.
         call = f"call_{number}({', '.join(values)})"
         return f"if {call} is not None: stage._refuse_return(hook_{number})" if hook.returns_nothing else call
 
-
-def _value(name: str, default: str = "") -> str:
-    """Return the source of a fixture's value; with a default, which stands for one that is not alive."""
-    if name == "stage":
-        return name
-    return f"cell_{name}.value" + (f" if hasattr(cell_{name}, 'value') else {default}" if default else "")
+    def _value(self, name: str, default: str = "") -> str:
+        """Return the source of a fixture's value; with a default, which stands for one that is not alive."""
+        if name == "stage":
+            return name
+        if name in self.own:
+            return f"cell_{name}.compute()"
+        return f"cell_{name}.value" + (f" if hasattr(cell_{name}, 'value') else {default}" if default else "")
 
 
 @lru_cache(maxsize=512)

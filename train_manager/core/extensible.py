@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from sys import _getframe
 from threading import get_ident
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any, Self, TypeVar, overload
 
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
@@ -21,6 +21,7 @@ from train_manager.core.signature import NamedCall
 from train_manager.core.stage import Stage
 from train_manager.core.state import Options
 from train_manager.core.store import Store
+from train_manager.core.weakly import weakly
 from train_manager.telling.errors import CheckError, HookError
 from train_manager.telling.source_locations import line_of, site_of
 
@@ -107,14 +108,14 @@ class Extensible:
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Not in __init__, so that a subclass need not remember to call it.
         self = super().__new__(cls)
-        self._store = Store({"extensible": self, cls._options.own_name: self}, cls._options)
+        self._store = Store({}, cls._options, owner=self)
         self._store.strict = cls.strict
         self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
         self._checked = {}
         self._unopened = []
-        self._store.before_outermost = self._check_once
-        self._registry = Registry(self, self._store, self._approve_extensions, Joining(self._store))
+        self._store.before_outermost = weakly(self._check_once, self)
+        self._registry = Registry(self, self._store, weakly(self._approve_extensions, self), Joining(self._store))
         self._registry.add(named(cls.extensions, cls._options.words))
         return self
 
@@ -149,7 +150,7 @@ class Extensible:
             StageError: a stage cannot have this name, or a hook of this object is running.
         """
         given = fixtures if defaults is None else {**self._store.absent(defaults, name), **(fixtures or {})}
-        return Stage(name, self._store, given, _getframe(1))
+        return Stage(name, self, self._store, given, _getframe(1))
 
     def call_by_name(self, function: Callable[..., R]) -> R:
         """Call a function with the live fixtures that its parameters name, as hooks are called.
@@ -162,19 +163,18 @@ class Extensible:
         store = self._store
         if store.thread != get_ident():
             store.require_own_thread()
-        try:
-            call = self._named_calls[function.__func__] if function.__self__ is self else NamedCall(function)  # type: ignore[attr-defined]
-        except (AttributeError, KeyError):
-            call = self._named_call(function)
-        result: R = call(store)
+        result: R = self._named_call(function)(store)
         return result
 
     def _named_call(self, function: Callable[..., Any]) -> NamedCall:
-        if getattr(function, "__self__", None) is not self or not hasattr(function, "__func__"):
+        """Return the call of a function; what is kept of a method is without the object, which could not be freed."""
+        if not isinstance(function, MethodType) or function.__self__ is not self:
             return NamedCall(function)
-        call = NamedCall(function, f"{type(self).__name__}.{function.__name__}")
-        self._named_calls[function.__func__] = call
-        return call
+        known = self._named_calls.get(function.__func__)
+        if known is None:
+            call = NamedCall(function, f"{type(self).__name__}.{function.__name__}")
+            known = self._named_calls[function.__func__] = call.of(function.__func__)
+        return known.of(function)
 
     def check(self, entry: str | None = None) -> list[str]:
         """Find mistakes in hooks and providers by reading the source of this class, before anything runs.

@@ -21,6 +21,7 @@ from train_manager.core.methods import (
 from train_manager.core.schedule import Schedule, schedules_of
 from train_manager.core.signature import NamedCall
 from train_manager.core.state import FAILURE
+from train_manager.core.weakly import weakly
 
 EVERY_STAGE: Final = "stage"
 """Hooks named ``pre_stage``, ``post_stage`` or ``around_stage`` run at each stage at which their fixtures are alive."""
@@ -132,6 +133,8 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> 
     refuse_uncallable(holder, name)
     _refuse_mistakes(holder, name, kind, stage, declarations)
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
+    if not owner:  # else a cycle would keep the holder alive
+        call.function = weakly(call.function, holder)
     failure = [parameter for parameter in call.required if parameter in FAILURE]
     if failure and not declarations.always:
         refuse(holder, name, f"wants {failure[0]!r}, which only an @always hook gets", "decorate it with @always")

@@ -57,6 +57,7 @@ def compile_plan(
     is_timed: bool = False,
     is_joined: bool = False,
     store: Store | None = None,
+    own_names: frozenset[str] = frozenset(),
 ) -> Plan:
     """Sort out what belongs to this stage.
 
@@ -69,6 +70,7 @@ def compile_plan(
         is_timed: the time of the hooks is added up.
         is_joined: extensions that come late join this stage.
         store: computes the lazy fixtures; None for a plan that no stage runs.
+        own_names: those of the Extensible.
     """
     lazy = _of_all_stages(providers)
     hooks = tuple(hooks)
@@ -81,6 +83,7 @@ def compile_plan(
             f"pre_{stage}",
             around + pre,
             computed,
+            own_names,
             schedules,
             is_timed=is_timed,
             ends="stage._opened()" if is_joined else "",
@@ -89,6 +92,7 @@ def compile_plan(
             f"post_{stage}",
             post,
             computed,
+            own_names,
             counting=counting,
             is_timed=is_timed,
             begins="stage._ends()" if is_joined and post else "",
@@ -149,6 +153,7 @@ class Plans:
                 is_timed=is_timed,
                 is_joined=is_joined,
                 store=state,
+                own_names=state.own_names,
             )
             state.plans[stage] = plan
         return plan

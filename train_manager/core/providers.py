@@ -12,6 +12,7 @@ from train_manager.core.scope import Caller, Scope
 from train_manager.core.signature import NamedCall
 from train_manager.core.state import ALWAYS_THERE
 from train_manager.core.store import Store
+from train_manager.core.weakly import weakly
 from train_manager.telling.errors import HookError, OrderError
 
 
@@ -158,6 +159,8 @@ def _read_provider(holder: object, name: str, owner: str) -> Provider:
     if name in (*ALWAYS_THERE, "extensible"):
         refuse(holder, name, f"provides {name!r}, which is always there", "take another name")
     call = NamedCall(getattr(holder, name), f"{type(holder).__name__}.{name}")
+    if not owner:
+        call.function = weakly(call.function, holder)
     return Provider(name, declarations.fixture_of, owner, call, is_generator(holder, name), declarations.overrides)
 
 

@@ -109,6 +109,14 @@ class NamedCall:
             found.update(store.computed)
         return found
 
+    def of(self, function: Callable[..., Any]) -> NamedCall:
+        """Return the call of another function with the same signature, which is not read again."""
+        made = NamedCall.__new__(NamedCall)
+        for name in NamedCall.__slots__:
+            setattr(made, name, getattr(self, name))
+        made.function = function
+        return made
+
     def not_found(self, store: Store, name: str) -> FixtureNotFound:
         """Make the error for a required name that is not alive."""
         return messages.not_found(store, name, f"{self.label} wants", self.defined_at)

@@ -34,16 +34,19 @@ class Stage(Scope):
     collected, and costs six times as much.
     """
 
-    __slots__ = ("_given", "_plan", "_store")
+    __slots__ = ("_given", "_opened_for", "_plan", "_store")
 
     # ---- the path of every stage: written out, since a call costs more than most of what is done here --------------
 
-    def __init__(self, name: str, store: Store, given: Mapping[str, Any] | None, opener: FrameType) -> None:
+    def __init__(
+        self, name: str, extensible: Any, store: Store, given: Mapping[str, Any] | None, opener: FrameType
+    ) -> None:
         self.name = name
         self.phase = NEW
         self.first = self.extras = None  # as in Scope
         self.code = opener.f_code  # not the frame, which would keep the opener's variables alive
         self.instruction = opener.f_lasti
+        self._opened_for = extensible  # `with Extensible().staged("work"):` has no other reference to it
         self._store = store
         self._given = given
 

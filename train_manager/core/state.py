@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, final
+from weakref import ref
 
 from train_manager.core.scope import Caller, Cell, Content, Scope
 from train_manager.core.thread_affinity import NO_THREAD
@@ -62,6 +63,7 @@ class State:
     Attributes:
         cells: the cells of all fixtures that have been met, by name; a plain dict, since every lookup goes there.
         always_there: names that need no stage and that cannot be written.
+        own_names: those of the Extensible, which the state refers to weakly: its cell computes it at each lookup.
         innermost: the innermost open scope.
         open: the innermost open scope of each stage name; looked up at each opening, however deep.
         plans: what runs at each stage that was asked for, by name; None if extensions have changed since.
@@ -88,6 +90,7 @@ class State:
         "innermost",
         "open",
         "options",
+        "own_names",
         "plan_of",
         "plans",
         "requests",
@@ -98,15 +101,20 @@ class State:
         "thread",
     )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
 
-    def __init__(self, always: Mapping[str, Any], options: Options | None = None) -> None:
+    def __init__(self, always: Mapping[str, Any], options: Options | None = None, owner: object = None) -> None:
         self.cells: dict[str, Cell] = {}
-        self.always_there: frozenset[str] = frozenset({*always, *ALWAYS_THERE})
+        self.options: Options = options or Options()
+        own = {"extensible", self.options.own_name} if owner is not None else {*()}
+        self.own_names: frozenset[str] = frozenset(own)
+        self.always_there: frozenset[str] = frozenset({*always, *ALWAYS_THERE, *own})
         for name in self.always_there:
             self.cell(name).owner = ALWAYS
         for name in FAILURE:
             self.cells[name].value = None
         for name, value in always.items():
             self.cells[name].value = value
+        for name in self.own_names:
+            self.cells[name].compute = ref(owner)
         # Computed at each lookup, since to write it would cost more, at each opening and each end.
         self.cells["stage"].compute = lambda: self.innermost
         self.innermost: Scope | None = None
@@ -117,7 +125,6 @@ class State:
         self.extensions: Mapping[str, Any] = {}
         self.running: Caller | None = None
         self.requests: list[str] = []
-        self.options: Options = options or Options()
         self.strict: bool = False
         self.shares: bool = False
         self.hook_seconds: float = 0.0

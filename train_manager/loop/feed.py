@@ -121,7 +121,9 @@ class Feed:
         self._ahead.clear()
         self._given += 1
         self.batch_num += 1
-        self._count_of_pass()
+        if self._pass != self.passes:
+            self._pass, self._given_of_pass = self.passes, 0
+        self._given_of_pass += 1
         if type(batch) is FromSource:
             self.datasource_name = batch.datasource_name
             self.data_name = f"train_data[{batch.datasource_name!r}]"
@@ -222,11 +224,6 @@ class Feed:
         self._to_skip = given
         if not repeats_its_order(data):
             warn_of_unknown_order(data, given)
-
-    def _count_of_pass(self) -> None:
-        if self._pass != self.passes:
-            self._pass, self._given_of_pass = self.passes, 0
-        self._given_of_pass += 1
 
     def _warn_of_wrong_length(self) -> None:
         if self._length is None or self.batch_num in (0, self._length):  # an epoch without a batch is an error

@@ -235,14 +235,16 @@ def preserved_gradients(parameters: Iterable[Tensor]) -> Iterator[None]:
 
 def needs_closure(optimizer: Optimizer) -> bool:
     """Return whether ``step`` requires a closure, as that of LBFGS does."""
-    kind: Any = type(optimizer)
-    return _requires_closure(kind)
+    return requires_closure(type(optimizer))
 
 
-@lru_cache(maxsize=64)
-def _requires_closure(kind: Any) -> bool:
+def _step_requires_closure(kind: Any) -> bool:
     closure = signature(kind.step).parameters.get("closure")
     return closure is not None and closure.default is Parameter.empty
+
+
+requires_closure: Callable[[Any], bool] = lru_cache(maxsize=64)(_step_requires_closure)
+"""Returns whether ``step`` of a class of optimizers requires a closure."""
 
 
 def require_no_closure(optimizer: Optimizer, name: str, asked_by: str) -> None:
