@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from enum import Enum
 from time import perf_counter
 from typing import Any, Final, cast
 
@@ -36,7 +35,7 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.call import Call
 from train_manager.loop.cures import add_cure
-from train_manager.loop.epoch import EpochPart
+from train_manager.loop.epoch import EpochEnd, EpochPart
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, epoch_length, eval_batches
 from train_manager.loop.interface import Interface, Model
@@ -87,14 +86,6 @@ CHANGED_BY_HOOKS: Final = ("model", "loss", "optimizers", "lr_schedule", "extens
 
 EPOCHS_WITHOUT_STEP: Final = 3
 """So many in a row end ``train_steps``: its steps would never be done."""
-
-
-class EpochEnd(Enum):
-    """How the batches of an epoch end in a training call."""
-
-    COMPLETE = "the data has ended, or a hook has ended the epoch"
-    STOPPED = "a hook or a signal ends the training"
-    PAUSED = "the steps that were asked for are done; the next call goes on with the epoch"
 
 
 class TrainManager(Interface[Model]):
@@ -333,6 +324,7 @@ class TrainManager(Interface[Model]):
         given |= {"train_data": train_data, "eval_data": eval_data}
         given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch}
         with self._in_run(None):
+            # Before the setup changes: the gradients are those of the optimizers around the phase.
             self._windows.drop_all(f"phase {name!r} began")
             with self._level_of_phase(name, given), self._windows:
                 with preserved_modes(*self._setup.modules()), self._phase_extensions(extensions, without):
@@ -347,7 +339,7 @@ class TrainManager(Interface[Model]):
     def _level_of_phase(self, name: str, given: Mapping[str, Any]) -> Iterator[None]:
         """Train what a phase consists of, with a progress of its own; what is around it comes back as it was."""
         phases, outer = self._resume.phases, Level(self._setup, self._progress)
-        outer.progress.losses.check()
+        outer.progress.losses.check()  # a nan of before must not be told as one of the phase
         setup = outer.setup.of_phase(given, f"phase {phases.number + 1}")
         around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
         phase = phases.enter(name, outer)
@@ -360,10 +352,10 @@ class TrainManager(Interface[Model]):
             yield
             failed = run.stop_at is not None and run.stops_run
         finally:
-            self._progress.feed.close()
+            self._progress.feed.close()  # a generator of batches cleans up now, not when it is collected
             self._resume.phases.leave(self.epoch_num, failed=failed)
             self._setup, self._progress = outer
-            outer.progress.run.go_on_after(run)
+            outer.progress.run.go_on_after(run)  # a stop of the whole run ends the calls around the phase too
             self._modify_level(around)
 
     def _modify_level(self, phase_name: str | None) -> None:
@@ -448,7 +440,7 @@ class TrainManager(Interface[Model]):
 
     @contextmanager
     def _new_run(self, entry: str | None) -> Iterator[None]:
-        self._prepare_run(entry)
+        self._prepare_run(entry)  # before the stage: its pre hooks must not run if a check fails
         given: dict[str, Any] = {  # with its names, for `check` and `explain` read them here
             "model": self.called_model,
             "phase_name": None,
@@ -463,13 +455,13 @@ class TrainManager(Interface[Model]):
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir
         with preserved_modes(*self._setup.modules()), self._windows, self.staged("run", given):
-            if not self._has_run:
+            if not self._has_run:  # before a checkpoint is loaded, whose weights would be initialised away
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
             self._load_checkpoint()
-            self._modify_counts()
+            self._modify_counts()  # a post hook of load_checkpoint may have set tm.step_num
             yield
-            self._progress.losses.check()
+            self._progress.losses.check()  # the last losses of train_on_batch are in no epoch that would look at them
             self._windows.drop_all("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
 
@@ -515,7 +507,7 @@ class TrainManager(Interface[Model]):
 
     def _save_checkpoint(self) -> None:
         """Save a checkpoint, at the loop's point of decision; nothing happens if none of the extensions does so."""
-        self._progress.run.save_requested = False
+        self._progress.run.save_requested = False  # before the hooks, of which one may ask for the next checkpoint
         self._open_save_checkpoint()
         self._progress.saved_at = self._place_of_checkpoint()  # also if a hook skips it: else it is asked for forever
 
@@ -541,7 +533,7 @@ class TrainManager(Interface[Model]):
         began = perf_counter()
         with self._methods_chosen():
             self._require_ready(entry, epochs)
-            self._progress.forget_results(entry)
+            self._progress.forget_results(entry)  # else a call that evaluates nothing returns those of the one before
             before = self._train_rest_of_call(entry, epochs, steps, evaluates) or self._counted()
         run = self._progress.run
         epochs, steps, updates = (now - then for now, then in zip(self._counted(), before, strict=True))
@@ -575,7 +567,7 @@ class TrainManager(Interface[Model]):
                 self._progress.forget_stop()  # a loop of the program's own asks anew
             else:
                 epochs = self._rest_of_call(entry, self.epochs if entry == "train" else epochs or 0)
-            before = self._counted()
+            before = self._counted()  # after the load, whose steps this call has not trained
             if self._resume.trains:
                 self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
             if entry == "train" and not epochs and not self._resume.is_on_its_way:
@@ -586,11 +578,11 @@ class TrainManager(Interface[Model]):
     def _rest_of_call(self, entry: str, n: int) -> int:
         """Return how many steps or epochs a call is still to train, if the program makes it again."""
         resume, repeats = self._resume, self._resume.repeats(entry, n)
-        self._go_on()
+        self._go_on()  # before the count, which the state brings
         count = self.step_num if entry == "train_steps" else self.epoch_num
         rest = max(0, resume.calls.begin(entry, n, 0 if entry == "train" else count) - count)
         if not repeats:
-            self._progress.forget_stop()
+            self._progress.forget_stop()  # a stop(at="epoch") of before is of a call that this program leaves out
         if resume.calls.is_behind:
             return 0  # it was over, also if it was stopped early
         if n and not rest and entry != "train" and not resume.phases.is_in_completed:
@@ -604,7 +596,7 @@ class TrainManager(Interface[Model]):
         progress = self._progress
         with self.mode(training=True), self._collector, self._in_call(entry, epochs, steps, eval_at):
             with self.staged("train"):
-                progress.reopens.discard("train")
+                progress.reopens.discard("train")  # after the opening, which @every must not count a second time
                 if eval_at.start and self.epoch_num == 0 and self.step_num == progress.first_step:
                     self._evaluate()
                 for epochs_after in self._epochs_to_train(epochs):
@@ -612,7 +604,7 @@ class TrainManager(Interface[Model]):
                     self._train_step_epoch(epochs_after)
                     self._evaluate_and_save(evaluates=eval_at.epoch and self.epoch_num > done)
                 self._evaluate_and_save(evaluates=eval_at.end, call_ends=True)
-                self._set_end(self.step_num)
+                self._set_end(self.step_num)  # for post hooks of train, also if a stop has ended it early
 
     @contextmanager
     def _in_call(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> Iterator[None]:
@@ -679,7 +671,7 @@ class TrainManager(Interface[Model]):
     def _evaluate_and_save(self, *, evaluates: bool, call_ends: bool = False) -> None:
         """Evaluate and save between two epochs, or after the last one, if that was requested."""
         requests = self._decide(call_ends=call_ends)
-        if evaluates or requests.evaluate:
+        if evaluates or requests.evaluate:  # before a checkpoint, whose manifest tells the metrics of its step
             self._evaluate()
             requests = self._decide(call_ends=call_ends)  # its hooks may have requested a checkpoint
         if requests.save and self._saves_between_epochs():
@@ -693,11 +685,11 @@ class TrainManager(Interface[Model]):
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
             progress.reopens.discard("train_step_epoch")
-            progress.begin_epoch(self.train_data)
+            progress.begin_epoch(self.train_data)  # after the pre hooks, which may have replaced the data
             is_complete = self._train_all_batches()
             progress.end_part(perf_counter() - began)  # before the epoch counts as completed
             if is_complete:
-                step_schedulers(self.lr_schedule)
+                step_schedulers(self.lr_schedule)  # after the losses were checked: an epoch with nan has no next rate
                 progress.epoch_num += 1
                 self.fixtures.modify("epoch_num", progress.epoch_num)  # before the post hooks of the epoch
                 if epochs_after is not None:
@@ -726,9 +718,9 @@ class TrainManager(Interface[Model]):
                 else:
                     self._train_or_drop(self._setup.on_device(batch), Step(feed.batch_num))
             if end is EpochEnd.COMPLETE:
-                feed.end()
+                feed.end()  # resets data that a hook has ended half-way, else the next epoch begins there
         finally:
-            if end is not EpochEnd.PAUSED:
+            if end is not EpochEnd.PAUSED:  # also after an error: workers must not wait while it is looked at
                 feed.leave()
         return end is EpochEnd.COMPLETE
 
@@ -738,15 +730,15 @@ class TrainManager(Interface[Model]):
         call_ends = self.step_num == progress.call.step_limit
         while True:  # hooks of an evaluation may request something, and a signal may come during a save
             requests = self._decide(progress.feed.has_ended, call_ends=call_ends)
-            if requests.data_ended and not progress.feed.batch_num:
+            if requests.data_ended and not progress.feed.batch_num:  # empty data would be trained on for ever
                 raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
             if requests.data_ended or requests.end_epoch:
                 return EpochEnd.COMPLETE
             if requests.stop and not call_ends:
                 call_ends = True  # of which another process knows only now, so all decide once more whether to save
-            elif requests.evaluate and not call_ends:
+            elif requests.evaluate and not call_ends:  # as the call ends, the evaluation after the epoch does it
                 self._evaluate()
-            elif requests.save:
+            elif requests.save:  # after the evaluation, whose hooks may find that this step is the best
                 self._save_checkpoint()
             elif call_ends:
                 return EpochEnd.STOPPED if requests.stop else EpochEnd.PAUSED
@@ -755,6 +747,7 @@ class TrainManager(Interface[Model]):
 
     @skippable("run")
     def _train_on_batch_in_run(self, batch: Any, last_batch: bool) -> Tensor | None:
+        # Gradients and train mode: the loop around it may have evaluated by hand.
         with self._in_run("train_on_batch"), torch.enable_grad(), self._collector:
             for module in self._setup.modules():
                 if not all(part.training for part in module.modules()):
@@ -795,7 +788,7 @@ class TrainManager(Interface[Model]):
             "losses": Losses(),
         }
         with self.staged("train_step_batch", given):
-            began, in_hooks = perf_counter(), self._store.hook_seconds
+            began, in_hooks = perf_counter(), self._store.hook_seconds  # after the pre hooks, whose time does not count
             step.skip_is_decided = True
             requests = self.decide(NOTHING)  # a hook of this process would have skipped the batch before
             if requests is not NOTHING:
@@ -811,7 +804,7 @@ class TrainManager(Interface[Model]):
                     raise returned_a_value(returned, "train_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
-            loss = self._count_step()
+            loss = self._count_step()  # before the post hooks, which read step_num as that of a batch that is done
             self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
         return loss
 
@@ -827,7 +820,7 @@ class TrainManager(Interface[Model]):
             losses = self._collector.losses = self.fixtures["losses"]
             is_first = self._progress.step.forward_loss is None
             if not is_first:
-                losses.forget_added()
+                losses.forget_added()  # the second pass adds its own; both would be in the loss
             try:
                 prediction = self._chosen.train_model_forward()
             finally:
@@ -881,8 +874,8 @@ class TrainManager(Interface[Model]):
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
         with self.staged("train_backward", given):
             backward_loss = require_tensor(self.fixtures["backward_loss"], "backward_loss")
-            self._progress.step.backwards[name] = backward
-            is_modified = backward_loss is not backward.loss
+            self._progress.step.backwards[name] = backward  # before it runs: half a backward must be dropped too
+            is_modified = backward_loss is not backward.loss  # then a closure would compute another loss than the hooks
             self._windows.backward(name, optimizer, backward_loss, retain_graph, is_modified=is_modified)
 
     @skippable("train_optimizer_step")
@@ -915,7 +908,7 @@ class TrainManager(Interface[Model]):
     def _evaluate(self) -> None:
         """Evaluate for the loop, which does it at most once per step."""
         run = self._progress.run
-        run.eval_requested = False
+        run.eval_requested = False  # before the hooks, of which one may ask for a further one after the next step
         if run.evaluated_at != self.step_num:
             self._record_evaluation(self._eval(self.eval_data))
             run.evaluated_at = self.step_num  # not if it has failed
@@ -953,7 +946,7 @@ class TrainManager(Interface[Model]):
     def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean, data_name: str) -> bool:
         """Evaluate a batch; return whether it has a loss."""
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
-            self._unpack(data_name)
+            self._unpack(data_name)  # after the pre hooks, which may have modified the batch
             if isinstance(self.model, nn.Module):
                 try:
                     returned = self._chosen.eval_batch()

@@ -1,9 +1,10 @@
-"""An epoch that is open, and the part of it that the present call trains."""
+"""An epoch that is open, the part of it that the present call trains, and how that ends."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, final
 
 from train_manager.metrics.deferred import FiniteLosses
@@ -78,3 +79,12 @@ class OpenEpoch:
     def figures(self) -> dict[str, float]:
         """Return the mean loss over examples, if a batch had one."""
         return {"loss": self.total / self.examples} if self.examples else {}
+
+
+@final
+class EpochEnd(Enum):
+    """How the batches of an epoch end in a training call."""
+
+    COMPLETE = "the data has ended, or a hook has ended the epoch"
+    STOPPED = "a hook or a signal ends the training"
+    PAUSED = "the steps that were asked for are done; the next call goes on with the epoch"
