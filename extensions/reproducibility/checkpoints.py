@@ -34,7 +34,7 @@ from train_manager.loop.outside_stops import stopped_by_signals
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, mode_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import scheduled
-from train_manager.telling.errors import CheckpointError, InputError
+from train_manager.telling.errors import CheckpointError, InputError, StageError
 from train_manager.telling.source_locations import users_level
 
 if TYPE_CHECKING:
@@ -134,13 +134,9 @@ class Checkpoints(Extension):
         self.best: float | None = None
         self._evaluated: tuple[int, float | None, dict[str, Any]] | None = None  # step, value, results
         self._run_id = ""
-        self._folder: CheckpointFolder | None = None
-        self._train_dir: Path | None = None  # as it was given
-        self._lock: WriterLock | None = None
+        self._present: OpenedFolder | None = None  # from the first run on
         self._background = Background(self._write)
         self._raise_signal: Callable[[], None] = no_signal
-        self._is_new = True  # no run has passed `load_checkpoint`
-        self._loaded: Path | None = None  # until something is written after it
         for schedule in (one for one in self.save_at if isinstance(one, Schedule)):
             vars(self)["post_train_step_batch"] = ask_for_a_checkpoint
             scheduled(self, "post_train_step_batch", schedule)
@@ -150,64 +146,64 @@ class Checkpoints(Extension):
     @priority(-100)  # before an extension opens a file in a folder that is moved
     def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
         self._run_id = train_manager.run_id
-        self._open(train_dir)
+        opened = self._open(train_dir)
         with stopped_by_signals(
             train_manager, saves="end" in self.save_at, requeue_exit_code=self.requeue_exit_code
-        ) as raise_signal:
-            self._raise_signal = raise_signal
+        ) as self._raise_signal:
             try:
                 yield
             finally:
                 self._raise_signal = no_signal
-                self._close()
+                try:
+                    self._background.join()
+                finally:
+                    while opened.lock.is_held:
+                        opened.lock.release()
 
     @always
     def post_run(self) -> None:
         self._background.join()  # here, so that its error is one of the run for hooks that record how the run ends
 
-    def _open(self, train_dir: Path) -> None:
-        """Find the folder; with ``resume="fresh"`` move what is there aside."""
-        if self._folder is not None and self._train_dir == train_dir:
-            return  # a further run of the same training, also in another working directory
-        self._train_dir, train_dir = train_dir, train_dir.absolute()
-        self._lock, self._folder = WriterLock(train_dir), CheckpointFolder(train_dir / "checkpoints")
-        self._is_new, self._loaded = True, None
-        if self.resume == "fresh":
-            with self._lock:
-                move_away(self._lock)
+    def _open(self, train_dir: Path) -> OpenedFolder:
+        """Return the folder, also for a further run; with ``resume="fresh"`` move what is there aside at first."""
+        if self._present is None or self._present.given_dir != train_dir:
+            self._present = OpenedFolder(train_dir)
+            if self.resume == "fresh":
+                move_away(self._present.lock)
+        return self._present
 
-    def _close(self) -> None:
-        try:
-            self._background.join()
-        finally:
-            while self._lock is not None and self._lock.is_held:
-                self._lock.release()
+    @property
+    def _opened(self) -> OpenedFolder:
+        if self._present is None:
+            what = "a hook of Checkpoints was called, but no run has opened its folder"
+            raise StageError(what, name="run", asked_by="Checkpoints", cure="call it in a run: with tm.run(): ...")
+        return self._present
 
     # ---- loading -------------------------------------------------------------------------------------------------
 
     @modifies("checkpoint_loaded")
     def pre_load_checkpoint(self, train_manager: TrainManager, fixtures: Fixtures) -> Path | bool:
-        if not self._is_new:
+        opened = self._opened
+        if not opened.is_new:
             return False  # a further run of the same training
         warn_of_unseen_order(train_manager.train_data)
-        path = self._to_load()
+        path = self._to_load(opened.folder)
         if path is not None:
             self._load(path, train_manager, fixtures)
-        self._is_new, self._loaded = False, path
+        opened.is_new, opened.loaded = False, path
         return path or False
 
-    def _to_load(self) -> Path | None:
+    def _to_load(self, folder: CheckpointFolder) -> Path | None:
         """Return the checkpoint to go on from; None if the training begins anew."""
-        assert self._folder is not None, "the run has opened it"
-        has_own, at = bool(self._folder.checkpoints()), self.at
+        has_own, at = bool(folder.checkpoints()), self.at
         if self.resume is not True:
             if has_own:
-                raise has_checkpoints(self._folder)
+                raise has_checkpoints(folder)
             return None
         if not isinstance(at, int) and at not in ("last", "best"):
-            is_another = Path(at).exists() and not self._folder.has(at)  # one that is misspelt is an error
-            return self._folder.find("last" if has_own and is_another else at, mode=self.mode)
-        return self._folder.find(at, mode=self.mode) if has_own or isinstance(at, int) else None
+            is_another = Path(at).exists() and not folder.has(at)  # one that is misspelt is an error
+            return folder.find("last" if has_own and is_another else at, mode=self.mode)
+        return folder.find(at, mode=self.mode) if has_own or isinstance(at, int) else None
 
     def _load(self, path: Path, train_manager: TrainManager, fixtures: Fixtures) -> None:
         state = read_checkpoint(path)
@@ -225,7 +221,7 @@ class Checkpoints(Extension):
             what = "save_at has 'best', but there is no eval_data"
             raise InputError(what, name="save_at", asked_by="Checkpoints", cure=cure)
         warn_of_no_match(train_manager.model, self.exclude)
-        self._begin_to_write()
+        self._opened.begin_to_write()
         if "end" in self.save_at:
             train_manager.save_soon(at="end")
 
@@ -263,30 +259,19 @@ class Checkpoints(Extension):
 
     @modifies("checkpoint_saved")
     def pre_save_checkpoint(self, train_manager: TrainManager, fixtures: Fixtures, step_num: int) -> Path:
-        self._begin_to_write()
-        assert self._folder is not None, "the run has opened it"
+        opened = self._opened
+        opened.begin_to_write()
         state = train_manager.state_dict()
         state["model"] = without(state.get("model", {}), self.exclude)
         state["fixtures"] = state_of_fixtures(fixtures, self.fixtures)
         self._background.join()  # the name of the one in flight is taken only when it is there
-        self._folder.set_aside_after(step_num)  # those of another way: an earlier state was loaded since
-        path = self._folder.next_path(step_num)
+        opened.folder.set_aside_after(step_num)  # those of another way: an earlier state was loaded since
+        path, facts = opened.folder.next_path(step_num), self._facts(step_num)
         if self.in_background:
-            self._background.submit(step_num, copied(state), self._facts(step_num))
+            self._background.submit(opened.folder, step_num, copied(state), facts)
         else:
-            self._write(step_num, state, self._facts(step_num))
+            self._write(opened.folder, step_num, state, facts)
         return path
-
-    def _begin_to_write(self) -> None:
-        """Keep other processes out, and put away what they have left, and what this training goes back before."""
-        assert self._folder is not None, "the run has opened it"
-        assert self._lock is not None, "and this too"
-        if not self._lock.is_held:
-            self._lock.acquire()
-            self._folder.clean_up(self._lock)
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None and loaded.parent == self._folder.path:
-            self._folder.set_aside_after(loaded)
 
     def _facts(self, step_num: int) -> dict[str, Any]:
         """Return what the manifest tells, beside what the checkpoint is made of."""
@@ -299,11 +284,10 @@ class Checkpoints(Extension):
             "mode": self.mode,
         }
 
-    def _write(self, step: int, state: dict[str, Any], facts: dict[str, Any]) -> None:
-        assert self._folder is not None, "the run has opened it"
-        self._folder.write(step, state, facts)
+    def _write(self, folder: CheckpointFolder, step: int, state: dict[str, Any], facts: dict[str, Any]) -> None:
+        folder.write(step, state, facts)
         if self.keep is not None:
-            self._folder.keep(self.keep, self.mode)
+            folder.keep(self.keep, self.mode)
 
     # ---- its own state -------------------------------------------------------------------------------------------
 
@@ -315,6 +299,25 @@ class Checkpoints(Extension):
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.best, self._evaluated = state["best"], state["evaluated"]
+
+
+class OpenedFolder:
+    """The checkpoints of a training in one ``train_dir``, and the lock that keeps others from writing there."""
+
+    def __init__(self, train_dir: Path) -> None:
+        self.given_dir, train_dir = train_dir, train_dir.absolute()  # a further run may be in another working directory
+        self.lock, self.folder = WriterLock(train_dir), CheckpointFolder(train_dir / "checkpoints")
+        self.is_new = True  # no run has passed `load_checkpoint`
+        self.loaded: Path | None = None  # until something is written after it
+
+    def begin_to_write(self) -> None:
+        """Keep other processes out, and put away what they have left, and what this training goes back before."""
+        if not self.lock.is_held:
+            self.lock.acquire()
+            self.folder.clean_up(self.lock)
+        loaded, self.loaded = self.loaded, None
+        if loaded is not None and loaded.parent == self.folder.path:
+            self.folder.set_aside_after(loaded)
 
 
 def ask_for_a_checkpoint(train_manager: Any) -> None:

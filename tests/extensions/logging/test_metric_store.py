@@ -19,7 +19,7 @@ from train_manager import Extension, TrainManager, add_loss, modifies, read_run
 from train_manager.extensions import Checkpoints, LRSchedule, Metrics, MetricStore
 from train_manager.runs.record.figure_writer import FigureWriter
 from train_manager.runs.record.metric_schema import Series
-from train_manager.telling.errors import InputError
+from train_manager.telling.errors import InputError, StageError
 from train_manager.testing import tiny_manager
 
 
@@ -171,8 +171,7 @@ def test_batches_of_a_loop_of_ones_own_are_stored_though_each_is_a_run(tmp_path:
     tm = tiny_manager(store := MetricStore(), losses := Losses(), train_dir=tmp_path)
     for batch in tm.train_data or ():
         tm.train_on_batch(batch)
-    assert store._writer is not None
-    store._writer.close()
+    store._runs.writer.close()
 
     assert stored(tmp_path, "loss") == losses.values
 
@@ -307,6 +306,13 @@ def test_an_extension_in_use_can_be_pickled(tmp_path: Path) -> None:
 
 
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+def test_a_hook_that_is_called_before_a_run_is_refused() -> None:
+    with pytest.raises(StageError) as error:
+        MetricStore().pre_eval()
+    what = "a hook of MetricStore was called, but no run has opened its file"
+    assert str(error.value) == f"{what}\n  call it in a run: with tm.run(): ..."
 
 
 def test_a_training_whose_figures_cannot_be_written_goes_on_and_warns_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from train_manager import (
     InputError,
     NonFiniteLoss,
     OrderError,
+    StageError,
     every,
     periodically,
 )
@@ -268,3 +269,10 @@ def test_two_of_them_in_one_folder_are_refused(tmp_path: Path) -> None:
 def test_without_a_train_dir_it_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="Checkpoints"):
         tiny_manager(Checkpoints()).train()
+
+
+def test_a_hook_that_is_called_before_a_run_is_refused() -> None:
+    with pytest.raises(StageError) as caught:
+        Checkpoints().pre_train(tiny_manager())
+    what = "a hook of Checkpoints was called, but no run has opened its folder"
+    assert str(caught.value) == f"{what}\n  call it in a run: with tm.run(): ..."
