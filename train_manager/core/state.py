@@ -236,13 +236,17 @@ class Alive(Mapping[str, Any]):
         self._state = state
 
     def __getitem__(self, name: str) -> Any:
+        state = self._state
+        if name in state.own_names:
+            return state.value(name)
         try:
-            return self._state.cells[name].value
+            return state.cells[name].value
         except AttributeError:
             raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, cell in self._state.cells.items() if hasattr(cell, "value"))
+        own = self._state.own_names
+        return (name for name, cell in self._state.cells.items() if name in own or hasattr(cell, "value"))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
