@@ -33,6 +33,11 @@ class EvalTotals(Extension):
     def __init__(self) -> None:
         self._totals: tuple[int, int, Tensor | float] = (0, 0, 0.0)
 
+    def totals(self) -> tuple[Tensor | float, int]:
+        """Return the sum of the losses so far, by examples, and the number of examples."""
+        _, samples, cum_loss = self._totals
+        return cum_loss, samples
+
     def pre_eval_step_epoch(self) -> None:
         self._totals = (0, 0, 0.0)
 

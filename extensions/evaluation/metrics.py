@@ -11,7 +11,7 @@ from torch import Tensor
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
-from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean
+from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean, mean_of
 from train_manager.metrics.metric import metric_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
@@ -125,6 +125,10 @@ class Metrics(Extension):
         self._means: dict[str, ExponentialMovingAverage] = {}
         self._of_epoch: dict[str, WeightedMean] = {}
 
+    def totals(self) -> dict[str, tuple[float, float]]:
+        """Return the sum and the weight of each mean over the examples of the epoch; this waits for the device."""
+        return {name: mean.totals() for name, mean in self._of_epoch.items()}
+
     # ---- hooks -----------------------------------------------------------------------------------------------------
 
     def pre_train_step_batch(self, batch_num: int) -> None:
@@ -134,7 +138,7 @@ class Metrics(Extension):
 
     @modifies("train_result")
     def post_train_step_epoch(self, train_result: Mapping[str, float]) -> dict[str, float]:
-        self.epoch = {**train_result, **{name: mean.value() for name, mean in self._of_epoch.items()}}
+        self.epoch = {**train_result, **{name: mean_of(*totals) for name, totals in self.totals().items()}}
         return dict(self.epoch)
 
     def pre_eval_step_epoch(self) -> None:

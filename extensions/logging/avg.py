@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.core.signature import with_parameters
+from train_manager.metrics.averages import mean_of
 from train_manager.metrics.deferred import numbers
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -97,10 +97,11 @@ class Avg(Extension):
         self._totals[name] = total + found * weight, weights + weight
 
     def _mean(self, name: str) -> Any:
-        if name not in self._totals:
-            return math.nan
-        total, weights = self._totals[name]
-        return total / weights
+        return mean_of(*self._totals.get(name, (0, 0)))
+
+    def totals(self) -> dict[str, tuple[Any, Any]]:
+        """Return the sum and the weight of each fixture so far; tensors are not read on the host."""
+        return {name: self._totals.get(name, (0, 0)) for name in self.names}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sum and the weight of each fixture, of what is open."""

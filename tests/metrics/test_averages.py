@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean
+from tests.adding import mean_of_parts
+from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean, mean_of
 from train_manager.metrics.deferred import DeferredScalars
 
 
@@ -123,3 +124,31 @@ def test_a_mean_is_the_sum_over_examples_by_their_number(batches: list[tuple[flo
 
     expected = math.fsum(value * size for value, size in batches) / sum(size for _, size in batches)
     assert mean.value() == pytest.approx(expected, abs=1e-9)
+
+
+def test_totals_of_two_halves_give_the_mean_of_the_whole() -> None:
+    first, second, whole = WeightedMean(), WeightedMean(), WeightedMean()
+    for half, value, weight in ((first, 1.0, 3), (first, 2.5, 4), (second, 7.0, 1)):
+        half.append(torch.tensor(value), weight)
+        whole.append(torch.tensor(value), weight)
+
+    assert mean_of_parts(first.totals(), second.totals()) == whole.value() == 2.5
+
+
+def test_a_half_without_values_adds_nothing() -> None:
+    mean = WeightedMean()
+    mean.append(torch.tensor(3.0), weight=2)
+
+    assert mean_of_parts(mean.totals(), WeightedMean().totals()) == 3.0
+
+
+def test_the_mean_of_tensors_is_not_read() -> None:
+    nothing = torch.zeros((), device="meta")  # which cannot be read
+
+    assert mean_of(nothing, nothing).is_meta
+
+
+def test_the_mean_of_tensors_without_weight_is_a_tensor_that_is_nan() -> None:
+    found = mean_of(torch.zeros((), dtype=torch.float64), 0)
+
+    assert (found.dtype, found.isnan().item()) == (torch.float64, True)

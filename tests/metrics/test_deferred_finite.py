@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.adding import mean_of_parts
 from train_manager import NonFiniteLoss
+from train_manager.metrics.averages import mean_of
 from train_manager.metrics.deferred import DeferredScalars, FiniteLosses
 
 
@@ -75,3 +77,28 @@ def test_it_says_when_there_are_so_many_that_a_look_is_due() -> None:
 
 def test_it_is_an_arithmetic_error_too() -> None:
     assert issubclass(NonFiniteLoss, ArithmeticError)
+
+
+# ---- totals ----------------------------------------------------------------------------------------------------------
+
+
+def weighted(*batches: tuple[float, int]) -> FiniteLosses:
+    losses = FiniteLosses(epoch=2)
+    for step, (value, examples) in enumerate(batches, start=1):
+        losses.append(torch.tensor(value), step, weight=examples)
+    return losses
+
+
+def test_totals_of_two_halves_of_the_losses_give_the_mean_of_the_whole() -> None:
+    first, second, whole = weighted((1.0, 3), (2.5, 4)), weighted((7.0, 1)), weighted((1.0, 3), (2.5, 4), (7.0, 1))
+
+    assert mean_of_parts(first.totals(), second.totals()) == mean_of(*whole.totals()) == 2.5
+
+
+def test_totals_are_of_losses_that_are_finite() -> None:
+    with pytest.raises(NonFiniteLoss):
+        weighted((1.0, 3), (float("nan"), 4)).totals()
+
+
+def test_totals_begin_with_those_of_before() -> None:
+    assert FiniteLosses(2, 4.0, 8.0).totals() == (4.0, 8.0)

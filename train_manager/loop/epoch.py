@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, final
 
+from train_manager.metrics.averages import mean_of
 from train_manager.metrics.deferred import FiniteLosses
 
 
@@ -43,10 +44,10 @@ class OpenEpoch:
     seconds: float = 0.0
     begun: tuple[float, float] = 0.0, 0.0
 
-    def add(self, losses: FiniteLosses, seconds: float) -> None:
-        """Add a part of the epoch, whose losses have been checked."""
-        self.total += losses.total
-        self.examples += losses.examples
+    def add(self, total: float, examples: float, seconds: float) -> None:
+        """Add the totals of a part of the epoch, and how long it took."""
+        self.total += total
+        self.examples += examples
         self.seconds += seconds
 
     def losses_of_part(self, number: int) -> FiniteLosses:
@@ -55,9 +56,8 @@ class OpenEpoch:
         Args:
             number: that of the epoch, from 1, for errors.
         """
-        losses = FiniteLosses(number)
-        (losses.total, losses.examples), self.begun = self.begun, (0.0, 0.0)
-        return losses
+        begun, self.begun = self.begun, (0.0, 0.0)
+        return FiniteLosses(number, *begun)
 
     def state_dict(self, losses: FiniteLosses, *, is_open: bool) -> dict[str, Any]:
         """Return what the epoch has come to, with the losses of its present part apart, for these are added last.
@@ -66,8 +66,8 @@ class OpenEpoch:
             losses: since the part began, if its stage is open.
             is_open: whether it is.
         """
-        losses.check()
-        part = [losses.total, losses.examples] if is_open else list(self.begun)
+        checked = losses.totals()
+        part = list(checked if is_open else self.begun)
         return {"total": self.total, "examples": self.examples, "seconds": self.seconds, "part": part}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -76,9 +76,13 @@ class OpenEpoch:
         self.seconds = state.get("seconds", 0.0)
         self.begun = tuple(state.get("part", (0.0, 0.0)))
 
+    def totals(self) -> tuple[float, float]:
+        """Return the sum of its losses, by examples, and the number of examples, before the present part."""
+        return self.total, self.examples
+
     def figures(self) -> dict[str, float]:
         """Return the mean loss over examples, if a batch had one."""
-        return {"loss": self.total / self.examples} if self.examples else {}
+        return {"loss": mean_of(*self.totals())} if self.examples else {}
 
 
 @final

@@ -99,8 +99,7 @@ class Progress:
         Raises:
             NonFiniteLoss: one was nan or infinite.
         """
-        self.losses.check()
-        self.epoch.add(self.losses, seconds)
+        self.epoch.add(*self.losses.totals(), seconds)
         self.losses = FiniteLosses(self.epoch_num + 1)
 
     def count_losses(self, loss: Tensor | None, of_updates: Mapping[str, Tensor], step: int, examples: float) -> None:

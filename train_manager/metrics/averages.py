@@ -50,6 +50,18 @@ class ExponentialMovingAverage:
         self.value, self.count = state["value"], state["count"]
 
 
+def mean_of(total: Any, weight: Any) -> Any:
+    """Return the mean that totals give; nan if there is none.
+
+    >>> mean_of(8.0 + 1.0, 2 + 1)  # the totals of two parts, added up
+    3.0
+    """
+    try:
+        return total / weight
+    except ZeroDivisionError:  # of numbers; tensors give nan, and to ask one whether it is 0 would be to read it
+        return math.nan
+
+
 @final
 class WeightedMean:
     """The weighted mean of scalar tensors; it is read rarely.
@@ -57,8 +69,8 @@ class WeightedMean:
     >>> mean = WeightedMean()
     >>> mean.append(torch.tensor(1.), weight=3)
     >>> mean.append(torch.tensor(5.), weight=1)
-    >>> mean.value()
-    2.0
+    >>> mean.totals(), mean.value()
+    ((8.0, 4.0), 2.0)
     """
 
     def __init__(self) -> None:
@@ -71,27 +83,27 @@ class WeightedMean:
         is_full = self._scalars.append(value)
         self._weights.append(weight)
         if is_full:
-            self._take()
+            self.totals()
 
     def value(self) -> float:
         """Return the mean so far; nan if there is none."""
-        self._take()
-        return self._sum / self._weight if self._weight else math.nan
+        return mean_of(*self.totals())  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, float]:
         """Return the sums so far; this reads the values that are not in them yet."""
-        self._take()
-        return {"sum": self._sum, "weight": self._weight}
+        return dict(zip(("sum", "weight"), self.totals(), strict=True))
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Restore what ``state_dict`` returned."""
         self._scalars, self._weights = DeferredScalars(), []
         self._sum, self._weight = state["sum"], state["weight"]
 
-    def _take(self) -> None:
+    def totals(self) -> tuple[float, float]:
+        """Return the sum and the weight so far; this reads the values that are not in them yet."""
         weights = numbers(self._weights)  # they may be tensors
         self._weights.clear()
         # One by one: the last bit of sum() depends on where it begins (Python 3.12), and checkpoints look in between.
         for value, weight in zip(self._scalars.take(), weights, strict=True):
             self._sum += value * weight
             self._weight += weight
+        return self._sum, self._weight

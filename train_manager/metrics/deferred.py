@@ -102,15 +102,10 @@ class FiniteLosses:
     ... except NonFiniteLoss as error:
     ...     print(str(error)[:50])
     the loss of 'generator' was nan in step 2, epoch 1
-
-    Attributes:
-        total: the sum of the losses checked so far, by their weights.
-        examples: how many examples these were.
     """
 
-    def __init__(self, epoch: int) -> None:
-        self.total = self.examples = 0.0
-        self._epoch = epoch
+    def __init__(self, epoch: int, total: float = 0.0, examples: float = 0.0) -> None:
+        self._epoch, self._total, self._examples = epoch, total, examples  # not 0 if a part goes on
         self._scalars = DeferredScalars()
         self._origins: list[tuple[int, str | None, float]] = []
 
@@ -125,6 +120,11 @@ class FiniteLosses:
         """
         self._origins.append((step, name, weight))
         return self._scalars.append(value)
+
+    def totals(self) -> tuple[float, float]:
+        """Return the sum of the losses so far, by examples, and the number of examples, when all are checked."""
+        self.check()
+        return self._total, self._examples
 
     def check(self) -> None:
         """Check the losses since the last check.
@@ -154,5 +154,5 @@ class FiniteLosses:
         steps, _, sizes = zip(*origins, strict=True)
         weights = numbers(sizes)
         for product in map(mul, losses, weights):  # not by sum(), which in Python 3.12 depends on where it begins
-            self.total += product
-        self.examples += sum(dict(zip(reversed(steps), reversed(weights), strict=True)).values())
+            self._total += product
+        self._examples += sum(dict(zip(reversed(steps), reversed(weights), strict=True)).values())

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.adding import mean_of_parts
 from tests.fork_server import ForkServer
 from tests.host_reads import HostReads
 from tests.programs import code
@@ -83,6 +84,19 @@ def test_an_epoch_that_goes_on_has_the_mean_of_all_its_batches() -> None:
     tm.train_steps(1)
 
     assert tm.history.epochs[0]["same"] == pytest.approx(tm.history.epochs[0]["loss"])
+
+
+def test_totals_of_two_halves_of_an_epoch_give_the_mean_of_the_whole() -> None:
+    inputs, targets = torch.rand(8, 2), torch.tensor([0, 1, 1, 1, 0, 1, 0, 0])
+    batches = list(zip(inputs.split([3, 4, 1]), targets.split([3, 4, 1]), strict=True))
+    found = []
+    for part in (batches[:2], batches[2:], batches):
+        metrics = silent(targets=lambda p, t: t.double())
+        tiny_manager(metrics, train_data=part).train()
+        found.append(metrics)
+
+    first, second, whole = found
+    assert whole.epoch["targets"] == mean_of_parts(first.totals()["targets"], second.totals()["targets"]) == 0.5
 
 
 def test_every_batch_counts_if_no_hook_reads_the_metrics() -> None:
