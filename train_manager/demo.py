@@ -95,7 +95,7 @@ def main() -> None:
     print(f"training  {tm.epoch_num} epochs, {tm.step_num} batches, {time.perf_counter() - started:.1f} seconds in all")
     if beginning.step is not None:
         print(f"resumed   from step {beginning.step}, that of the last checkpoint")
-    print(f"curves    {tm.train_dir}/plots/loss_curves.png and .svg")
+    print(f"curves    {tm.train_dir}/plots/loss_curves.svg")
     print(f"program   {__file__}, to be read and changed")
 
 

@@ -1,7 +1,7 @@
 """The loss as curves, by epoch, by batch and by number of examples, and metrics by epoch, in one picture.
 
 The losses of the training are recorded without waiting for the device. ``reporting/curves.py`` thins the curves, and
-``reporting/loss_figure.py`` draws them.
+``reporting/loss_svg.py`` draws them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from train_manager.metrics.deferred import DeferredScalars, numbers
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.curves import Curve, Curves, PartCurves, loaded_curve, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, rendered
+from train_manager.reporting.loss_svg import loss_svg
 from train_manager.schedules import scheduled
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 NAME = "loss_curves"
 GAP = 100  # at least so many times the last drawing pass before the next one
-FIRST_DRAWING = 1.0  # seconds that it is taken to need, with the import of matplotlib
+FIRST_DRAWING = 0.05  # seconds that it is taken to need
+FIRST_PNG = 1.0  # the same with the import of matplotlib
 
 
 @recorded
@@ -41,14 +43,15 @@ class LossCurves(Extension):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = tiny_manager(curves, epochs=2, train_dir=folder).train()
     ...     sorted(file.name for file in pathlib.Path(folder, "plots").iterdir())
-    ['loss_curves.png', 'loss_curves.svg']
+    ['loss_curves.svg']
     >>> curves.eval_sets["valid"]["epoch"].x
     [0.0, 1.0, 2.0]
 
     Below the three panels of the loss each metric has a panel, by epoch: what hooks add to ``eval_result`` and to
     ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of
     ``WeightedLosses``, has a curve of its own. In a notebook, ``curves`` as the last line of a cell shows the picture.
-    Above some thousand points a curve shows the means of neighbouring points.
+    Above some thousand points a curve shows the means of neighbouring points. The SVG file is light or dark as the page
+    that shows it, and is drawn without matplotlib.
 
     An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
     run of its own is left out.
@@ -59,13 +62,14 @@ class LossCurves(Extension):
     *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``batches_done``,
     ``train_result``, ``eval_results``, ``standalone_eval`` and ``train_dir``, without which it is refused.
 
-    *Leaves behind:* ``train_dir/plots/loss_curves.png`` and ``.svg``, drawn as the run of a training ends, also after
-    an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing takes at most 1 % of the
-    time, or as ``update`` says.
+    *Leaves behind:* ``train_dir/plots/loss_curves.svg``, and ``.png`` if ``png`` is given, drawn as the run of a
+    training ends, also after an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing
+    takes at most 1 % of the time, or as ``update`` says.
 
     Args:
         update: a schedule of training steps that renews the files, at any cost: ``every(50)``, or ``periodically(60)``
             for once a minute. It does not change what is recorded.
+        png: draw a PNG file with matplotlib too, which takes a second or two as the run ends.
 
     Attributes:
         training: the curves of the training by "epoch", by "batch" and by "example".
@@ -77,7 +81,8 @@ class LossCurves(Extension):
         HookError: ``update`` is not a schedule.
     """
 
-    def __init__(self, update: Schedule | None = None) -> None:
+    def __init__(self, update: Schedule | None = None, *, png: bool = False) -> None:
+        self.png = png
         self.training = new_curves()
         self.eval_sets: dict[str, Curves] = {}
         self.parts = PartCurves()
@@ -89,7 +94,7 @@ class LossCurves(Extension):
         self._epoch: int | None = None  # the epoch that is open, counted from 1
         self._is_drawn, self._has_trained = True, False
         self._drawn_at: float | None = None  # when the last drawing ended, or the first training began
-        self._drawing_seconds = FIRST_DRAWING
+        self._drawing_seconds = FIRST_PNG if png else FIRST_DRAWING
         self._has_schedule = update is not None
         if update is not None:  # else without the hook, which costs a little time in each step
             self.around_train_step_batch = self._draw_after_step
@@ -188,14 +193,17 @@ class LossCurves(Extension):
 
     def figure(self) -> Figure:
         """Return the curves so far as a figure of matplotlib."""
-        self._take_losses()
-        self.parts.take()
-        parts = {f"{name} (part)": curves for name, curves in self.parts.curves.items()}
-        return draw(self.training, {**self.eval_sets, **parts}, self.metrics)
+        return draw(self.training, self._sets_and_parts(), self.metrics)
 
     def _repr_png_(self) -> bytes:
         """Return the picture that a notebook shows."""
         return rendered(self.figure(), "png")
+
+    def _sets_and_parts(self) -> dict[str, Curves]:
+        """Take all losses that are deferred, and return the curves beside those of the training."""
+        self._take_losses()
+        self.parts.take()
+        return {**self.eval_sets, **{f"{name} (part)": curves for name, curves in self.parts.curves.items()}}
 
     def _draw_seldom(self, train_dir: Path) -> None:
         """Draw if the time since the last drawing is long beside what that took."""
@@ -207,9 +215,10 @@ class LossCurves(Extension):
         if self._is_drawn:
             return
         began = time.monotonic()
-        figure = self.figure()
-        for kind in ("png", "svg"):
-            replace_file(train_dir / "plots" / f"{NAME}.{kind}", rendered(figure, kind))
+        picture = loss_svg(self.training, self._sets_and_parts(), self.metrics)
+        replace_file(train_dir / "plots" / f"{NAME}.svg", picture.encode())
+        if self.png:
+            replace_file(train_dir / "plots" / f"{NAME}.png", rendered(self.figure(), "png"))
         self._is_drawn, self._drawn_at = True, time.monotonic()
         self._drawing_seconds = self._drawn_at - began
 

@@ -664,7 +664,7 @@ def test_f33_a_shipped_extension_takes_a_throttle(tmp_path: Path) -> None:
     curves = LossCurves(update=every(4))
     tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
     assert curves.training["batch"].x == [1, 2, 3, 4, 5, 6]
-    assert (tmp_path / "plots" / "loss_curves.png").exists()
+    assert (tmp_path / "plots" / "loss_curves.svg").exists()
 
 
 def test_f33_a_hook_with_a_schedule_cancels_a_step_and_another_the_training() -> None:

@@ -372,7 +372,7 @@ def test_t14_the_loss_is_plotted_across_epochs_batches_and_samples(tmp_path: Pat
 
 
 def test_t14_the_plots_are_files_that_need_no_network(tmp_path: Path) -> None:
-    tiny_manager(LossCurves(), train_dir=tmp_path).train()
+    tiny_manager(LossCurves(png=True), train_dir=tmp_path).train()
     svg = (tmp_path / "plots" / "loss_curves.svg").read_text()
     assert (tmp_path / "plots" / "loss_curves.png").stat().st_size > 10_000
     assert "<script" not in svg

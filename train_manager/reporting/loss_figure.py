@@ -23,6 +23,7 @@ LOG_FROM = 20.0  # from this ratio of largest to smallest loss, a linear scale f
 AXES = {"epoch": "epochs", "batch": "batches", "example": "examples seen"}
 TRAINING_COLOUR = "#707070"
 TRAINING_LOOK = {"color": TRAINING_COLOUR, "marker": "x"}
+NOISY_LOOK = {"linewidth": 0.8, "alpha": 0.8}  # of single batches
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe and Ito: safe for colour blindness
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINE_STYLES = ("-", "--", ":", "-.")  # for the sets beyond the sixth
@@ -106,7 +107,7 @@ def legend_columns(names: Sequence[str]) -> int:
 
 def _draw_panel(axes: Axes, by: str, scale: str, training: Curves, eval_sets: Mapping[str, Curves]) -> None:
     label_axes(axes, AXES[by], "loss", scale)
-    noisy = {"linewidth": 0.8, "alpha": 0.8} if by != "epoch" else {}
+    noisy = NOISY_LOOK if by != "epoch" else {}
     draw_points(axes, training[by].x, training[by].y, **TRAINING_LOOK, **noisy)
     for curves, look in zip(eval_sets.values(), looks(), strict=False):
         draw_points(axes, curves[by].x, curves[by].y, **look)

@@ -180,11 +180,16 @@ def test_all_sets_are_recorded_whatever_their_names(tmp_path: Path) -> None:
 # ---- files -------------------------------------------------------------------------------------------------------
 
 
-def test_the_curves_are_written_as_png_and_svg_and_nothing_else(plain: tuple[LossCurves, Losses, Path]) -> None:
+def test_the_curves_are_written_as_svg_and_nothing_else(plain: tuple[LossCurves, Losses, Path]) -> None:
     folder = plain[2]
-    assert files_in(folder) == ["loss_curves.png", "loss_curves.svg"]
-    assert (folder / "plots" / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
+    assert files_in(folder) == ["loss_curves.svg"]
     assert b"<svg" in (folder / "plots" / "loss_curves.svg").read_bytes()
+
+
+def test_the_curves_are_written_as_png_too_if_that_is_asked_for(tmp_path: Path) -> None:
+    tiny_manager(LossCurves(png=True), train_dir=tmp_path).train()
+    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+    assert (tmp_path / "plots" / "loss_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_same_training_writes_the_same_files(tmp_path: Path) -> None:
@@ -195,12 +200,11 @@ def test_the_same_training_writes_the_same_files(tmp_path: Path) -> None:
 
 
 def drawings_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that grows by one with every picture that is written as PNG."""
+    """Return a list that grows by one with every picture that is written."""
     drawn: list[int] = []
 
     def count(path: Path, content: bytes) -> None:
-        if path.suffix == ".png":
-            drawn.append(0)
+        drawn.append(0)
         replace_file(path, content)
 
     monkeypatch.setattr("train_manager.extensions.visualization.loss_curves.replace_file", count)
@@ -266,7 +270,7 @@ def test_after_ctrl_c_the_curves_are_drawn(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path, Extension.of(post_train_step_batch=interrupt))
-    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+    assert files_in(tmp_path) == ["loss_curves.svg"]
 
 
 def test_metrics_of_the_training_and_of_the_evaluations_have_a_panel_by_epoch(tmp_path: Path) -> None:
@@ -288,7 +292,7 @@ class DrawnAt(Extension):
     """Record the steps after which there was a new picture."""
 
     def __init__(self, folder: Path) -> None:
-        self.file = folder / "plots" / "loss_curves.png"
+        self.file = folder / "plots" / "loss_curves.svg"
         self.steps: list[int] = []
 
     def pre_stage(self, step_num: int) -> None:
@@ -329,7 +333,7 @@ def test_after_an_error_the_last_picture_is_drawn_in_spite_of_a_schedule(tmp_pat
     curves = LossCurves(update=every(100))
     with pytest.raises(ValueError, match="on purpose"):
         tiny_manager(curves, FailAt(2), train_dir=tmp_path).train()
-    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+    assert files_in(tmp_path) == ["loss_curves.svg"]
 
 
 def test_update_must_be_a_schedule() -> None:
@@ -346,7 +350,7 @@ def test_after_an_error_the_files_show_the_steps_before_it(tmp_path: Path) -> No
     curves = LossCurves()
     with pytest.raises(ValueError, match="on purpose"):
         tiny_manager(curves, FailAt(2), eval_data=None, train_dir=tmp_path).train()
-    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+    assert files_in(tmp_path) == ["loss_curves.svg"]
     assert curves.training["batch"].x == [1, 2]
 
 
@@ -360,7 +364,7 @@ def test_a_loss_that_is_not_finite_is_drawn_as_a_gap(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteLoss):
         tiny_manager(curves, Spoil(), train_dir=tmp_path).train()
     assert [math.isnan(y) for y in curves.training["batch"].y][:2] == [False, True]
-    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+    assert files_in(tmp_path) == ["loss_curves.svg"]
 
 
 def test_without_a_train_dir_it_is_refused() -> None:
@@ -417,7 +421,7 @@ def test_a_step_reads_nothing_on_the_host_and_an_epoch_collects_once(tmp_path: P
 def test_neither_pyplot_nor_a_window_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it fails
     trained(tmp_path)
-    assert files_in(tmp_path) == ["loss_curves.png", "loss_curves.svg"]
+    assert files_in(tmp_path) == ["loss_curves.svg"]
 
 
 def test_the_settings_of_matplotlib_are_not_changed(tmp_path: Path) -> None:
