@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tests.training import At, Batch, make_batches, skip_batch, stop_at, warm_up, weights
 from train_manager import Extension, TrainManager
-from train_manager.extensions import default_extensions
+from train_manager.extensions import EMA, default_extensions
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -250,6 +250,23 @@ def test_a_training_that_nothing_refers_to_any_more_is_freed_without_a_collectio
         return tm
 
     trained()  # the first import of a module leaves frames behind
+    gc.disable()
+    try:
+        tm = trained()
+        model = weakref.ref(tm.model)
+        del tm
+        assert model() is None
+    finally:
+        gc.enable()
+
+
+def test_a_model_that_an_extension_keeps_is_freed_with_its_manager() -> None:
+    def trained() -> TrainManager:
+        tm = tiny_manager(EMA(0.9))
+        tm.train()
+        return tm
+
+    trained()
     gc.disable()
     try:
         tm = trained()

@@ -354,6 +354,7 @@ class TrainManager(Interface[Model]):
         finally:
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is collected
             self._resume.phases.leave(self.epoch_num, failed=failed)
+            outer.setup.device = self._setup.device  # which is no part of a phase
             self._setup, self._progress = outer
             outer.progress.run.go_on_after(run)  # a stop of the whole run ends the calls around the phase too
             self._modify_level(around)
@@ -534,7 +535,10 @@ class TrainManager(Interface[Model]):
         with self._methods_chosen():
             self._require_ready(entry, epochs)
             self._progress.forget_results(entry)  # else a call that evaluates nothing returns those of the one before
-            before = self._train_rest_of_call(entry, epochs, steps, evaluates) or self._counted()
+            before, rest = self._train_rest_of_call(entry, epochs, steps, evaluates) or (self._counted(), None)
+        if entry == "train" and rest == 0 and not self._resume.is_on_its_way:
+            what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
+            warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
         run = self._progress.run
         epochs, steps, updates = (now - then for now, then in zip(self._counted(), before, strict=True))
         if steps and not self._progress.call.has_updated and isinstance(self.model, nn.Module):
@@ -557,8 +561,11 @@ class TrainManager(Interface[Model]):
     @skippable("run")
     def _train_rest_of_call(
         self, entry: str, epochs: int | None, steps: int | None, evaluates: bool
-    ) -> tuple[int, int, int]:
-        """Train, and return how much was counted before; a checkpoint may have been loaded since the call."""
+    ) -> tuple[tuple[int, int, int], int | None]:
+        """Train, and return how much was counted before, and how many epochs were left to train.
+
+        Both after a checkpoint was loaded, which may have been since the call.
+        """
         with self._in_run(entry):
             if steps is not None:
                 steps = self._rest_of_call(entry, steps)
@@ -570,10 +577,7 @@ class TrainManager(Interface[Model]):
             before = self._counted()  # after the load, whose steps this call has not trained
             if self._resume.trains:
                 self._train(entry, epochs, steps, self.eval_at if evaluates else NEVER)
-            if entry == "train" and not epochs and not self._resume.is_on_its_way:
-                what = f"train() has nothing to do: {self.epoch_num} of {self.epochs} epochs are done"
-                warnings.warn(f"{what} (raise `epochs`, or call train_epochs(n))", stacklevel=users_level())
-            return before
+            return before, epochs
 
     def _rest_of_call(self, entry: str, n: int) -> int:
         """Return how many steps or epochs a call is still to train, if the program makes it again."""
@@ -674,18 +678,20 @@ class TrainManager(Interface[Model]):
         if evaluates or requests.evaluate:  # before a checkpoint, whose manifest tells the metrics of its step
             self._evaluate()
             requests = self._decide(call_ends=call_ends)  # its hooks may have requested a checkpoint
-        if requests.save and self._saves_between_epochs():
+        if (requests.save or requests.save_at_end) and self._saves_between_epochs():
             self._save_checkpoint()
 
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         progress = self._progress
-        progress.part = EpochPart(is_last=epochs_after == 0)  # before the pre hooks, which may end the epoch
+        progress.part = EpochPart()  # before the pre hooks, which may end the epoch
         done = progress.feed.done_of(self.train_data, self.steps_per_epoch)
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
             progress.reopens.discard("train_step_epoch")
-            progress.begin_epoch(self.train_data)  # after the pre hooks, which may have replaced the data
+            progress.begin_epoch(
+                self.train_data, is_last=epochs_after == 0
+            )  # after the pre hooks, which may have replaced the data
             is_complete = self._train_all_batches()
             progress.end_part(perf_counter() - began)  # before the epoch counts as completed
             if is_complete:
@@ -730,6 +736,8 @@ class TrainManager(Interface[Model]):
         call_ends = self.step_num == progress.call.step_limit
         while True:  # hooks of an evaluation may request something, and a signal may come during a save
             requests = self._decide(progress.feed.has_ended, call_ends=call_ends)
+            if requests is NOTHING and not call_ends:
+                return None  # as nearly always
             if requests.data_ended and not progress.feed.batch_num:  # empty data would be trained on for ever
                 raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
             if requests.data_ended or requests.end_epoch:
@@ -738,7 +746,9 @@ class TrainManager(Interface[Model]):
                 call_ends = True  # of which another process knows only now, so all decide once more whether to save
             elif requests.evaluate and not call_ends:  # as the call ends, the evaluation after the epoch does it
                 self._evaluate()
-            elif requests.save:  # after the evaluation, whose hooks may find that this step is the best
+            elif (
+                requests.save or requests.save_at_end
+            ):  # after the evaluation, whose hooks may find that this step is the best
                 self._save_checkpoint()
             elif call_ends:
                 return EpochEnd.STOPPED if requests.stop else EpochEnd.PAUSED

@@ -65,7 +65,8 @@ def test_the_extensibles_own_hooks_run_first_whatever_the_priorities() -> None:
 
 
 def test_a_plan_is_made_once_and_anew_only_when_the_hooks_change() -> None:
-    plans = Plans(Store({}))
+    store = Store({})
+    plans = Plans(store)
     plans.use(read_hooks(Watcher(), "a"), [])
     first = plans["step"]
     assert plans["step"] is first

@@ -19,7 +19,9 @@ def test_depth_counts_from_one() -> None:
 
 
 def test_no_stage_is_none() -> None:
-    assert Extensible().fixtures["stage"] is None
+    extensible = Extensible()
+
+    assert extensible.fixtures["stage"] is None
 
 
 def test_the_stage_around_is_the_stage_again_when_the_inner_one_has_ended() -> None:

@@ -12,6 +12,7 @@ import torch
 from tests.training import At, Values, make_batches, skip_stage, stop_at
 from train_manager import Extension, StageError, TrainManager
 from train_manager.loop.requests import DATA_ENDED, NOTHING, Requests
+from train_manager.schedules import exponentially
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -392,7 +393,7 @@ def test_a_checkpoint_at_the_end_of_a_call_is_asked_for_at_the_point_of_decision
     asks = At("pre_train", lambda train_manager: train_manager.save_soon(at="end"))
     tiny_manager(decisions, asks, recorder, eval_at=()).train_steps(1)
 
-    assert [request for request in decisions.asked if request.save] == [Requests(save=True)]
+    assert [request for request in decisions.asked if request.save_at_end] == [Requests(save_at_end=True)]
     assert recorder.stages.count("save_checkpoint") == 1
 
 
@@ -428,3 +429,37 @@ def test_a_pull_that_fails_after_a_signal_asks_what_a_process_without_a_batch_as
     tm.train()
 
     assert decisions.asked[4:6] == [DATA_ENDED, Requests(stop=True)]
+
+
+def test_the_checkpoint_at_the_end_of_a_call_is_saved_after_its_last_evaluation() -> None:
+    recorder = Recorder()
+    asks = At("pre_train", lambda train_manager: train_manager.save_soon(at="end"))
+    tiny_manager(asks, recorder, eval_at=("end",)).train_steps(3)  # which is an epoch
+
+    assert [stage for stage in recorder.stages if stage in ("eval", "save_checkpoint")] == ["eval", "save_checkpoint"]
+
+
+def test_a_checkpoint_at_the_end_of_a_call_that_fails_is_not_saved_in_the_next_call() -> None:
+    saved = Values("pre_save_checkpoint", "step_num")
+    fails = At("post_train_step_epoch", lambda train_manager: 1 / (train_manager.step_num - 3))
+    tm = tiny_manager(saved, fails, eval_at=())
+    with tm.run():
+        tm.save_soon(at="end")
+        with pytest.raises(ZeroDivisionError):
+            tm.train_steps(3)
+        tm.train_steps(2)
+
+    assert saved.seen == [5]
+
+
+def test_a_schedule_with_the_last_step_asks_no_data_before_the_epoch_begins() -> None:
+    seen: list[int] = []
+
+    class Ends(Extension):
+        @exponentially(100, 2, at_end=True)
+        def pre_train_step_epoch(self, step_num: int) -> None:
+            seen.append(step_num)
+
+    tiny_manager(Ends(), epochs=2).train()
+
+    assert seen == []

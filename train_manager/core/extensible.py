@@ -10,6 +10,7 @@ from sys import _getframe
 from threading import get_ident
 from types import FrameType, MethodType
 from typing import Any, Self, TypeVar, overload
+from weakref import finalize
 
 from train_manager.core.extension import Extension, Extensions, checked, free_name, named
 from train_manager.core.fixtures import Fixtures
@@ -109,6 +110,8 @@ class Extensible:
         # Not in __init__, so that a subclass need not remember to call it.
         self = super().__new__(cls)
         self._store = Store({}, cls._options, owner=self)
+        for kept in (self._store.cells, self._store.plans):  # which know the store: extensions may keep a model alive
+            finalize(self, kept.clear).atexit = False
         self._store.strict = cls.strict
         self.fixtures = self._store.cells["fixtures"].value = Fixtures(self._store)
         self._named_calls = {}
@@ -117,7 +120,11 @@ class Extensible:
         self._store.before_outermost = weakly(self._check_once, self)
         self._registry = Registry(self, self._store, weakly(self._approve_extensions, self), Joining(self._store))
         self._registry.add(named(cls.extensions, cls._options.words))
+        self._begin_to_exist()
         return self
+
+    def _begin_to_exist(self) -> None:
+        """Be called as the object is made, before any ``__init__``; to be overridden."""
 
     def __init__(self, extensions: Extensions | None = None) -> None:
         self._registry.add(named(extensions, self._options.words))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 from unicodedata import normalize
+from weakref import ref
 
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.hooks import EVERY_STAGE, KINDS, Hook
@@ -118,9 +119,13 @@ class Plans:
     """The plan of every stage, by its name; made at the first lookup, and kept in the state."""
 
     def __init__(self, state: Store) -> None:
-        self._state = state
+        self._kept_in = ref(state)  # weakly, for the state has the plans: what is gone would wait for a collection
         self._hooks: tuple[Hook, ...] = ()
         self._providers: Mapping[str, Mapping[str, Provider]] = {}
+
+    @property
+    def _state(self) -> Store:
+        return cast(Store, self._kept_in())
 
     def use(self, hooks: Iterable[Hook], providers: Iterable[Provider]) -> None:
         """Use these hooks from the next stage on; an open stage keeps its plan. On an error, nothing is changed."""
@@ -135,8 +140,9 @@ class Plans:
 
     def make_anew(self) -> None:
         """Make each plan again at the next opening of its stage."""
-        for stage in self._state.plans:
-            self._state.plans[stage] = None
+        plans = self._state.plans
+        for stage in plans:
+            plans[stage] = None
 
     def __getitem__(self, stage: str) -> Plan:
         _require_name(stage)

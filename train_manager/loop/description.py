@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -23,32 +23,43 @@ def facts(attributes: Mapping[str, Any], extensions: Mapping[str, Extension]) ->
         attributes: of a TrainManager.
         extensions: by name.
     """
-    setup, train_dir = attributes.get("_setup"), attributes.get("train_dir")
+    setup = attributes.get("_setup")
     found: dict[str, str | dict[str, str] | None] = {
         **({} if setup is None else _facts_of_setup(setup)),
-        "train_dir": None if train_dir is None else str(train_dir),
-        "progress": _progress(attributes["_progress"], attributes["_counts"], setup)
-        if "_progress" in attributes
-        else None,
+        "train_dir": _told(attributes.get("train_dir"), str),
+        "progress": _told(attributes if "history" in attributes else None, _progress),
         "extensions": {name: told(one) for name, one in extensions.items()},
     }
     return {name: fact for name, fact in found.items() if fact}
 
 
-def _facts_of_setup(setup: Any) -> dict[str, str | dict[str, str] | None]:
-    return {
-        "model": None if setup.model is None else model_text(setup.model),
-        "loss": None if setup.loss is None else short(setup.loss),
-        "optimizer": optimizer_text(setup.optimizer),
-        "train_data": None if setup.train_data is None else batches_text(setup.train_data),
-        "eval_data": {name: batches_text(data) for name, data in setup.eval_data.items()},
+def _facts_of_setup(setup: Any) -> Facts:
+    found = {
+        "model": _told(setup.model, model_text),
+        "loss": _told(setup.loss, short),
+        "optimizer": _told(setup.optimizer, optimizer_text),
+        "train_data": _told(setup.train_data, batches_text),
     }
+    sets = setup.eval_data if isinstance(setup.eval_data, Mapping) else {}
+    return {**found, "eval_data": {name: _told(data, batches_text) for name, data in sets.items()}}
 
 
-def _progress(progress: Any, counts: Any, setup: Any) -> str:
+def _told(value: Any, tell: Callable[[Any], str | None]) -> str:
+    """Return a fact in words; what an odd value raises is told, for it would hide what the manager is printed for."""
+    try:
+        return "" if value is None else tell(value) or ""
+    except Exception as error:
+        return f"<{type(error).__name__}>"
+
+
+def _progress(attributes: Mapping[str, Any]) -> str:
     """Return ``epoch 3 of 5, step 60``; without the 5 if the training went on after it, as ``train_epochs`` does."""
-    of = f" of {setup.epochs}" if progress.epoch_num <= setup.epochs else ""
-    return f"epoch {progress.epoch_num}{of}, step {counts.step_num}"
+    done, epochs, step_num = (
+        attributes["_progress"].epoch_num,
+        attributes["_setup"].epochs,
+        attributes["_counts"].step_num,
+    )
+    return f"epoch {done}{f' of {epochs}' if done <= epochs else ''}, step {step_num}"
 
 
 def model_text(model: Any) -> str:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
+from inspect import getattr_static
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, cast
@@ -133,6 +134,13 @@ MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, 
 """What parts of a training raise for a state that is not of their form."""
 
 
+HELD: Final = (
+    *("model", "loss", "objective", "optimizer", "lr_schedule", "train_data", "eval_data", "epochs", "steps_per_epoch"),
+    *("device", "epoch_num", "step_num", "update_num", "samples_seen", "optimizer_updates"),
+)
+"""Attributes that an object of the manager holds; a subclass cannot define them."""
+
+
 def _held_by(owner: str, name: str) -> Any:
     """Make an attribute that an object of the manager holds: ``tm.model`` is ``tm._setup.model``."""
     return property(attrgetter(f"{owner}.{name}"), lambda manager, value: setattr(getattr(manager, owner), name, value))
@@ -149,10 +157,27 @@ class Interface(Extensible, Generic[Model]):
 
     _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run", words=WORDS)
     _chosen: Chosen = None  # type: ignore[assignment]  # while no call runs
+    _setup: Setup
+    _counts: Counts
+    _progress: Progress
     _held: ExitStack | None = None
     _asked_from_outside: str | None = None
     _named_loss: tuple[Any, Any] = (None, None)  # the loss, and its call by fixture names if it is called so
     _model_call: tuple[Any, Any] = (None, None)  # the model, and how it is called
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in HELD:
+            if (
+                getattr_static(cls, name) is not vars(Interface)[name]
+            ):  # tm.epochs would be one thing, the loop's another
+                cure = "override loss_forward" if name == "loss" else f"give it to the constructor: {name}=..."
+                raise TypeError(f"{cls.__name__} defines {name!r}, which each TrainManager has of its own ({cure})")
+
+    def _begin_to_exist(self) -> None:
+        # Here, so that a subclass may set `self.model` before it calls super().__init__(model=self.model).
+        self._setup, self._counts = Setup(None, None), Counts()
+        self._progress = Progress(RunState(None), Call(0, start_step=0))
 
     if TYPE_CHECKING:
         model: Model
@@ -208,11 +233,10 @@ class Interface(Extensible, Generic[Model]):
         given |= {"train_data": train_data, "eval_data": eval_data, "eval_at": eval_at}
         given |= {"epochs": epochs, "steps_per_epoch": steps_per_epoch, "device": device, "seed": seed}
         self._setup = Setup(require_device(device), optimizer_argument=optimizer)
-        self._setup.replace(given)
-        self._refuse_unusable_loss()
+        self._setup.replace({"model": model, "loss": loss})
+        self._refuse_unusable_loss()  # before an optimizer is made
+        self._setup.replace({name: part for name, part in given.items() if name not in ("model", "loss")})
         self._refuse_single_examples(self.train_data, self.eval_data)
-        self._counts = Counts()
-        self._progress = Progress(RunState(None), Call(0, start_step=0))
         self._resume = Resume()
         self._windows, self._collector = Windows(), Collector()
         self.history: History = History()
@@ -242,6 +266,7 @@ class Interface(Extensible, Generic[Model]):
         """Return what is copied or pickled; a copy counts, feeds and collects for itself."""
         state = super().__getstate__()
         own = {name: copy.copy(state[name]) for name in ("_setup", "_progress")}
+        own["_progress"].first_step = 0  # a copy is in no phase
         own |= {name: copy.deepcopy(state[name]) for name in ("_counts", "history")}
         own |= {"_windows": Windows(), "_collector": Collector(), "_resume": Resume()}
         return {**state, **own, "run_id": secrets.token_hex(8), "_chosen": None, "_held": None}
@@ -665,11 +690,12 @@ class Interface(Extensible, Generic[Model]):
             call_ends: the training call ends here, so that a checkpoint may be asked for that is saved at its end.
         """
         progress = self._progress
-        if call_ends and progress.run.saves_at_end and progress.saved_at != self._place_of_checkpoint():
-            progress.run.save_requested = True
         if self._asked_from_outside is not None:
             progress.run.stop(self._asked_from_outside, "step", None, whole_run=True)
-        requests = self.decide(progress.requests(data_ended))
+        requests = progress.requests(data_ended)
+        if call_ends and progress.run.saves_at_end and progress.saved_at != self._place_of_checkpoint():
+            requests = requests._replace(save_at_end=True)  # of this decision alone: the call may not end here yet
+        requests = self.decide(requests)
         if requests is not NOTHING:
             progress.run.take_over(requests)
         return requests

@@ -54,6 +54,7 @@ class PhaseLog:
     entered: list[dict[str, Any]] = field(default_factory=list)
     around: list[Level] = field(default_factory=list)
     _open: list[dict[str, Any]] = field(default_factory=list)
+    _done: list[bool] = field(default_factory=list)  # of those, as they were opened: a state may be loaded inside
     _passed: int = 0  # of those entered, by this program
 
     @property
@@ -64,7 +65,7 @@ class PhaseLog:
     @property
     def is_in_completed(self) -> bool:
         """Whether the innermost phase was completed before the checkpoint, so that nothing is trained in it."""
-        return bool(self._open) and bool(self._open[-1]["is_done"])
+        return bool(self._done) and self._done[-1]
 
     @property
     def number(self) -> int:
@@ -85,12 +86,14 @@ class PhaseLog:
             raise _other_phase(path, phase["path"])
         self._passed += 1
         self._open.append(phase)
+        self._done.append(phase["is_done"])
         self.around.append(around)
         return phase
 
     def leave(self, epoch_num: int, *, failed: bool) -> None:
         """Take note that the innermost phase ends."""
         phase = self._open.pop()
+        self._done.pop()
         self.around.pop()
         if not phase["is_done"]:
             phase |= {"epoch_num": epoch_num, "is_done": not failed}

@@ -82,8 +82,12 @@ class Progress:
             number, start_step, self.reopens = new_call(), step_num, set()
         self.call, self.part = Call(number, start_step, entry, evaluates, limit), EpochPart()
 
-    def begin_epoch(self, data: Iterable[Any] | None) -> None:
+    def begin_epoch(self, data: Iterable[Any] | None, *, is_last: bool) -> None:
         """Begin an epoch of these data, or the next part of the one that was left.
+
+        Args:
+            data: what is trained on.
+            is_last: no epoch of the call comes after it.
 
         Raises:
             NonFiniteLoss: a loss of a batch before it was nan or infinite.
@@ -91,6 +95,7 @@ class Progress:
         self.losses.check()
         if not self.feed.goes_on_with(data):
             self.epoch = OpenEpoch()
+        self.part.is_last = is_last  # not before: a schedule would ask the data of the epoch before whether it ends
         self.losses = self.epoch.losses_of_part(self.epoch_num + 1)
 
     def end_part(self, seconds: float) -> None:

@@ -21,6 +21,7 @@ class Requests(NamedTuple):
         save: save a checkpoint before the next batch, after an evaluation.
         skip_batch: leave this batch out.
         stop_after_epoch: end the training after this epoch.
+        save_at_end: save a checkpoint as the last thing of the training call, which ends here.
     """
 
     stop: bool = False
@@ -30,6 +31,7 @@ class Requests(NamedTuple):
     skip_batch: bool = False
     stop_after_epoch: bool = False
     save: bool = False
+    save_at_end: bool = False
 
     @property
     def stops(self) -> bool:

@@ -114,9 +114,10 @@ class Setup:
         if "optimizer" in given:
             given.setdefault("lr_schedule", None)  # that of another optimizer rests
         inner = replace(self, brought_by={**self.brought_by, **dict.fromkeys(_attributes_of(given), phase)})
-        inner.replace(given)
+        inner.replace({name: part for name, part in given.items() if name in ("model", "loss")})
         if "loss" in given:
-            bind_loss(inner.loss)  # here, so that an unusable one is refused at once
+            bind_loss(inner.loss)  # here, so that an unusable one is refused before an optimizer is made
+        inner.replace({name: part for name, part in given.items() if name not in ("model", "loss")})
         return inner
 
     # ---- the model and the modules around it ---------------------------------------------------------------------
