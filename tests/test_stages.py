@@ -103,7 +103,8 @@ def test_each_stage_owns_the_fixtures_that_the_map_gives_it(ran: tuple[Opened, R
 
 
 def test_the_check_finds_the_stages_of_the_map_and_their_fixtures() -> None:
-    nodes = stage_tree(TrainManager, tiny_manager()._registry.plans.__getitem__).nodes
+    tm = tiny_manager()
+    nodes = stage_tree(TrainManager, tm._registry.plans.__getitem__).nodes
 
     assert {path: {*node.definers} for path, node in nodes.items()} == parsed(MAP)
 

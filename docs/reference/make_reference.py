@@ -137,7 +137,8 @@ def stages_page() -> Iterator[str]:
 
 def drawn_tree() -> str:
     """Draw the stages below each other, each with the fixtures that it defines."""
-    nodes = stage_tree(TrainManager, tiny_manager()._registry.plans.__getitem__).nodes
+    tm = tiny_manager()
+    nodes = stage_tree(TrainManager, tm._registry.plans.__getitem__).nodes
     return "\n".join(drawn({path: [*node.definers] for path, node in nodes.items()}, RUN, "", ""))
 
 
