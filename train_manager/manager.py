@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.copies import copied
 from train_manager.core.decorators import overridable
 from train_manager.core.extension import Extensions
 from train_manager.data.batch import parts_of
@@ -80,9 +79,6 @@ from train_manager.stages import TOO_LATE
 from train_manager.telling.errors import InputError, StageError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
-
-CHANGED_BY_HOOKS: Final = ("model", "loss", "optimizers", "lr_schedule", "extensions", "attributes")
-"""What a hook of load_checkpoint may change of a state, as a smaller learning rate."""
 
 EPOCHS_WITHOUT_STEP: Final = 3
 """So many in a row end ``train_steps``: its steps would never be done."""
@@ -473,14 +469,6 @@ class TrainManager(Interface[Model]):
             self._modify_counts()  # as a pre hook has loaded them, for post hooks
         if self._resume is not before:
             self._keep_changes_to_loaded()
-
-    def _keep_changes_to_loaded(self) -> None:
-        """Take what hooks have changed of the parts that were loaded into the state that is restored once more."""
-        resume = self._resume
-        if resume.state is not None and not resume.phases.is_behind:
-            state = self.state_dict()
-            changed = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
-            resume.state |= copied(changed)
 
     def _go_on(self) -> None:
         """Restore the loaded state once more, at the place of the program in which it was saved.

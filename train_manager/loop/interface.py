@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train_manager.checkpoints.copies import copied
 from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.extensible import Extensible
@@ -129,6 +130,9 @@ class Chosen(NamedTuple):
 
 
 ASK: Final = "in a hook, ask for it: train_manager.eval_soon(), or train_manager.stop(reason)"
+
+CHANGED_BY_HOOKS: Final = ("model", "loss", "optimizers", "lr_schedule", "extensions", "attributes")
+"""What a hook of load_checkpoint may change of a state, as a smaller learning rate."""
 
 MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What parts of a training raise for a state that is not of their form."""
@@ -1012,6 +1016,14 @@ class Interface(Extensible, Generic[Model]):
         if is_whole or not state["phases"]["open"]:
             self._windows.load_state_dict(state["windows"], self.optimizers)
         set_random_state(state["random"])
+
+    def _keep_changes_to_loaded(self) -> None:
+        """Take what hooks have changed of the parts that were loaded into the state that is restored once more."""
+        resume = self._resume
+        if resume.state is not None and not resume.phases.is_behind:
+            state = self.state_dict()
+            changed = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
+            resume.state |= copied(changed)
 
     def _place_of_checkpoint(self) -> tuple[int, ...]:
         """Return what a checkpoint of this moment is of."""
