@@ -350,7 +350,7 @@ class TrainManager(Interface[Model]):
         finally:
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is collected
             self._resume.phases.leave(self.epoch_num, failed=failed)
-            outer.setup.device = self._setup.device  # which is no part of a phase
+            outer.setup.device = self._setup.device  # a phase does not replace it
             self._setup, self._progress = outer
             outer.progress.run.go_on_after(run)  # a stop of the whole run ends the calls around the phase too
             self._modify_level(around)
