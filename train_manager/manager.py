@@ -20,7 +20,8 @@ from torch.optim import Optimizer
 
 from train_manager.core.decorators import overridable
 from train_manager.core.extension import Extensions
-from train_manager.data.batch import parts_of
+from train_manager.core.outcome import SkipStage
+from train_manager.data.batch import Parts, parts_of
 from train_manager.data.iteration import no_batch
 from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.arguments import (
@@ -61,12 +62,13 @@ from train_manager.loop.outputs import (
 from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
 from train_manager.loop.phases import Level
 from train_manager.loop.progress import Progress
+from train_manager.loop.region import Region, Watch, opened_for
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import RunState
 from train_manager.loop.setup import KEPT
-from train_manager.loop.skip import SkipBatch, skippable
-from train_manager.loop.step import NO_BACKWARD, NO_STEP, Backward, Step
+from train_manager.loop.skip import SkipBatch, raise_if_of_another, skippable
+from train_manager.loop.step import NO_BACKWARD, NO_STEP, Backward, Step, StepClock
 from train_manager.loop.windows import (
     preserved_gradients,
     requires_closure,
@@ -79,6 +81,9 @@ from train_manager.stages import TOO_LATE
 from train_manager.telling.errors import InputError, StageError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
+
+CLOCKED: Final = 50
+"""One in so many steps is clocked, and the first of each call."""
 
 EPOCHS_WITHOUT_STEP: Final = 3
 """So many in a row end ``train_steps``: its steps would never be done."""
@@ -387,7 +392,7 @@ class TrainManager(Interface[Model]):
         if "train_step_batch" in self._store.open:
             self._train_model_forward()
             self._train_loss_forward()
-            loss: Tensor = self.fixtures["loss"]
+            loss: Tensor = self.fixtures["loss"]  # a hook may have skipped the stage
             self._progress.step.hooked_loss = loss
         elif "eval_step_batch" in self._store.open:
             self._eval_model_forward()
@@ -761,8 +766,11 @@ class TrainManager(Interface[Model]):
         progress = self._progress
         progress.step = step
         try:
-            return self._train_step_batch(batch)
+            return self._train_step_batch(batch, step)
         except BaseException as error:
+            if isinstance(error, SkipStage):
+                raise_if_of_another(error, *self.fixtures.path, "train_step_batch")
+                return None
             is_skipped = isinstance(error, SkipBatch)
             if not (is_skipped and step.is_counted):  # a post hook skips the rest of the hooks only
                 self._windows.drop(step.backwards)
@@ -774,37 +782,91 @@ class TrainManager(Interface[Model]):
             if not step.skip_is_decided:  # a pre hook has skipped the batch, and other processes wait for the decision
                 self.decide(SKIP_BATCH)
 
-    @skippable("train_step_batch")
-    def _train_step_batch(self, batch: Any) -> Tensor | None:
-        feed, step = self._progress.feed, self._progress.step
-        given = {
-            "batch": batch,
-            "batch_num": step.batch_num,
-            "datasource_name": feed.datasource_name,
-            "update_begins": self._windows.begin,
-            "update_ends": True,
-            "losses": Losses(),
-        }
-        with self.staged("train_step_batch", given):
-            began, in_hooks = perf_counter(), self._store.hook_seconds  # after the pre hooks, whose time does not count
+    def _train_step_batch(self, batch: Any, step: Step) -> Tensor | None:
+        feed = self._progress.feed
+        with self.staged(
+            "train_step_batch",
+            {"batch": batch, "update_ends": True},
+            seldom={
+                "batch_num": step.batch_num,
+                "datasource_name": feed.datasource_name,
+                "update_begins": self._windows.begin,
+                "losses": step.losses,
+            },
+        ):
+            is_clocked = not self.step_num % CLOCKED or self.step_num == self._progress.call.start_step
+            clock = StepClock(self._store) if is_clocked else None  # after the pre hooks, whose time does not count
             step.skip_is_decided = True
-            requests = self.decide(NOTHING)  # a hook of this process would have skipped the batch before
-            if requests is not NOTHING:
-                self._leave_out(requests)
-            self.fixtures["global_batch_size"] = self._unpack(feed.data_name)
+            if self._decides:
+                self._leave_out(self.decide(NOTHING))  # a hook of this process would have skipped the batch before
+            parts, size = self._unpack(feed.data_name)
             if isinstance(self.model, nn.Module):
                 try:
-                    returned = self._chosen.train_batch()
+                    self._train_parts(parts, step)
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
-                if returned is not None:
-                    raise returned_a_value(returned, "train_batch")
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
-            loss = self._count_step()  # before the post hooks, which read step_num as that of a batch that is done
-            self._step_seconds.append(perf_counter() - began - self._store.hook_seconds + in_hooks)
+            loss = self._count_step(
+                step, size
+            )  # before the post hooks, which read step_num as that of a batch that is done
+            if clock is not None:
+                self._step_seconds.append(clock.seconds())
         return loss
+
+    def _train_parts(self, parts: Parts, step: Step) -> None:
+        """Train on a batch: in its region, or in ``train_batch`` if something looks into the stages there."""
+        region = self._setup.region
+        if region is None or region.version != self._store.version:
+            region = self._setup.region = self._new_region()
+        if region.is_watched and not self._windows.is_any_open:
+            self._progress.call.has_updated = True
+            region.train(parts, self._chosen, self._forward_again, step)
+            return
+        with nullcontext() if region.opened_for else self._watched(region):
+            returned = self._chosen.train_batch()
+        if returned is not None:
+            raise returned_a_value(returned, "train_batch")
+
+    def _new_region(self) -> Region:
+        setup = self._setup
+        needs = opened_for(self._registry.plans.__getitem__, setup.model, setup.optimizer, self._own_parts())
+        return Region(needs, setup.model, setup.optimizer, self._store, self._windows, self._collector, self._counts)
+
+    @contextmanager
+    def _watched(self, region: Region) -> Iterator[None]:
+        """Watch the first batch of a region."""
+        before, watch = self._chosen, Watch(self._store)
+        forward, loss_forward = watch.of(before.train_model_forward), watch.of(before.train_loss_forward)
+        self._chosen = before._replace(train_model_forward=forward, train_loss_forward=loss_forward)
+        try:
+            yield
+            region.opened_for = "code that writes fixtures or opens stages" if watch.has_seen else ""
+            region.is_watched = not watch.has_seen
+            if not any(self._overrides(name, Interface) for name in _FORWARDS):
+                region.calls(self.called_model, self._loss_by_position())
+        finally:
+            self._chosen = before
+
+    def _loss_by_position(self) -> Callable[..., Tensor] | None:
+        """Return the loss if it takes ``(prediction, targets)`` as PyTorch's do; the model is called as usual then."""
+        objective, loss = self.objective, self.loss
+        is_usual = objective is None or objective.predicts_as_usual
+        named, call = self._named_loss
+        return loss if is_usual and named is loss and call is None else None
+
+    def _own_parts(self) -> Iterator[str]:
+        """Yield the methods of this class or object that the stages must be open for."""
+        from train_manager.checker.effects import leaves_stages_alone  # here: it comes with the check of the first run
+
+        for name, function in _PARTS.items():
+            if self._function_of(name) is not function:
+                yield name
+        for name in _FORWARDS:
+            function = self._function_of(name)
+            if function is None or not leaves_stages_alone(function, type(self)):
+                yield name
 
     def _leave_out(self, requests: Requests) -> None:
         """Skip the batch if the point of decision says so, for another process has skipped its own."""
@@ -812,37 +874,41 @@ class TrainManager(Interface[Model]):
             self._progress.part.data_has_ended = requests.data_ended
             raise SkipBatch
 
-    @skippable("train_model_forward")
     def _train_model_forward(self) -> None:
-        with self.staged("train_model_forward"):
-            losses = self._collector.losses = self.fixtures["losses"]
-            is_first = self._progress.step.forward_loss is None
-            if not is_first:
-                losses.forget_added()  # the second pass adds its own; both would be in the loss
-            try:
-                prediction = self._chosen.train_model_forward()
-            finally:
-                self._collector.losses = None
-            require_prediction(prediction, self.model)
-            if is_first:
-                self.fixtures.define("prediction", prediction, stage="train_step_batch")
-            else:
-                self.fixtures.modify("prediction", prediction)
+        step = self._progress.step
+        try:
+            with self.staged("train_model_forward"):
+                if step.forward_loss is not None:
+                    step.losses.forget_added()  # the second pass adds its own; both would be in the loss
+                self._collector.losses = step.losses
+                try:
+                    prediction = require_prediction(self._chosen.train_model_forward(), self.model)
+                finally:
+                    self._collector.losses = None
+                if step.forward_loss is None:
+                    self.fixtures.define("prediction", prediction, stage="train_step_batch")
+                else:
+                    self.fixtures.modify("prediction", prediction)
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "train_model_forward")
 
-    @skippable("train_loss_forward")
     def _train_loss_forward(self) -> None:
-        with self.staged("train_loss_forward"):
-            losses = self._collector.losses = self.fixtures["losses"]
-            try:
-                returned = self._chosen.train_loss_forward()
-            finally:
-                self._collector.losses = None
-            loss = require_training_loss(losses.total(returned))
-            if self._progress.step.forward_loss is None:
-                self.fixtures.define("loss", loss, stage="train_step_batch")
-            else:
-                self.fixtures.modify("loss", loss)
-            self._progress.step.forward_loss = loss
+        step = self._progress.step
+        try:
+            with self.staged("train_loss_forward"):
+                self._collector.losses = step.losses
+                try:
+                    returned = self._chosen.train_loss_forward()
+                finally:
+                    self._collector.losses = None
+                loss = require_training_loss(step.losses.total(returned))
+                if step.forward_loss is None:
+                    self.fixtures.define("loss", loss, stage="train_step_batch")
+                else:
+                    self.fixtures.modify("loss", loss)
+                step.forward_loss = loss
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "train_loss_forward")
 
     def _loss_to_update(self, given: Tensor | Callable[[], Tensor], name: str) -> Backward:
         """Return the loss that ``update`` was given, and what computes it anew if an optimizer asks for that."""
@@ -855,41 +921,49 @@ class TrainManager(Interface[Model]):
             return Backward(require_tensor(loss, "loss"), self._forward_again)
         if not isinstance(loss, Tensor):
             raise no_loss_to_update(loss)
-        fixtures["losses"][name] = step.add_update(name, require_training_loss(loss))
+        step.losses[name] = step.add_update(name, require_training_loss(loss))
         return Backward(loss, given if callable(given) else None)
 
     def _step_if_window_ends(self, name: str) -> None:
         step, window = self._progress.step, self._windows.get(name)
         step.asked_to_step.add(name)
-        if window is not None and self.fixtures["update_ends"]:
+        if window is not None and self._store.cells["update_ends"].value:
             warn_without_gradients(window.optimizer, name)
             step.backwards.setdefault(name, NO_BACKWARD)  # hooks of the step may change the gradients, and fail then
-            if not self._train_optimizer_step(name, window.optimizer):
-                self._windows.close(name)  # a hook has skipped the stage
+            self._train_optimizer_step(name, window.optimizer)
 
-    @skippable("train_backward")
     def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
-        with self.staged("train_backward", given):
-            backward_loss = require_tensor(self.fixtures["backward_loss"], "backward_loss")
-            self._progress.step.backwards[name] = backward  # before it runs: half a backward must be dropped too
-            is_modified = backward_loss is not backward.loss  # then a closure would compute another loss than the hooks
-            self._windows.backward(name, optimizer, backward_loss, retain_graph, is_modified=is_modified)
+        try:
+            with self.staged("train_backward", given):
+                loss = require_tensor(self._store.cells["backward_loss"].value, "backward_loss")
+                self._progress.step.backwards[name] = backward  # before it runs: half a backward must be dropped too
+                self._windows.backward(
+                    name,
+                    optimizer,
+                    loss,
+                    retain_graph,
+                    is_modified=loss is not backward.loss,  # a closure would compute another one than the hooks
+                    is_last=self._store.cells["update_ends"].value,
+                )
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "train_backward")
 
-    @skippable("train_optimizer_step")
-    def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> bool:
-        with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
-            if requires_closure(type(optimizer)):
-                optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
-            else:
-                optimizer.step()
-            self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
-            del self._progress.step.backwards[name]
-            counts = self._counts
-            counts.update_num += 1
-            counts.optimizer_updates[name] = counts.optimizer_updates.get(name, 0) + 1
-            self.fixtures.modify("update_num", counts.update_num)
-        return True
+    def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
+        counts = self._counts
+        try:
+            with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
+                if requires_closure(type(optimizer)):
+                    optimizer.step(self._closure_of_step(name))  # type: ignore[arg-type]
+                else:
+                    optimizer.step()
+                self._windows.close(name)  # which frees the gradients: the next forward pass has their memory
+                del self._progress.step.backwards[name]
+                counts.count_update(name)
+                self._store.cells["update_num"].value = counts.update_num
+        except SkipStage as skip:
+            raise_if_of_another(skip, *self.fixtures.path, "train_optimizer_step")
+            self._windows.close(name)
 
     # ---- evaluation, from the outside in -----------------------------------------------------------------------------
 
@@ -1022,43 +1096,46 @@ class TrainManager(Interface[Model]):
 
     # ---- parts of a step without a stage -----------------------------------------------------------------------------
 
-    def _parts(self, data_name: str) -> Mapping[str, Any]:
+    def _parts(self, data_name: str) -> Parts:
         """Return the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""
         as_usual = self._chosen.unpacks_as_usual
-        parts = parts_of(self.fixtures["batch"]) if as_usual else require_parts(self._chosen.unpack_batch())
+        parts = parts_of(self._store.cells["batch"].value) if as_usual else require_parts(self._chosen.unpack_batch())
         self._progress.run.structures[data_name].check(parts, self.step_num + 1)
         return parts
 
-    def _unpack(self, data_name: str) -> Any:
-        """Define the parts of the batch, and its size, which is returned."""
+    def _unpack(self, data_name: str) -> tuple[Parts, Any]:
+        """Define the parts of the batch and its size, and return them."""
         parts = self._parts(data_name)
-        if "inputs" in parts:
-            self.fixtures["inputs"] = parts["inputs"]
-        if "targets" in parts:
-            self.fixtures["targets"] = parts["targets"]
         as_usual = self._chosen.unpacks_as_usual
-        counted = count_rows(self.fixtures["batch"]) if as_usual else self._chosen.get_true_batch_size()
+        if not as_usual:
+            self.fixtures.define_seldom(parts)  # get_true_batch_size may name them
+        counted = count_rows(self._store.cells["batch"].value) if as_usual else self._chosen.get_true_batch_size()
         size = require_batch_size(counted)
-        self.fixtures["true_batch_size"] = size
-        return size
+        rest = parts if as_usual else {}
+        if "train_step_batch" in self._store.open:
+            self.fixtures.define_seldom({**rest, "true_batch_size": size, "global_batch_size": size})
+        else:
+            self.fixtures.define_seldom({**rest, "true_batch_size": size})
+        return parts, size
 
-    def _count_step(self) -> Tensor | None:
+    def _count_step(self, step: Step, size: Any) -> Tensor | None:
         """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it."""
-        step, counts = self._progress.step, self._counts
-        loss: Tensor | None = self.fixtures["loss"] if step.forward_loss is not None else self.fixtures.get("loss")
-        self._progress.count_losses(
-            loss, step.update_losses, counts.step_num + 1, self._store.cells["true_batch_size"].value
-        )
+        counts, cells = self._counts, self._store.cells
+        # A fixture that no hook has asked for has no owner yet, and is as it was defined.
+        examples = size if cells["true_batch_size"].owner is None else self._store.cells["true_batch_size"].value
+        seen = size if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
+        has_loss = step.forward_loss is not None or "loss" in self.fixtures
+        loss: Tensor | None = self._store.cells["loss"].value if has_loss else None
+        self._progress.count_losses(loss, step.update_losses, counts.step_num + 1, examples)
         step.is_counted = True
         if loss is None and step.update_losses:
             loss = step.sum_of_updates()  # which needs no look for nan, since its parts get one
             self.fixtures["loss"] = loss
-        self._windows.ended = self.fixtures["update_ends"]
+        self._windows.ended = self._store.cells["update_ends"].value
         counts.step_num += 1
-        # Not in place, for hooks may have it.
-        counts.samples_seen = counts.samples_seen + self.fixtures["global_batch_size"]
-        self.fixtures.modify("step_num", counts.step_num)
-        self.fixtures.modify("samples_seen", counts.samples_seen)
+        counts.samples_seen = counts.samples_seen + seen  # not in place, for hooks may have it
+        self._store.cells["step_num"].value = counts.step_num
+        self._store.cells["samples_seen"].value = counts.samples_seen
         return loss
 
     @contextmanager
@@ -1092,3 +1169,7 @@ class TrainManager(Interface[Model]):
         if self.fixtures["standalone_eval"]:
             place["standalone"] = True
         self.history.add_evaluation(results or {}, place)
+
+
+_PARTS = {name: vars(TrainManager)[name] for name in ("train_batch", "forward", "update", "backward", "step")}
+_FORWARDS = ("train_model_forward", "model_forward", "train_loss_forward", "loss_forward")

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 import train_manager.core.dispatch
-import train_manager.manager
+import train_manager.loop.step
 from tests.training import At, Batch, Values, make_batches, shuffled, skip_batch, skip_stage, stop_at, weights
 from train_manager import (
     CheckError,
@@ -505,7 +505,7 @@ def test_the_median_step_time_is_known_after_one_step() -> None:
 @pytest.mark.parametrize("hook", ["pre_train_backward", "around_train_model_forward"])
 def test_the_time_of_hooks_is_not_in_the_step_time(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0  # of a clock that goes on in hooks alone
-    for module in (train_manager.manager, train_manager.core.dispatch):
+    for module in (train_manager.loop.step, train_manager.core.dispatch):
         monkeypatch.setattr(module, "perf_counter", lambda: now)
 
     def wait() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CodeType, FunctionType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, is_typeddict
 
 from train_manager.core.extensible import staged
 from train_manager.telling.source_locations import shown_path
@@ -126,6 +126,13 @@ class MethodSource:
     def is_fixtures(self, node: ast.expr) -> bool:
         """Whether an expression is ``self.fixtures``, ``extensible.fixtures`` or the parameter of a hook."""
         return (isinstance(node, ast.Attribute) and node.attr == "fixtures") or is_name(node, "fixtures")
+
+    def is_cells(self, node: ast.expr) -> bool:
+        """Whether an expression is the cells of the object's own fixtures, as the loop of this library reads them."""
+        match node:
+            case ast.Attribute(value=ast.Attribute(value=holder, attr="_store"), attr="cells"):
+                return self.is_self(holder)
+        return False
 
     def chosen_method(self, node: ast.expr) -> FunctionType | None:
         """Return the method ``x`` of ``self.chosen.x``, if that attribute holds own methods that are called by name."""
@@ -248,9 +255,19 @@ class MethodSource:
             return self.keys_of(node.left) | self.keys_of(node.right)
         if isinstance(node, ast.Call) and is_name(node.func, "dict") and not node.args:
             return frozenset(keyword.arg or ANYTHING for keyword in node.keywords)
+        if isinstance(node, ast.Name) and (parts := self.parts_by_type(node.id)):
+            return parts
         if isinstance(node, ast.Name) and self.is_only_assigned(node.id) and not self.is_handed_on(node.id):
             return frozenset().union(*map(self.keys_of, self.values[node.id]), self.keys_added(node.id))
         return frozenset({ANYTHING})
+
+    def parts_by_type(self, name: str) -> Names:
+        """Return the keys of a local ``TypedDict`` that an own method has returned."""
+        values = self.values.get(name, ())
+        called = self.own_method(values[0].func) if len(values) == 1 and isinstance(values[0], ast.Call) else None
+        hint = None if called is None else called.__annotations__.get("return")
+        kind = called.__globals__.get(hint) if called is not None and isinstance(hint, str) else hint
+        return frozenset(kind.__annotations__) if is_typeddict(kind) else frozenset()
 
     def keys_added(self, name: str) -> Names:
         """Return the keys that are written into a local dict: ``given["train_dir"] = ...``."""
@@ -287,7 +304,9 @@ class MethodSource:
         return isinstance(user, ast.Subscript | ast.Compare | ast.Dict | ast.AnnAssign)
 
     def is_update(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Attribute) and node.attr == "update" and self.is_fixtures(node.value)
+        if not isinstance(node, ast.Attribute):
+            return False
+        return node.attr in ("update", "define_seldom") and self.is_fixtures(node.value)
 
 
 def is_name(node: ast.AST, name: str) -> TypeGuard[ast.Name]:

@@ -129,6 +129,8 @@ class _Reader(MethodSource):
                 return [self.unknown(node, f"gives `fixtures.{node.attr}` another name", calls=False)]
             case ast.Name(ctx=ast.Load()):
                 return self.local_name(node.id)
+            case ast.Attribute(value=ast.Subscript() as cell, attr="value") if self.is_cells(cell.value):
+                return [Touches(self.name_of(cell.slice), modifies=isinstance(node.ctx, ast.Store))]
             case ast.Subscript() if self.is_fixtures(node.value):
                 return [Touches(self.name_of(node.slice), modifies=False)]
             case ast.Yield():
@@ -165,6 +167,7 @@ class _Reader(MethodSource):
 
     def stages_opened(self, call: ast.Call, inside: Outline) -> Iterator[Opens]:
         given = self.keys_of(argument(call, 1, "fixtures")) | self.keys_of(argument(call, 2, "defaults"))
+        given |= self.keys_of(argument(call, 3, "seldom"))
         for stage in self.constants(argument(call, 0, "name")) or (None,):
             yield Opens(stage, given, self.line(call), inside)
 
@@ -222,6 +225,8 @@ class _Reader(MethodSource):
         for part in (part for target in targets for part in ast.walk(target)):
             if isinstance(part, ast.Subscript) and self.is_fixtures(part.value):
                 yield Defines(self.name_of(part.slice), None, self.line(node))
+            elif isinstance(part, ast.Attribute) and isinstance(part.value, ast.Subscript):
+                yield from self.read(part)
             elif isinstance(part, ast.Subscript):
                 yield from self.block([part.value, part.slice])
             elif isinstance(part, ast.Attribute) and self.is_self(part.value):
@@ -286,7 +291,7 @@ class _Reader(MethodSource):
                 yield Defines(name, owner, self.line(node))
         elif does == "setdefault":
             yield Defines(name, None, self.line(node))
-        elif does == "update":
+        elif does in ("update", "define_seldom"):
             yield Defines(self.keys_of(argument(node, 0, "values")), None, self.line(node))
         elif does in ("modify", "get"):
             yield Touches(name, modifies=does == "modify")

@@ -61,6 +61,7 @@ class HookSequence:
         hooks: in their order; before the body the around-hooks come first.
         lazy: names of fixtures that may have to be computed before a hook can be called.
         own: the names of the Extensible, whose cells compute it at each lookup.
+        late: names of fixtures whose cells are written when something asks for them.
         schedules: those of all hooks of the stage, which are told first that it opens.
         counting: those of hooks of any stage that are told first that this one ends.
         is_timed: the time it takes is added up in ``store.hook_seconds``.
@@ -72,6 +73,7 @@ class HookSequence:
     hooks: tuple[Hook, ...]
     lazy: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
     schedules: tuple[Schedule, ...] = ()
     counting: tuple[Schedule, ...] = ()
     is_timed: bool = False
@@ -100,6 +102,7 @@ class HookSequence:
         body += [self.begins] if self.begins else []
         body += [f"schedule_{number}.opened(stage, Alive(store))" for number in range(len(self.schedules))]
         body += [f"counting_{number}.ended(stage, Alive(store))" for number in range(len(self.counting))]
+        body += [f"if cell_{name}.owner is None: store.bring({name!r})" for name in self._asked_late()]
         for number, hook in enumerate(self.hooks):
             label = " ".join(hook.label.split())  # a class made at run time may have any name
             body += [f"store.running = hook_{number}", f"{self._call(number, hook)}  # {label}"]
@@ -107,11 +110,19 @@ class HookSequence:
         body += ["store.running = None", *([self.ends] if self.ends else [])]
         return "\n    ".join([f"def {self.name}(stage, store):", *body]) + "\n"
 
+    def _asked_late(self) -> list[str]:
+        """Return the late fixtures that hooks are given as arguments in the text."""
+        asked = [name for hook in self.hooks if self._is_written_out(hook) for name in hook.call.parameters]
+        return [name for name in dict.fromkeys(asked) if name in self.late]
+
+    def _is_written_out(self, hook: Hook) -> bool:
+        return hook.kind != "around" and hook.is_plain and self.lazy.isdisjoint(hook.call.parameters)
+
     def _call(self, number: int, hook: Hook) -> str:
         """Return the call of one hook."""
         if hook.kind == "around":
             return f"stage._enter(hook_{number})"
-        if not hook.is_plain or not self.lazy.isdisjoint(hook.call.parameters):
+        if not self._is_written_out(hook):
             return f"stage._call(hook_{number})"
         values = [self._value(name) for name in hook.call.required]
         values += [f"{name}={self._value(name, f'default_{number}_{name}')}" for name in hook.call.optional]

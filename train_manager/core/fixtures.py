@@ -105,6 +105,15 @@ class Fixtures(Mapping[str, Any]):
 
     __setitem__ = define
 
+    def define_seldom(self, values: Mapping[str, Any]) -> None:
+        """Define fixtures in the innermost stage that few hooks ask for, at less cost for each of them."""
+        store, frame = self._store, _getframe(1)
+        site = frame.f_code, frame.f_lasti
+        if store.strict:
+            for name in values:
+                store.require_declared(name, site)
+        store.define_seldom(values, site)
+
     def modify(self, name: str, value: Any) -> None:
         """Change a live fixture; it lives on as long as the stage that owns it."""
         store, frame = self._store, _getframe(1)

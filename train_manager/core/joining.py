@@ -46,6 +46,7 @@ class Joining:
     def join(self, hooks: Hooks, providers: Providers) -> None:
         """Define their lazy fixtures and run their pre hooks; after an error they leave as from a stage that failed."""
         stage = self._stage()
+        self._store.bring_all()  # lazy fixtures of the plan before, whose extensions may have left
         stage._plan = plan = self._store.plan_of(stage.name)
         try:
             self._define([found for found in plan.providers.values() if _is_in(providers, found)], stage)

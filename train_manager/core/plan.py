@@ -31,7 +31,9 @@ class Plan:
         pre: pre hooks in their order.
         post: post hooks in theirs.
         providers: of the stage's own lazy fixtures, by name.
-        own_lazy: the same, each with the cell that it is computed for.
+        own_lazy: the lazy fixtures themselves, by name.
+        own_cells: their cells.
+        contested: names of its own that another stage provides.
         lazy: providers of the lazy fixtures of all stages.
         sequences: the hooks before the body, and those after it.
         run_pre: calls the first sequence; None if it is empty.
@@ -42,7 +44,9 @@ class Plan:
     pre: tuple[Hook, ...]
     post: tuple[Hook, ...]
     providers: Mapping[str, Provider]
-    own_lazy: tuple[tuple[Cell, LazyFixture], ...]
+    own_lazy: Mapping[str, LazyFixture]
+    own_cells: tuple[Cell, ...]
+    contested: tuple[str, ...]
     lazy: Mapping[str, Provider]
     sequences: tuple[HookSequence, HookSequence]
     run_pre: Run | None
@@ -59,6 +63,8 @@ def compile_plan(
     is_joined: bool = False,
     store: Store | None = None,
     own_names: frozenset[str] = frozenset(),
+    late: frozenset[str] = frozenset(),
+    seldom: Iterable[str] = (),
 ) -> Plan:
     """Sort out what belongs to this stage.
 
@@ -72,6 +78,8 @@ def compile_plan(
         is_joined: extensions that come late join this stage.
         store: computes the lazy fixtures; None for a plan that no stage runs.
         own_names: those of the Extensible.
+        late: names of fixtures whose cells are written when something asks for them.
+        seldom: those that this stage is given.
     """
     lazy = _of_all_stages(providers)
     hooks = tuple(hooks)
@@ -85,6 +93,7 @@ def compile_plan(
             around + pre,
             computed,
             own_names,
+            late,
             schedules,
             is_timed=is_timed,
             ends="stage._opened()" if is_joined else "",
@@ -94,14 +103,18 @@ def compile_plan(
             post,
             computed,
             own_names,
+            late,
             counting=counting,
             is_timed=is_timed,
             begins="stage._ends()" if is_joined and post else "",
         ),
     )
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
-    own_lazy = tuple((cell_of(name), LazyFixture(provider, store)) for name, provider in own.items()) if store else ()
-    return Plan(around, pre, post, own, own_lazy, lazy, sequences, run_pre, run_post)
+    own_lazy = {name: LazyFixture(provider, store) for name, provider in own.items()} if store else {}
+    elsewhere = {name for other, of_stage in providers.items() if other != stage for name in of_stage}
+    contested = tuple(elsewhere.intersection({*own_lazy, *seldom}))
+    own_cells = tuple(map(cell_of, own_lazy))
+    return Plan(around, pre, post, own, own_lazy, own_cells, contested, lazy, sequences, run_pre, run_post)
 
 
 def in_their_order(stage: str, hooks: Iterable[Hook], lazy: Mapping[str, Provider]) -> list[tuple[Hook, ...]]:
@@ -135,14 +148,13 @@ class Plans:
         for stage in {hook.stage for hook in hooks}:  # hooks of every stage meet each other too
             in_their_order(stage, hooks, _of_all_stages(by_stage))
         self._hooks, self._providers = hooks, by_stage
-        self.make_anew()
         self._state.forget_definers()  # removed hooks may be among them
+        self._state.late.update((name, self._state.cell(name)) for name in _of_all_stages(by_stage))
+        self.make_anew()
 
     def make_anew(self) -> None:
         """Make each plan again at the next opening of its stage."""
-        plans = self._state.plans
-        for stage in plans:
-            plans[stage] = None
+        self._state.forget_plans()
 
     def __getitem__(self, stage: str) -> Plan:
         _require_name(stage)
@@ -160,6 +172,8 @@ class Plans:
                 is_joined=is_joined,
                 store=state,
                 own_names=state.own_names,
+                late=frozenset(state.late),
+                seldom=state.seldom.get(stage, ()),
             )
             state.plans[stage] = plan
         return plan

@@ -13,7 +13,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, final
 
@@ -148,6 +148,7 @@ class Scope:
     Attributes:
         name: the stage's name.
         path: names of the open stages, outermost first, this one last.
+        seldom: its fixtures whose cells are written when something asks for them.
     """
 
     __slots__ = (
@@ -159,6 +160,7 @@ class Scope:
         "name",
         "parent",
         "phase",
+        "seldom",
     )
 
     code: CodeType
@@ -171,6 +173,7 @@ class Scope:
         self.parent: Scope | None = None
         self.first: Cell | None = None  # the newest of its fixtures, which are linked by `next`
         self.extras: Extras | None = None
+        self.seldom: Mapping[str, Any] | None = None
 
     def own(self, cell: Cell, definer: Definer | None) -> None:
         """Make a fixture this scope's own; the value is still to be written."""
@@ -179,6 +182,10 @@ class Scope:
         cell.definer = definer
         cell.stage = self.name
         cell.owner = self
+
+    def bring(self, cell: Cell) -> bool:
+        """Write the cell of a fixture that waits in this scope; return whether it does."""
+        return False
 
     def add_extras(self) -> Extras:
         """Return its extras, made if it has none."""

@@ -18,7 +18,7 @@ from train_manager.core.outcome import Failures, Skip, SkipStage
 from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider, clean_up
 from train_manager.core.registry import refuse_if_busy
-from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Scope
+from train_manager.core.scope import CLOSED, NEW, OPEN, Caller, Cell, Scope
 from train_manager.core.store import Store
 from train_manager.core.thread_affinity import AWAITING, SUSPENDABLE
 from train_manager.telling.errors import StageError, TrainManagerError
@@ -39,7 +39,13 @@ class Stage(Scope):
     # ---- the path of every stage: written out, since a call costs more than most of what is done here --------------
 
     def __init__(
-        self, name: str, extensible: Any, store: Store, given: Mapping[str, Any] | None, opener: FrameType
+        self,
+        name: str,
+        extensible: Any,
+        store: Store,
+        given: Mapping[str, Any] | None,
+        seldom: Mapping[str, Any] | None,
+        opener: FrameType,
     ) -> None:
         self.name = name
         self.phase = NEW
@@ -49,19 +55,23 @@ class Stage(Scope):
         self._opened_for = extensible  # `with Extensible().staged("work"):` has no other reference to it
         self._store = store
         self._given = given
+        self.seldom = seldom
 
     def __enter__(self) -> Stage:
         store, name = self._store, self.name
         if self.phase is not NEW or store.running is not None:
             raise self._not_to_be_opened()
+        seldom = self.seldom
+        if seldom is not None and not store.late.keys() >= seldom.keys():
+            store.meet(name, seldom)
         plan = store.plans.get(name)
         if plan is None:
             plan = self._planned()
         outer = store.open[name] if name in store.open else None  # noqa: SIM401  # a call less
-        self._plan = plan
-        if store.thread != get_ident() or store.shares or self.code.co_flags & SUSPENDABLE:
+        parent = store.innermost
+        if store.thread != get_ident() or self.code.co_flags & SUSPENDABLE or (parent is None and store.shares):
             self._claim()
-        self.parent = store.innermost
+        self._plan, self.parent = plan, parent
         try:
             store.innermost = store.open[name] = self
             self.phase = OPEN
@@ -70,19 +80,24 @@ class Stage(Scope):
             given = self._given
             if given is not None:
                 self._given = None  # `with` keeps this object, and the values must not outlive the stage
+                if store.late and not store.late.keys().isdisjoint(given):
+                    store.bring_all()
                 cells = store.cells
                 for fixture in given:
-                    cell = cells[fixture] if fixture in cells else store.cell(fixture)
+                    try:
+                        cell = cells[fixture]
+                    except KeyError:
+                        cell = store.cell(fixture)
                     if cell.owner is not None:
                         raise messages.exists(store, fixture, self.opened_at)
-                    cell.next, self.first = self.first, cell  # what `own` does
-                    cell.definer, cell.stage, cell.owner = None, name, self
+                    cell.next = self.first  # what `own` does
+                    self.first = cell
+                    cell.definer = None
+                    cell.stage = name
+                    cell.owner = self
                     cell.value = given[fixture]
-            for cell, lazy in plan.own_lazy:
-                if cell.owner is not None:
-                    raise messages.exists(store, cell.name, lazy.provider)
-                self.own(cell, lazy.provider)
-                cell.compute = lazy
+            if seldom is not None or plan.own_cells:
+                self._refuse_live(plan, seldom)
         except BaseException:
             store.close_scope(self)
             raise
@@ -127,17 +142,18 @@ class Stage(Scope):
             while cell is not None:
                 self.first = cell.next  # before the value goes, which may have a finalizer that writes fixtures
                 cell.owner = None
-                if cell.compute is None:
-                    del cell.value
-                else:  # a lazy fixture that nothing has asked for
-                    cell.compute = None
+                del cell.value
                 cell = self.first
-        except AttributeError:  # Ctrl-C has come between two lines of a write
+        except AttributeError:  # a lazy fixture was not computed; or Ctrl-C has come between two lines of a write
+            assert cell is not None, "it has no value"
+            cell.compute = None
             store.close_scope(self)
+            self.seldom = None
             return
         del store.open[self.name]
         store.innermost = self.parent
         self.phase = CLOSED
+        self.seldom = None
 
     # ---- for users -----------------------------------------------------------------------------------------------
 
@@ -157,6 +173,7 @@ class Stage(Scope):
         >>> Meter([Rounded()]).measure()
         0.3
         """
+        self._store.has(name)  # a fixture that waits is written
         self.add_extras().kept[name] = None
 
     @property
@@ -166,6 +183,18 @@ class Stage(Scope):
 
     # ---- the beginning -------------------------------------------------------------------------------------------
 
+    def _refuse_live(self, plan: Plan, seldom: Mapping[str, Any] | None) -> None:
+        """Refuse fixtures that wait in this stage, and live in one around it."""
+        store = self._store
+        for name in plan.contested:
+            store.has(name)
+        for name in seldom or ():
+            if store.late[name].owner is not None:
+                raise messages.exists(store, name, self.opened_at)
+        for cell in plan.own_cells:
+            if cell.owner is not None:
+                raise messages.exists(store, cell.name, plan.own_lazy[cell.name].provider)
+
     def _claim(self) -> None:
         """Refuse the stages of another thread or task, and extensions that serve another stage at the moment."""
         store = self._store
@@ -173,6 +202,18 @@ class Stage(Scope):
             store.claim(awaits=bool(self.code.co_flags & AWAITING))
         if store.shares and store.innermost is None:
             refuse_if_busy(store.extensions.values(), store)
+
+    def bring(self, cell: Cell) -> bool:
+        name, seldom, lazy = cell.name, self.seldom, self._plan.own_lazy
+        if seldom is not None and name in seldom:
+            self.own(cell, None)
+            cell.value = seldom[name]
+        elif name in lazy:
+            self.own(cell, lazy[name].provider)
+            cell.compute = lazy[name]
+        else:
+            return False
+        return True
 
     def _planned(self) -> Plan:
         """Return the plan, which is made at the first opening."""
@@ -212,7 +253,7 @@ class Stage(Scope):
             return
         self._store.require_own_thread()
         if self._store.options.notes_errors and isinstance(error, Exception):
-            self._say_where(error)
+            note_place(error, self.path)
         failures = Failures(self.name, error)
         while self._store.innermost is not self:
             self._unwind_inner(failures)
@@ -342,11 +383,12 @@ class Stage(Scope):
         error.add_note(f"in {kind} {caller.label} of {caller.whose}, at stage {' > '.join(self.path)}")
         return error
 
-    def _say_where(self, error: Exception) -> None:
-        """Note at which stage the body has failed, unless the error says so already, as those of this library do."""
-        known = isinstance(error, Skip | TrainManagerError)
-        if not known and not any("at stage " in note for note in getattr(error, "__notes__", ())):
-            error.add_note(f"at stage {' > '.join(self.path)}")
+
+def note_place(error: Exception, path: Iterable[str]) -> None:
+    """Note at which stage the body has failed, unless the error says so already, as those of this library do."""
+    known = isinstance(error, Skip | TrainManagerError)
+    if not known and not any("at stage " in note for note in getattr(error, "__notes__", ())):
+        error.add_note(f"at stage {' > '.join(path)}")
 
 
 def _finished(hook: Hook) -> None:

@@ -67,6 +67,10 @@ class State:
         innermost: the innermost open scope.
         open: the innermost open scope of each stage name; looked up at each opening, however deep.
         plans: what runs at each stage that was asked for, by name; None if extensions have changed since.
+        late: the cells of fixtures that are lazy or were given as seldom ones: such a fixture waits in its stage, and
+            its cell is written when something asks for it.
+        seldom: the names that stages were given as seldom ones, by stage.
+        version: of the plans; each change of the extensions raises it.
         plan_of: decides what runs at a stage, and keeps it in ``plans``.
         extensions: the extensions that are served, by name.
         running: the hook or provider that is being called.
@@ -88,6 +92,7 @@ class State:
         "extensions",
         "hook_seconds",
         "innermost",
+        "late",
         "open",
         "options",
         "own_names",
@@ -95,10 +100,12 @@ class State:
         "plans",
         "requests",
         "running",
+        "seldom",
         "shares",
         "strict",
         "task",
         "thread",
+        "version",
     )  # not for space: attributes of a fixed layout are read fastest, and every stage reads a dozen
 
     def __init__(self, always: Mapping[str, Any], options: Options | None = None, owner: object = None) -> None:
@@ -120,6 +127,9 @@ class State:
         self.innermost: Scope | None = None
         self.open: dict[str, Scope] = {}
         self.plans: dict[str, Any] = {}
+        self.version: int = 0
+        self.late: dict[str, Cell] = {}
+        self.seldom: dict[str, tuple[str, ...]] = {}
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__
         self.before_outermost: Callable[[], None] = _nothing
         self.extensions: Mapping[str, Any] = {}
@@ -130,6 +140,12 @@ class State:
         self.hook_seconds: float = 0.0
         self.thread: int = NO_THREAD
         self.task: Callable[[], object] | None = None
+
+    def forget_plans(self) -> None:
+        """Make each plan again at the next opening of its stage."""
+        self.version += 1
+        for stage in self.plans:
+            self.plans[stage] = None
 
     # ---- names -------------------------------------------------------------------------------------------------
 
@@ -150,7 +166,22 @@ class State:
     def has(self, name: object) -> bool:
         """Return whether a name is alive, also if it is still to be computed."""
         cell = self.cells.get(name)  # type: ignore[call-overload]
-        return cell is not None and cell.owner is not None
+        return cell is not None and (cell.owner is not None or self.bring(cell.name))
+
+    def bring(self, name: str) -> bool:
+        """Write the cell of a fixture that waits in an open stage, the innermost one; return whether there is one."""
+        scope = self.innermost if name in self.late else None
+        while scope is not None:
+            is_hidden = self.open.get(scope.name) is not scope  # by a recursion
+            if not is_hidden and scope.bring(self.late[name]):
+                return True
+            scope = scope.parent
+        return False
+
+    def bring_all(self) -> None:
+        """Write the cells of all that wait."""
+        for name in self.late:
+            self.has(name)
 
     def value(self, name: str) -> Any:
         """Return the value of a live fixture; a lazy one is computed."""
@@ -159,6 +190,7 @@ class State:
 
     def names(self) -> list[str]:
         """Return the names of the live fixtures, lazy ones too, without those that are always there."""
+        self.bring_all()
         return [cell.name for scope in self.scopes()[::-1] for cell in scope.cells()[::-1]]
 
     @property
@@ -174,6 +206,7 @@ class State:
     @property
     def gone(self) -> set[str]:
         """The names of dead fixtures."""
+        self.bring_all()
         return {name for name, cell in self.cells.items() if cell.owner is None and cell.stage is not None}
 
     def ended_with(self, name: str) -> str | None:
@@ -182,6 +215,7 @@ class State:
 
     def absent(self, defaults: Mapping[str, Any], stage: str) -> dict[str, Any]:
         """Return the values whose names will not be alive when a stage of this name opens."""
+        self.bring_all()
         outer = self.scope_of(stage)  # its fixtures will be hidden
         hidden = set() if outer is None else {cell.name for cell in outer.cells()}
         return {name: defaults[name] for name in defaults if not self.has(name) or name in hidden}
@@ -207,7 +241,7 @@ class State:
 
     def owner_of(self, name: str) -> Scope | None:
         """Return the scope that owns a name, or None if it is not alive."""
-        owner: Scope | None = self.cells[name].owner if name in self.cells else None
+        owner: Scope | None = self.cells[name].owner if self.has(name) else None
         return None if owner is ALWAYS else owner
 
     def hidden(self, name: str, owner: Scope | None = None) -> Content | None:
@@ -239,12 +273,12 @@ class Alive(Mapping[str, Any]):
         state = self._state
         if name in state.own_names:
             return state.value(name)
-        try:
+        if state.has(name) and state.cells[name].compute is None:
             return state.cells[name].value
-        except AttributeError:
-            raise KeyError(name) from None
+        raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
+        self._state.bring_all()
         own = self._state.own_names
         return (name for name, cell in self._state.cells.items() if name in own or hasattr(cell, "value"))
 

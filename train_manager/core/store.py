@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from threading import get_ident
 from typing import Any, final
 from weakref import ref
@@ -74,10 +75,40 @@ class Store(State):
         if scope is None:
             raise messages.no_stage(self, name, definer)
         cell = self.cells.get(name) or self.cell(name)
-        if cell.owner is not None or (scope is not self.innermost and self.hidden(name, scope) is not None):
+        is_alive = cell.owner is not None or (name in self.late and self.bring(name))
+        if is_alive or (scope is not self.innermost and self.hidden(name, scope) is not None):
             raise messages.exists(self, name, definer)
-        scope.own(cell, definer)
+        cell.next = scope.first  # what `own` does
+        scope.first = cell
+        cell.definer = definer
+        cell.stage = scope.name
+        cell.owner = scope
         cell.value = value
+
+    def define_seldom(self, values: Mapping[str, Any], definer: Definer) -> None:
+        """Give the innermost scope fixtures whose cells are written when something asks for them."""
+        if self.thread != get_ident():
+            self.require_own_thread()
+        scope = self.innermost
+        if scope is None:
+            raise messages.no_stage(self, next(iter(values), ""), definer)
+        late, waiting = self.late, scope.seldom or {}
+        if not late.keys() >= values.keys():
+            self.meet(scope.name, values)
+        if not waiting.keys().isdisjoint(values):
+            self.bring_all()
+        for name in values:
+            if late[name].owner is not None:
+                raise messages.exists(self, name, definer)
+        scope.seldom = {**waiting, **values}
+
+    def meet(self, stage: str, seldom: Iterable[str]) -> None:
+        """Note names of seldom fixtures that are new here; the functions that call hooks look for them from now on."""
+        self.seldom[stage] = (*self.seldom.get(stage, ()), *seldom)
+        for name in seldom:
+            cell = self.late[name] = self.cell(name)
+            cell.stage = cell.stage or stage
+        self.forget_plans()
 
     def modify(self, name: str, value: Any, definer: Definer) -> None:
         """Change a live fixture; its owner stays."""
@@ -86,7 +117,7 @@ class Store(State):
         if self.innermost is None:
             raise messages.no_stage(self, name, definer)
         cell = self.cells.get(name)
-        if cell is None or cell.owner is None:
+        if cell is None or (cell.owner is None and not self.bring(name)):
             raise messages.not_found(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
         if cell.owner is ALWAYS:
             raise messages.reserved(self, name, definer)
@@ -98,7 +129,7 @@ class Store(State):
     def provide(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
         """Define a fixture, or renew it if this hook, or one that has left, has defined it in the same open stage."""
         cell = self.cell(name)
-        if cell.owner is scope and scope.may_renew(cell, definer):
+        if self.has(name) and cell.owner is scope and scope.may_renew(cell, definer):
             cell.definer, cell.compute, cell.value = definer, None, value
         else:
             self.define(name, value, scope, definer)

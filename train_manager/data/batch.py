@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypedDict, final
 
 import torch
 from torch import Tensor
@@ -24,7 +24,14 @@ def without_source(batch: Any) -> Any:
     return batch.batch if type(batch) is FromSource else batch
 
 
-def parts_of(batch: Any) -> dict[str, Any]:
+class Parts(TypedDict, total=False):
+    """What of a batch is trained on."""
+
+    inputs: Any
+    targets: Any
+
+
+def parts_of(batch: Any) -> Parts:
     """Return the ``inputs`` and the ``targets`` of a batch.
 
     A list or tuple of two has both, and so does a dict with these keys. Any other batch is ``inputs`` as a whole.
@@ -35,7 +42,11 @@ def parts_of(batch: Any) -> dict[str, Any]:
     if isinstance(batch, (list, tuple)) and len(batch) == 2:  # in each step; `list | tuple` would build a new type
         return {"inputs": batch[0], "targets": batch[1]}
     if isinstance(batch, Mapping) and "inputs" in batch:
-        return {name: batch[name] for name in ("inputs", "targets") if name in batch}
+        return (
+            {"inputs": batch["inputs"], "targets": batch["targets"]}
+            if "targets" in batch
+            else {"inputs": batch["inputs"]}
+        )
     return {"inputs": batch}
 
 

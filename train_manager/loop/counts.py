@@ -24,6 +24,11 @@ class Counts:
     samples_seen: Any = 0
     optimizer_updates: dict[str, int] = field(default_factory=dict)
 
+    def count_update(self, name: str) -> None:
+        """Count a step of one optimizer."""
+        self.update_num += 1
+        self.optimizer_updates[name] = self.optimizer_updates.get(name, 0) + 1
+
     def state_dict(self) -> dict[str, Any]:
         """Return all of them."""
         return {**self.__dict__, "optimizer_updates": dict(self.optimizer_updates)}

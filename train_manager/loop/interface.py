@@ -166,11 +166,13 @@ class Interface(Extensible, Generic[Model]):
     _progress: Progress
     _held: ExitStack | None = None
     _asked_from_outside: str | None = None
+    _decides: bool = False  # the point of decision was replaced
     _named_loss: tuple[Any, Any] = (None, None)  # the loss, and its call by fixture names if it is called so
     _model_call: tuple[Any, Any] = (None, None)  # the model, and how it is called
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls._decides = cls.decide is not Interface.decide
         for name in HELD:
             if (
                 getattr_static(cls, name) is not vars(Interface)[name]
@@ -453,6 +455,8 @@ class Interface(Extensible, Generic[Model]):
                     stages=self.fixtures.path,
                     cure="override it in a class, or replace it before the call",
                 )
+            if name == "decide":
+                self._decides = True
             super().__setattr__(name, value)
 
     # ---- what a training consists of ---------------------------------------------------------------------------------
@@ -680,7 +684,7 @@ class Interface(Extensible, Generic[Model]):
     def decide(self, requests: Requests) -> Requests:
         """Return what the loop does of what was requested: all of it. It looks at requests nowhere else.
 
-        An extension may replace it, so that processes agree: ``train_manager.decide = self.agree``. It is called in
+        An extension may replace it, so that processes agree: ``train_manager.decide = self.agree``. That is called in
         each process twice for each batch, and around each epoch, whether or not something was requested. A request may
         be added, but one that was made cannot be taken back.
         """
@@ -699,7 +703,8 @@ class Interface(Extensible, Generic[Model]):
         requests = progress.requests(data_ended)
         if call_ends and progress.run.saves_at_end and progress.saved_at != self._place_of_checkpoint():
             requests = requests._replace(save_at_end=True)  # of this decision alone: the call may not end here yet
-        requests = self.decide(requests)
+        if self._decides:
+            requests = self.decide(requests)
         if requests is not NOTHING:
             progress.run.take_over(requests)
         return requests

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from train_manager.data.batch import tensors_in
+from train_manager.data.batch import Parts, tensors_in
 from train_manager.telling.errors import InputError
 
 _PARTS = {"inputs", "targets"}
 
 
-def require_parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Mapping[str, Any]:
+def require_parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Parts:
     """Return ``inputs`` and ``targets`` by name, from the pair or the dict that ``unpack_batch`` returned."""
     if type(value) is dict and value.keys() <= _PARTS:  # as nearly always
-        return value
+        return cast(Parts, value)
     if isinstance(value, tuple) and len(value) == 2:
         return {"inputs": value[0], "targets": value[1]}
     if not isinstance(value, Mapping):
@@ -33,7 +33,7 @@ def require_parts(value: tuple[Any, ...] | Mapping[str, Any]) -> Mapping[str, An
         what = f"unpack_batch must return inputs and targets only, but returned {others[0]!r} too"
         cure = f'write a fixture of its own: @fixture("train_step_batch") def {others[0]}(self, batch): ...'
         raise InputError(what, name="unpack_batch", cure=cure)
-    return value
+    return cast(Parts, value)
 
 
 def count_rows(batch: Any) -> int:

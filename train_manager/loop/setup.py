@@ -27,10 +27,13 @@ from train_manager.loop.optimizers import (
     require_schedules_of,
     warn_of_untrained_loss,
 )
+from train_manager.loop.region import Region
 from train_manager.loop.saved_state import restore_part, saved_of
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import InputError, near
 from train_manager.validation import require_count
+
+TRAINED_BY_A_REGION: Final = frozenset({"model", "wrapped", "loss", "objective", "optimizer"})
 
 KEPT: Final[Any] = object()
 """The default of an argument of ``phase``: the part stays as it is."""
@@ -47,6 +50,7 @@ class Setup:
         wrapped: the compiled or wrapped form of the model, which is called in its place; None if it has none.
         checked_loss: the loss whose weights were looked for in the optimizers.
         brought_by: which phase has replaced a part, by the name of the part.
+        region: trains on a batch; None until one is made of the parts as they are.
     """
 
     device: torch.device | None
@@ -63,11 +67,17 @@ class Setup:
     steps_per_epoch: int | None = None
     checked_loss: Any = None
     brought_by: dict[str, str] = field(default_factory=dict)
+    region: Region | None = field(default=None, init=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in TRAINED_BY_A_REGION:
+            self.region = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a lambda that makes optimizers cannot be."""
         kept = self.optimizer_argument if isinstance(self.optimizer_argument, type) else None
-        return {**self.__dict__, "optimizer_argument": kept}
+        return {**self.__dict__, "optimizer_argument": kept, "region": None}
 
     # ---- made, and replaced by a phase ---------------------------------------------------------------------------
 

@@ -29,6 +29,17 @@ class SkipBatch(Skip):
     """
 
 
+def raise_if_of_another(skip: SkipStage, *path: str) -> None:
+    """Raise a request further that is of another stage, or of the body of this one.
+
+    Args:
+        skip: the request.
+        path: of the stage that may be skipped here; its name alone may be that of a stage inside it.
+    """
+    if skip.path != path:
+        raise skip
+
+
 def skippable(
     stage: str,
 ) -> Callable[[Callable[Concatenate[Self, P], R]], Callable[Concatenate[Self, P], R | None]]:
@@ -43,10 +54,8 @@ def skippable(
             try:
                 return method(self, *args, **kwargs)
             except SkipStage as skip:
-                # The path and not only the name: a stage inside this one may have the same name.
-                if skip.path == (*self.fixtures.path, stage):
-                    return None
-                raise
+                raise_if_of_another(skip, *self.fixtures.path, stage)
+                return None
 
         return call
 

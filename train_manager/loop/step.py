@@ -5,9 +5,13 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Final, NamedTuple, final
 
 from torch import Tensor
+
+from train_manager.core.store import Store
+from train_manager.loop.losses import Losses
 
 
 class Backward(NamedTuple):
@@ -37,6 +41,7 @@ class Step:
         skip_is_decided: the point of decision has looked at whether it is skipped.
         forward_loss: the loss of its forward pass; None before that.
         hooked_loss: the same as hooks left it.
+        losses: collects the losses by name.
         update_losses: the sums, without their graphs, of the other losses that it has updated with.
         backwards: of the optimizers that it has run a backward for, or begun to step, and whose windows are open.
         asked_to_step: the names of the optimizers that it was asked to step.
@@ -51,6 +56,7 @@ class Step:
         "is_counted",
         "is_own",
         "is_own_last",
+        "losses",
         "skip_is_decided",
         "update_losses",
     )
@@ -63,6 +69,7 @@ class Step:
         self.is_counted, self.skip_is_decided = is_counted, False
         self.forward_loss: Tensor | None = None
         self.hooked_loss: Any = None
+        self.losses = Losses()
         self.update_losses: dict[str, Tensor] = {}
         self.backwards: dict[str, Backward] = {}
         self.asked_to_step: set[str] = set()
@@ -76,6 +83,18 @@ class Step:
     def sum_of_updates(self) -> Tensor:
         """Return the sum of the losses of all updates in this batch."""
         return functools.reduce(operator.add, self.update_losses.values())
+
+
+@final
+class StepClock:
+    """How long the body of a step takes, without the time of hooks."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._began, self._in_hooks = store, perf_counter(), store.hook_seconds
+
+    def seconds(self) -> float:
+        """Return the seconds since it was made."""
+        return perf_counter() - self._began - (self._store.hook_seconds - self._in_hooks)
 
 
 NO_STEP: Final = Step(0, is_counted=True)

@@ -75,11 +75,14 @@ class Windows:
 
     Attributes:
         ended: whether the last counted batch ended all windows (``update_ends``).
+        gathered: called with an optimizer whose gradients are complete, before hooks and its step see them; for what
+            makes the gradients of several processes one. None if there is nothing to do.
     """
 
     def __init__(self) -> None:
         self._open: dict[str, Window] = {}
         self.ended = True
+        self.gathered: Callable[[Optimizer], None] | None = None
 
     def __getitem__(self, name: str) -> Window:
         return self._open[name]
@@ -96,6 +99,11 @@ class Windows:
             self.close(name)
         self.ended = True
 
+    @property
+    def is_any_open(self) -> bool:
+        """Whether an optimizer has gathered gradients that no step has used."""
+        return bool(self._open)
+
     def names(self) -> list[str]:
         """Return the names of the optimizers with an open window."""
         return list(self._open)
@@ -111,7 +119,9 @@ class Windows:
         if window is not None:
             free_gradients(window.optimizer)
 
-    def backward(self, name: str, optimizer: Optimizer, loss: Tensor, retain_graph: bool, *, is_modified: bool) -> None:
+    def backward(
+        self, name: str, optimizer: Optimizer, loss: Tensor, retain_graph: bool, *, is_modified: bool, is_last: bool
+    ) -> None:
         """Run a backward pass for one optimizer; a window that it begins, begins with gradients of zero.
 
         Args:
@@ -120,6 +130,7 @@ class Windows:
             loss: is differentiated.
             retain_graph: keep the graph for another backward.
             is_modified: a hook has put the loss in the place of what ``train_batch`` has given.
+            is_last: the window ends with this batch.
         """
         window = self._open.get(name)
         if window is None:
@@ -133,11 +144,20 @@ class Windows:
                 loss.backward(retain_graph=retain_graph)
         else:
             loss.backward(retain_graph=retain_graph)
+        if is_last and self.gathered is not None:
+            self.gathered(optimizer)
+
+    def leave_open(self, name: str, optimizer: Optimizer) -> None:
+        """Keep the gradients of a first backward pass, for batches to come."""
+        window = self._open[name] = Window(optimizer)
+        window.backwards = 1
 
     def backward_again(self, name: str, loss: Tensor) -> None:
         """Run the backward pass of a loss that was computed anew, in place of the one before."""
         with self._set_aside(name):
             loss.backward()
+        if self.gathered is not None:
+            self.gathered(self._open[name].optimizer)
 
     def drop(self, names: Iterable[str]) -> None:
         """End the windows of some optimizers."""
