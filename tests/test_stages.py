@@ -135,4 +135,4 @@ def test_the_tree_of_the_docs_is_that_of_explain() -> None:
 def test_the_manager_opens_no_stage_that_is_not_on_the_map() -> None:
     source = (Path(__file__).parents[1] / "train_manager" / "manager.py").read_text(encoding="utf-8")
 
-    assert set(re.findall(r'self\.staged\("(\w+)"', source)) == {path[-1] for path in parsed(MAP)}
+    assert set(re.findall(r'self\.staged\(\s*"(\w+)"', source)) == {path[-1] for path in parsed(MAP)}

@@ -62,7 +62,7 @@ from train_manager.loop.outputs import (
 from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
 from train_manager.loop.phases import Level
 from train_manager.loop.progress import Progress
-from train_manager.loop.region import Region, Watch, opened_for
+from train_manager.loop.region import INNER, Region, Watch, opened_for
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import RunState
@@ -799,10 +799,11 @@ class TrainManager(Interface[Model]):
             step.skip_is_decided = True
             if self._decides:
                 self._leave_out(self.decide(NOTHING))  # a hook of this process would have skipped the batch before
-            parts, size = self._unpack(feed.data_name)
+            region = self._region()
+            parts, size = self._unpack(feed.data_name, seldom=region is not None)
             if isinstance(self.model, nn.Module):
                 try:
-                    self._train_parts(parts, step)
+                    self._train_parts(region, parts, step)
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
@@ -815,23 +816,38 @@ class TrainManager(Interface[Model]):
                 self._step_seconds.append(clock.seconds())
         return loss
 
-    def _train_parts(self, parts: Parts, step: Step) -> None:
-        """Train on a batch: in its region, or in ``train_batch`` if something looks into the stages there."""
+    def _region(self) -> Region | None:
+        """Return what trains on a batch without its inner stages; None if this batch opens them."""
         region = self._setup.region
         if region is None or region.version != self._store.version:
             region = self._setup.region = self._new_region()
-        if region.is_watched and not self._windows.is_any_open:
+        return region if region.is_watched and not self._windows.is_any_open else None
+
+    def _train_parts(self, region: Region | None, parts: Parts, step: Step) -> None:
+        """Train on a batch: in its region, or in ``train_batch`` if something looks into the stages there."""
+        if region is not None:
             self._progress.call.has_updated = True
             region.train(parts, self._chosen, self._forward_again, step)
             return
-        with nullcontext() if region.opened_for else self._watched(region):
+        new = self._setup.region
+        with nullcontext() if new is None or new.opened_for else self._watched(new):
             returned = self._chosen.train_batch()
         if returned is not None:
             raise returned_a_value(returned, "train_batch")
 
-    def _new_region(self) -> Region:
+    def _opened_for(self) -> str:
+        """Return what needs the inner stages of a batch; empty if nothing does."""
         setup = self._setup
-        needs = opened_for(self._registry.plans.__getitem__, setup.model, setup.optimizer, self._own_parts())
+        return opened_for(self._registry.plans.__getitem__, setup.model, setup.optimizer, self._own_parts())
+
+    def _notes_on_stages(self) -> Mapping[str, str]:
+        region = self._setup.region
+        is_known = region is not None and region.version == self._store.version
+        needs = region.opened_for if region is not None and is_known else self._opened_for()
+        return dict.fromkeys(INNER, f"opened for {needs}" if needs else "stays closed: nothing looks into it")
+
+    def _new_region(self) -> Region:
+        setup, needs = self._setup, self._opened_for()
         return Region(needs, setup.model, setup.optimizer, self._store, self._windows, self._collector, self._counts)
 
     @contextmanager
@@ -874,13 +890,18 @@ class TrainManager(Interface[Model]):
             self._progress.part.data_has_ended = requests.data_ended
             raise SkipBatch
 
+    def _losses_of(self, step: Step) -> Losses:
+        """Return the losses of a batch by name; a hook that has asked for them may have put others in their place."""
+        has_owner = self._store.cells["losses"].owner is not None
+        return cast(Losses, self._store.cells["losses"].value) if has_owner else step.losses
+
     def _train_model_forward(self) -> None:
         step = self._progress.step
         try:
             with self.staged("train_model_forward"):
+                losses = self._collector.losses = self._losses_of(step)
                 if step.forward_loss is not None:
-                    step.losses.forget_added()  # the second pass adds its own; both would be in the loss
-                self._collector.losses = step.losses
+                    losses.forget_added()  # the second pass adds its own; both would be in the loss
                 try:
                     prediction = require_prediction(self._chosen.train_model_forward(), self.model)
                 finally:
@@ -896,12 +917,12 @@ class TrainManager(Interface[Model]):
         step = self._progress.step
         try:
             with self.staged("train_loss_forward"):
-                self._collector.losses = step.losses
+                losses = self._collector.losses = self._losses_of(step)
                 try:
                     returned = self._chosen.train_loss_forward()
                 finally:
                     self._collector.losses = None
-                loss = require_training_loss(step.losses.total(returned))
+                loss = require_training_loss(losses.total(returned))
                 if step.forward_loss is None:
                     self.fixtures.define("loss", loss, stage="train_step_batch")
                 else:
@@ -921,7 +942,7 @@ class TrainManager(Interface[Model]):
             return Backward(require_tensor(loss, "loss"), self._forward_again)
         if not isinstance(loss, Tensor):
             raise no_loss_to_update(loss)
-        step.losses[name] = step.add_update(name, require_training_loss(loss))
+        self._losses_of(step)[name] = step.add_update(name, require_training_loss(loss))
         return Backward(loss, given if callable(given) else None)
 
     def _step_if_window_ends(self, name: str) -> None:
@@ -934,18 +955,13 @@ class TrainManager(Interface[Model]):
 
     def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
+        is_last = self._store.cells["update_ends"].value
         try:
             with self.staged("train_backward", given):
                 loss = require_tensor(self._store.cells["backward_loss"].value, "backward_loss")
                 self._progress.step.backwards[name] = backward  # before it runs: half a backward must be dropped too
-                self._windows.backward(
-                    name,
-                    optimizer,
-                    loss,
-                    retain_graph,
-                    is_modified=loss is not backward.loss,  # a closure would compute another one than the hooks
-                    is_last=self._store.cells["update_ends"].value,
-                )
+                is_modified = loss is not backward.loss  # a closure would compute another one than the hooks
+                self._windows.backward(name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last)
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_backward")
 
@@ -1103,19 +1119,19 @@ class TrainManager(Interface[Model]):
         self._progress.run.structures[data_name].check(parts, self.step_num + 1)
         return parts
 
-    def _unpack(self, data_name: str) -> tuple[Parts, Any]:
-        """Define the parts of the batch and its size, and return them."""
+    def _unpack(self, data_name: str, *, seldom: bool = False) -> tuple[Parts, Any]:
+        """Define the parts of the batch and its size, and return them; hooks alone ask for ``seldom`` ones."""
         parts = self._parts(data_name)
         as_usual = self._chosen.unpacks_as_usual
         if not as_usual:
-            self.fixtures.define_seldom(parts)  # get_true_batch_size may name them
+            self.fixtures.define_all(parts)  # get_true_batch_size may name them
         counted = count_rows(self._store.cells["batch"].value) if as_usual else self._chosen.get_true_batch_size()
         size = require_batch_size(counted)
         rest = parts if as_usual else {}
         if "train_step_batch" in self._store.open:
-            self.fixtures.define_seldom({**rest, "true_batch_size": size, "global_batch_size": size})
+            self.fixtures.define_all({**rest, "true_batch_size": size, "global_batch_size": size}, seldom=seldom)
         else:
-            self.fixtures.define_seldom({**rest, "true_batch_size": size})
+            self.fixtures.define_all({**rest, "true_batch_size": size})
         return parts, size
 
     def _count_step(self, step: Step, size: Any) -> Tensor | None:

@@ -8,6 +8,7 @@ the core and the standard library only. Its files in reading order; each imports
     tree           the stages of a class, and what may be alive at each
     known          what was read of a class before
     reader         makes the outline of a method from its source
+    effects        whether a method leaves stages and fixtures alone
     hook_writes    the fixtures that a hook writes beside those it declares
     walk           follows the outlines through all calls and fills the tree
     too_late       where a fixture is modified too late
@@ -25,9 +26,9 @@ What it understands:
 - stages: ``with self.staged(...)``, and ``staged`` imported under any name. The name of the stage is a string, a
   constant of the module, a local variable that only assignments set, or ``a if b else c`` of these
 - fixtures of a stage: dicts written in the source, with ``**``, ``|``, ``dict(x=1)`` and ``a if b else c``, and local
-  dicts with the keys added to them
-- reads and writes: ``self.fixtures["x"]``, assignments to it, ``define``, ``setdefault``, ``update``, ``modify`` and
-  ``get``; the same through a variable called ``fixtures``
+  dicts with the keys added to them, or of a ``TypedDict`` that a method returns
+- reads and writes: ``self.fixtures["x"]``, assignments to it, ``define``, ``define_all``, ``setdefault``,
+  ``update``, ``modify`` and ``get``; the same through a variable called ``fixtures``
 - calls: ``self.method()``, also inherited and overridden ones; ``super().method()``; the getters of properties, cached
   properties; methods behind decorators that use ``functools.wraps``; ``self.call_by_name(self.method)``, and
   ``self.chosen.method()`` if ``Words.called_by`` names that attribute

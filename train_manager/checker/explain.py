@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -34,8 +34,21 @@ class Text(str):
         return str(self)
 
 
-def explain(owner: type[Extensible], registry: Registry, about: str | Extension | None, format: str) -> Text:
+def explain(
+    owner: type[Extensible],
+    registry: Registry,
+    about: str | Extension | None,
+    format: str,
+    notes: Mapping[str, str],
+) -> Text:
     """Return what runs where, as ``Extensible.explain`` gives it.
+
+    Args:
+        owner: the class.
+        registry: the extensions of an object of it.
+        about: a fixture or an extension; None for the whole tree.
+        format: "text", "json" or "code".
+        notes: what is told beside the names of stages.
 
     Raises:
         ValueError: an unknown format, or no stage for the format "code".
@@ -44,7 +57,7 @@ def explain(owner: type[Extensible], registry: Registry, about: str | Extension 
         if not isinstance(about, str):
             raise ValueError('format="code" takes the name of a stage: explain("train_step_batch", format="code")')
         return Text("\n".join(sequence.text() for sequence in registry.plans[about].sequences if sequence))
-    explanation = Explanation(tree_of(owner, registry), registry.plans)
+    explanation = Explanation(tree_of(owner, registry), registry.plans, notes)
     if format == "json":
         return Text(json.dumps(explanation.data(), indent=2))
     if format != "text":
@@ -101,6 +114,7 @@ class Explanation:
 
     tree: StageTree
     plans: Plans
+    notes: Mapping[str, str] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)  # stages that have been told
 
     def points(self, node: StageNode) -> list[Point]:
@@ -125,6 +139,7 @@ class Explanation:
             {
                 "stage": node.stage,
                 "path": list(node.path),
+                "note": self.notes.get(node.stage, ""),
                 "defines": dict(sorted(node.definers.items())),
                 "reads": sorted(node.reads),
                 "modifies": sorted(node.modifies),
@@ -156,7 +171,7 @@ class Explanation:
             yield f"{first}{node.stage}  (as above)"
             return
         self.told.add(node.stage)
-        yield f"{first}{node.stage}"
+        yield f"{first}{node.stage}" + (f"  ({self.notes[node.stage]})" if node.stage in self.notes else "")
         inner = [other for other in self.tree.nodes.values() if other.path[:-1] == node.path]
         yield from (f"{rest}{'│' if inner else ' '}  {line}" for line in self.below(node))
         for child in inner:

@@ -306,7 +306,7 @@ class MethodSource:
     def is_update(self, node: ast.expr) -> bool:
         if not isinstance(node, ast.Attribute):
             return False
-        return node.attr in ("update", "define_seldom") and self.is_fixtures(node.value)
+        return node.attr in ("update", "define_all") and self.is_fixtures(node.value)
 
 
 def is_name(node: ast.AST, name: str) -> TypeGuard[ast.Name]:

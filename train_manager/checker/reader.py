@@ -291,7 +291,7 @@ class _Reader(MethodSource):
                 yield Defines(name, owner, self.line(node))
         elif does == "setdefault":
             yield Defines(name, None, self.line(node))
-        elif does in ("update", "define_seldom"):
+        elif does in ("update", "define_all"):
             yield Defines(self.keys_of(argument(node, 0, "values")), None, self.line(node))
         elif does in ("modify", "get"):
             yield Touches(name, modifies=does == "modify")

@@ -258,9 +258,13 @@ class Extensible:
         from train_manager.checker.explain import explain
 
         try:
-            return explain(type(self), self._registry, about, format)
+            return explain(type(self), self._registry, about, format, self._notes_on_stages())
         finally:
             self._check_at_next_stage()
+
+    def _notes_on_stages(self) -> Mapping[str, str]:
+        """Return what ``explain`` tells beside the names of stages; override to tell what only the object knows."""
+        return {}
 
     @overload
     def add_extension(self, extension: E, name: str | None = None) -> E: ...

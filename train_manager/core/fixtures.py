@@ -105,14 +105,22 @@ class Fixtures(Mapping[str, Any]):
 
     __setitem__ = define
 
-    def define_seldom(self, values: Mapping[str, Any]) -> None:
-        """Define fixtures in the innermost stage that few hooks ask for, at less cost for each of them."""
+    def define_all(self, values: Mapping[str, Any], *, seldom: bool = False) -> None:
+        """Define several fixtures in the innermost stage, in one call.
+
+        Args:
+            values: by name.
+            seldom: few hooks ask for them; what nothing asks for costs less then, and what is asked for more.
+        """
         store, frame = self._store, _getframe(1)
         site = frame.f_code, frame.f_lasti
         if store.strict:
             for name in values:
                 store.require_declared(name, site)
-        store.define_seldom(values, site)
+        if seldom:
+            store.define_seldom(values, site)
+        else:
+            store.define_all(values, site)
 
     def modify(self, name: str, value: Any) -> None:
         """Change a live fixture; it lives on as long as the stage that owns it."""

@@ -214,7 +214,9 @@ class Scope:
     @property
     def owned(self) -> tuple[str, ...]:
         """The names of its fixtures, oldest first; a lazy fixture counts once it is computed."""
-        return tuple(cell.name for cell in self.cells() if cell.compute is None)[::-1]
+        written = [cell.name for cell in self.cells()][::-1]
+        computed = [cell.name for cell in self.cells() if cell.compute is None][::-1]
+        return (*computed, *(name for name in self.seldom or () if name not in written))
 
     @property
     def is_open(self) -> bool:

@@ -85,6 +85,27 @@ class Store(State):
         cell.owner = scope
         cell.value = value
 
+    def define_all(self, values: Mapping[str, Any], definer: Definer) -> None:
+        """Give the innermost scope several fixtures."""
+        if self.thread != get_ident():
+            self.require_own_thread()
+        scope = self.innermost
+        if scope is None:
+            raise messages.no_stage(self, next(iter(values), ""), definer)
+        if self.late and not self.late.keys().isdisjoint(values):
+            self.bring_all()
+        cells, stage = self.cells, scope.name
+        for name in values:
+            cell = cells[name] if name in cells else self.cell(name)
+            if cell.owner is not None:
+                raise messages.exists(self, name, definer)
+            cell.next = scope.first  # what `own` does
+            scope.first = cell
+            cell.definer = definer
+            cell.stage = stage
+            cell.owner = scope
+            cell.value = values[name]
+
     def define_seldom(self, values: Mapping[str, Any], definer: Definer) -> None:
         """Give the innermost scope fixtures whose cells are written when something asks for them."""
         if self.thread != get_ident():

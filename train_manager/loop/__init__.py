@@ -10,20 +10,21 @@ Its files in reading order; each imports only those above it:
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
     saved_state   a saved state compared with the parts of a training, and restored to them
+    counts        how much was trained in all
+    step          one batch that is trained on
+    windows       from the first backward of an optimizer to its step
+    outputs       what a batch, a prediction and a loss must be
+    region        a batch without the stages inside its own
     setup         what is trained, with what and on what
     feed          the batches that a run trains and evaluates on
     requests      what hooks and the data request of the loop
     run_state     what hooks have requested in a run, and what its evaluations have found
     call          where a training call began, and where it will end
     epoch         an epoch that is open, and the part of it that the present call trains
-    step          one batch that is trained on
     progress      how far the training has come, or a phase of it
-    counts        how much was trained in all
     calls         which calls a program has made, for a resumed one makes them again
     phases        what each phase has of its own, and which were opened
     resume        what a program that was started again has still to make again
-    windows       from the first backward of an optimizer to its step
-    outputs       what a batch, a prediction and a loss must be
     cures         what is added to an error of torch
     skip          skip a batch or a stage
     modes         set and restore train and eval mode

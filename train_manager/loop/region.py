@@ -107,7 +107,7 @@ class Region:
         """
         store, collector, optimizer = self._store, self._collector, self._optimizer
         batch, cells, part = store.innermost, store.cells, INNER[0]
-        losses = collector.losses = step.losses
+        losses = collector.losses = step.losses if cells["losses"].owner is None else cells["losses"].value
         try:
             loss_of = self._loss if len(parts) == 2 else None
             called = None if loss_of is None else self._model_call
