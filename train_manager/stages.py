@@ -29,6 +29,7 @@ with staged("run"):                              # model, phase_name, epoch_num,
                         inputs, targets = unpack_batch(...)               # of train_step_batch
                         true_batch_size = get_true_batch_size(...)        # of train_step_batch
                         global_batch_size = true_batch_size               # of train_step_batch
+                        if nothing looks into the four stages below: the same without opening them; else
                         train_batch(...), by default update(forward()), where forward() is:
                             with staged("train_model_forward"):
                                 prediction = train_model_forward(...)     # of train_step_batch

@@ -51,7 +51,8 @@ def tiny_manager(*extensions: Extension, **options: Any) -> TrainManager:
 class Recorder(Extension):
     """Record every stage as it opens and as it ends, and the fixtures that it owned.
 
-    It can be added to any Extensible.
+    It can be added to any Extensible. Since it looks into every stage, a TrainManager opens those of a batch too that
+    stay closed without it.
 
     *Runs at:* the start and the end of every stage.
 

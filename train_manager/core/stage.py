@@ -148,7 +148,6 @@ class Stage(Scope):
             assert cell is not None, "it has no value"
             cell.compute = None
             store.close_scope(self)
-            self.seldom = None
             return
         del store.open[self.name]
         store.innermost = self.parent

@@ -47,6 +47,7 @@ class Store(State):
         self._note_end(scope)
         self.innermost = scope.parent
         scope.phase = CLOSED
+        scope.seldom = None
 
     def _note_end(self, scope: Scope) -> None:
         """Let an outer stage of the same name, if there is one, be the innermost of this name again."""
@@ -116,6 +117,8 @@ class Store(State):
         late, waiting = self.late, scope.seldom or {}
         if not late.keys() >= values.keys():
             self.meet(scope.name, values)
+            self.define_all(values, definer)  # the post hooks of open stages are called by functions made before
+            return
         if not waiting.keys().isdisjoint(values):
             self.bring_all()
         for name in values:
