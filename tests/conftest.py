@@ -10,8 +10,24 @@ from pathlib import Path
 
 import pytest
 
+import train_manager.manager
 from tests.fork_server import ForkServer
-from tests.rotation import ALL_PLACES, choose_all
+from tests.rotation import ALL_PLACES, choose_all, is_in_turn
+
+OF_THE_LOOP = (
+    "extensions",
+    "loop",
+    "resume",
+    "schedules",
+    "test_against",
+    "test_manager",
+    "test_phases",
+    "test_stopping",
+)
+"""How the paths begin, below this folder, of tests that train."""
+
+ON_CLOSED_STAGES = ("loop/test_region.py", "test_region_against_stages.py")
+"""Tests that say which stages open."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,6 +50,23 @@ def pytest_configure(config: pytest.Config) -> None:
         choose_all()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests of the loop a second time, with all stages of a batch open: one in eight, or all."""
+    path = metafunc.definition.path.relative_to(Path(__file__).parent).as_posix()
+    if path.startswith(OF_THE_LOOP) and path not in ON_CLOSED_STAGES and is_in_turn(metafunc.definition.nodeid, 8):
+        metafunc.fixturenames.append("inner_stages")
+        metafunc.parametrize("inner_stages", ["closed", "open"], indirect=True)
+
+
+@pytest.fixture(scope="module")  # hypothesis refuses those of a function, which it would not make anew for each example
+def inner_stages(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The stages inside ``train_step_batch``: closed where nothing looks into them, or open in each batch."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "open":
+            patch.setattr(train_manager.manager, "opened_for", lambda *arguments: "the tests")
+        yield
 
 
 def pytest_collection_finish() -> None:

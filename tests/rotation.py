@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
+from zlib import crc32
 
 Case = TypeVar("Case")
 Place = TypeVar("Place")
@@ -24,6 +25,11 @@ def choose_all() -> None:
 def places_of(number: int, places: Sequence[Place]) -> list[Place]:
     """Return the places of a case, by its number among the cases."""
     return [*places] if _chosen["all"] else [places[number % len(places)]]
+
+
+def is_in_turn(name: str, one_in: int) -> bool:
+    """Return whether a case is one of those that are tested at two places, by its name."""
+    return _chosen["all"] or crc32(name.encode()) % one_in == 0
 
 
 def share_of(count: int) -> int:
