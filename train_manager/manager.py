@@ -727,10 +727,13 @@ class TrainManager(Interface[Model]):
         """Do between two batches what was requested, and return how the epoch ends here; None if it goes on."""
         progress = self._progress
         call_ends = self.step_num == progress.call.step_limit
+        is_asked = call_ends or self._decides or self._asked_from_outside is not None
+        if not is_asked and progress.requests(progress.feed.has_ended) is NOTHING:
+            return None  # as nearly always
         while True:  # hooks of an evaluation may request something, and a signal may come during a save
             requests = self._decide(progress.feed.has_ended, call_ends=call_ends)
             if requests is NOTHING and not call_ends:
-                return None  # as nearly always
+                return None
             if requests.data_ended and not progress.feed.batch_num:  # empty data would be trained on for ever
                 raise no_batch(self.train_data, "train_data", f"in epoch {self.epoch_num + 1}")
             if requests.data_ended or requests.end_epoch:
