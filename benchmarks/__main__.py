@@ -14,6 +14,7 @@ NAMES: Final = (
     "dispatch",
     "counts",
     "loop",
+    "epoch",
     "import_cost",
     "check_time",
     "scale",

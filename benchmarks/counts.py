@@ -39,8 +39,9 @@ def section(with_peers: bool = True) -> Section:
     counted = {name: [calls_of(stage(count).run) for count in COUNTS] for name, stage in stages.items()}
     rows = [[name, *(f"{python}+{c}" for python, c in calls)] for name, calls in counted.items()]
     saved, loaded = trace.save_and_load()
-    traces = {"a plain step": trace.step(), "a save": saved, "a load": loaded}
-    traced = [[name, *map(str, (one.opcodes, one.calls, one.moves, len(one.called)))] for name, one in traces.items()]
+    traces = {"a plain step": trace.step(), "a step with a hook at each stage": trace.step(trace.Inside())}
+    traces |= {"a save": saved, "a load": loaded}
+    traced = [[name, *map(str, (one.opcodes, one.calls, one.moves, len(+one.called)))] for name, one in traces.items()]
     text = TEXT.format(
         traces=table(["", "opcodes", "calls", "moves", "files"], traced),
         table=table(["", *(f"H = {count}" for count in COUNTS)], rows),

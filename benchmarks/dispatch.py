@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COUNTS: Final = (0, 1, 5, 20)
-LIMITS: Final = {1: (8, 3.3), 5: (3, 1.5), 20: (1.6, 1.2)}  # must and goal; a stage without hooks is only shown
+LIMITS: Final = {1: (7, 3.3), 5: (2.7, 1.5), 20: (1.5, 1.2)}  # must and goal; a stage without hooks is only shown
 QUICK: dict[str, Any] = {"rounds": 3, "calls": 50}
 
 TEXT: Final = """\

@@ -29,7 +29,9 @@ Train = Callable[[nn.Sequential, Clocked, int], list[Any]]
 RAW: Final = "bare loop"
 FLOOR: Final = "five empty `with`"
 COUNTS: Final = (0, 5)
-LIMIT, GOAL = 1.25, 1.07  # times the bare loop; the goal is Ignite's
+LIMIT, GOAL = 1.15, 1.07  # times the bare loop; the goal is Ignite's
+LIMIT_INSIDE = 1.25  # with the stages inside the batch
+INSIDE: Final = f"{OURS}, a hook inside"
 WARMUP: Final = 10
 NEAR: Final = 1e-4  # how far weights may differ for who does the same arithmetic in another order: Keras
 QUICK: dict[str, Any] = {"rounds": 1, "steps": 20}
@@ -45,7 +47,9 @@ weights of the bare loop: bit for bit, or within {near:g} if a toolkit adds in a
 ![Microseconds of a step above the bare loop](benchmarks/loop.png)
 
 "{floor}" is the bare loop in methods, with a `with self.staged(name)` that does nothing for each stage
-of ours: no loop of this form can be cheaper. The limits are ratios, for every figure is larger on a slower machine.
+of ours: no loop of this form that opens them can be cheaper. Train Manager opens the stages inside the batch only if
+something looks into them, as the hook in "{inside}" does. The limits are ratios, for every figure is larger on a
+slower machine.
 
 Logging, checkpoints and progress bars are off: Lightning has `barebones=True`, transformers neither clips nor checks
 for nan. Keras trains its own layers on torch, which is part of its figure.{notes}
@@ -119,6 +123,20 @@ def ours(model: nn.Sequential, batches: Clocked, count: int) -> list[Any]:
     return watching
 
 
+class Inside(Extension):
+    """Opens the stages inside a batch."""
+
+    def post_train_model_forward(self) -> None: ...
+
+
+def inside(model: nn.Sequential, batches: Clocked, count: int) -> list[Any]:
+    """TrainManager with one more hook, which opens all stages of a batch."""
+    watching = subscribers(count, after="post_train_step_batch(self, loss)", base=Extension)
+    extensions = [*watching, Inside()]
+    TrainManager(model=model, loss=F.cross_entropy, optimizer=sgd, train_data=batches, extensions=extensions).train()
+    return watching
+
+
 def section(rounds: int = 31, steps: int = 500, with_peers: bool = True) -> Section:
     """Measure.
 
@@ -131,7 +149,7 @@ def section(rounds: int = 31, steps: int = 500, with_peers: bool = True) -> Sect
     batches = new_batches(steps + 2 * WARMUP)
     expected = trained(raw, Clocked(batches, WARMUP), 0)
     others, inexact, skipped = rivals(batches, expected) if with_peers else ({}, [], [])
-    trains = {RAW: raw, FLOOR: floor, OURS: ours, **others}
+    trains = {RAW: raw, FLOOR: floor, OURS: ours, INSIDE: inside, **others}
     cases = {(name, count): turn(train, batches, count, expected) for name, train in trains.items() for count in COUNTS}
     measured = interleaved(cases, rounds)
     base = measured[RAW, 0]
@@ -142,13 +160,18 @@ def section(rounds: int = 31, steps: int = 500, with_peers: bool = True) -> Sect
     text = TEXT.format(
         raw=raw_us.shown(1),
         floor=FLOOR,
+        inside=INSIDE,
         near=NEAR,
         inexact=", ".join(inexact) or "none of these",
         table=table(heads, rows(above, over)),
         notes=lines([better(above, OURS, others), *skipped]),
     )
     claims = [
-        Claim(f"one step over the bare loop, H = {count}", over[OURS][count].median, LIMIT, GOAL) for count in COUNTS
+        *(
+            Claim(f"one step over the bare loop, H = {count}", over[OURS][count].median, LIMIT, GOAL)
+            for count in COUNTS
+        ),
+        Claim("one step with a hook inside over the bare loop", over[INSIDE][0].median, LIMIT_INSIDE, GOAL),
     ]
     return Section("One training step", text, claims, {"loop": picture(above)})
 

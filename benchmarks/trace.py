@@ -95,10 +95,20 @@ def plain_manager(*extensions: Extension, **arguments: Any) -> TrainManager:
     )
 
 
-def step() -> Trace:
-    """Count one plain step, as what eleven steps run beyond ten."""
-    tm = plain_manager()
-    tm.train_steps(20)  # what is done once is done
+class Inside(Extension):
+    """Has a hook at each stage inside a batch, which are opened for it."""
+
+    def post_train_model_forward(self) -> None: ...
+    def post_train_loss_forward(self) -> None: ...
+    def post_train_backward(self) -> None: ...
+    def post_train_optimizer_step(self) -> None: ...
+
+
+def step(*extensions: Extension) -> Trace:
+    """Count one step, as what eleven steps run beyond ten."""
+    tm = plain_manager(*extensions)
+    for _ in range(2):  # what is done once is done; and the second call makes plans that the first one has outdated
+        tm.train_steps(10)
     with tracing() as ten:
         tm.train_steps(10)
     with tracing() as eleven:
