@@ -38,7 +38,7 @@ from train_manager.loop.cures import add_cure
 from train_manager.loop.epoch import EpochEnd, EpochPart
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, epoch_length, eval_batches
-from train_manager.loop.interface import Interface, Model
+from train_manager.loop.interface import Chosen, Interface, Model
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserved_modes
 from train_manager.loop.objectives import Objective
@@ -830,7 +830,11 @@ class TrainManager(Interface[Model]):
         """Train on a batch: in its region, or in ``train_batch`` if something looks into the stages there."""
         if region is not None:
             self._progress.call.has_updated = True
-            region.train(parts, self._chosen, self._forward_again, step)
+            loss = region.forward(parts, self._chosen, step)
+            if self._setup.region is region and region.version == self._store.version:
+                region.update(loss, self._forward_again, step)
+            else:  # the model or the loss has replaced the optimizer, or added an extension
+                self.update(loss)
             return
         new = self._setup.region
         with nullcontext() if new is None or new.opened_for else self._watched(new):
@@ -851,7 +855,24 @@ class TrainManager(Interface[Model]):
 
     def _new_region(self) -> Region:
         setup, needs = self._setup, self._opened_for()
-        return Region(needs, setup.model, setup.optimizer, self._store, self._windows, self._collector, self._counts)
+        if (
+            not needs
+        ):  # while the plan of the present stage does not look for them, so they are not seldom in this batch
+            self._store.meet("train_step_batch", ("inputs", "targets", "true_batch_size", "global_batch_size"))
+        held = self._store, self._windows, self._collector, self._counts
+        return Region(needs, setup.model, setup.optimizer, *held, self._methods())
+
+    def _methods(self) -> tuple[Any, ...]:
+        """Return the functions behind the methods that a region takes the place of."""
+        return tuple(self._function_of(name) for name in (*_PARTS, *_FORWARDS))
+
+    def _choose(self) -> Chosen:
+        region = self._setup.region
+        if (
+            region is not None and region.methods != self._methods()
+        ):  # a method was replaced, on the object or its class
+            self._setup.region = None
+        return super()._choose()
 
     @contextmanager
     def _watched(self, region: Region) -> Iterator[None]:
@@ -863,7 +884,7 @@ class TrainManager(Interface[Model]):
             yield
             region.opened_for = "code that writes fixtures or opens stages" if watch.has_seen else ""
             region.is_watched = not watch.has_seen
-            if not any(self._overrides(name, Interface) for name in _FORWARDS):
+            if self._chosen.unpacks_as_usual and not any(self._overrides(name, Interface) for name in _FORWARDS):
                 region.calls(self.called_model, self._loss_by_position())
         finally:
             self._chosen = before
@@ -1191,4 +1212,4 @@ class TrainManager(Interface[Model]):
 
 
 _PARTS = {name: vars(TrainManager)[name] for name in ("train_batch", "forward", "update", "backward", "step")}
-_FORWARDS = ("train_model_forward", "model_forward", "train_loss_forward", "loss_forward")
+_FORWARDS = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")

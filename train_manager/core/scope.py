@@ -148,6 +148,7 @@ class Scope:
     Attributes:
         name: the stage's name.
         path: names of the open stages, outermost first, this one last.
+        part: the stage inside it that runs without being opened, a part of the path; None if there is none.
         seldom: its fixtures whose cells are written when something asks for them.
     """
 
@@ -159,6 +160,7 @@ class Scope:
         "instruction",
         "name",
         "parent",
+        "part",
         "phase",
         "seldom",
     )
@@ -173,6 +175,7 @@ class Scope:
         self.parent: Scope | None = None
         self.first: Cell | None = None  # the newest of its fixtures, which are linked by `next`
         self.extras: Extras | None = None
+        self.part: str | None = None
         self.seldom: Mapping[str, Any] | None = None
 
     def own(self, cell: Cell, definer: Definer | None) -> None:
@@ -241,7 +244,8 @@ class Scope:
     @property
     def path(self) -> tuple[str, ...]:
         """Names of the open stages, outermost first, this one last."""
-        return (*self.parent.path, self.name) if self.parent else (self.name,)
+        path = (*self.parent.path, self.name) if self.parent else (self.name,)
+        return path if self.part is None else (*path, self.part)
 
     def __repr__(self) -> str:
         return f"<stage {' > '.join(self.path)}>"

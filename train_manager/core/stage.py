@@ -49,7 +49,7 @@ class Stage(Scope):
     ) -> None:
         self.name = name
         self.phase = NEW
-        self.first = self.extras = None  # as in Scope
+        self.first = self.extras = self.part = None  # as in Scope
         self.code = opener.f_code  # not the frame, which would keep the opener's variables alive
         self.instruction = opener.f_lasti
         self._opened_for = extensible  # `with Extensible().staged("work"):` has no other reference to it

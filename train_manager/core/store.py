@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from threading import get_ident
 from typing import Any, final
 from weakref import ref
@@ -126,8 +126,10 @@ class Store(State):
                 raise messages.exists(self, name, definer)
         scope.seldom = {**waiting, **values}
 
-    def meet(self, stage: str, seldom: Iterable[str]) -> None:
+    def meet(self, stage: str, seldom: Collection[str]) -> None:
         """Note names of seldom fixtures that are new here; the functions that call hooks look for them from now on."""
+        if self.late.keys() >= set(seldom):
+            return
         self.seldom[stage] = (*self.seldom.get(stage, ()), *seldom)
         for name in seldom:
             cell = self.late[name] = self.cell(name)

@@ -457,6 +457,8 @@ class Interface(Extensible, Generic[Model]):
                 )
             if name == "decide":
                 self._decides = True
+            elif name in _TRAIN_A_BATCH:
+                self._store.version += 1  # a batch must not be trained on without it
             super().__setattr__(name, value)
 
     # ---- what a training consists of ---------------------------------------------------------------------------------
@@ -1061,6 +1063,7 @@ _COMMON = {
     "eval_loss_forward": "loss_forward",
 }
 _CALL_THE_LOSS = ("loss_forward", "train_loss_forward", "eval_loss_forward")
+_TRAIN_A_BATCH = frozenset({"forward", "update", "backward", "step"})
 _READ_A_BATCH = (*(name for name in Chosen._fields if name != "unpacks_as_usual"), "model_forward", "loss_forward")
 _FOUND_ONCE = frozenset({*Chosen._fields[1:], *_COMMON.values()})
 """Methods that are found once per call: a method that was replaced meanwhile would count from the next call only."""

@@ -11,7 +11,7 @@ A training is the same in both, to the bit; a step without the stages takes less
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol, final
 
 from torch import Tensor, nn
@@ -22,14 +22,19 @@ from train_manager.core.plan import Plan
 from train_manager.core.providers import Provider
 from train_manager.core.stage import note_place
 from train_manager.core.store import Store
+from train_manager.data.batch import Parts
 from train_manager.loop.counts import Counts
 from train_manager.loop.losses import Collector
 from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.outputs import require_prediction, require_training_loss
 from train_manager.loop.step import Backward, Step
-from train_manager.loop.windows import Windows, free_gradients, needs_closure, warn_without_gradients
+from train_manager.loop.windows import Windows, needs_closure, warn_without_gradients
 
-INNER: Final = ("train_model_forward", "train_loss_forward", "train_backward", "train_optimizer_step")
+MODEL: Final = "train_model_forward"
+LOSS: Final = "train_loss_forward"
+BACKWARD: Final = "train_backward"
+STEP: Final = "train_optimizer_step"
+INNER: Final = (MODEL, LOSS, BACKWARD, STEP)
 """The stages that stay closed."""
 
 SOLE: Final = "optimizer"
@@ -51,6 +56,7 @@ class Region:
 
     Attributes:
         version: that of the plans for which it was made.
+        methods: the functions that the methods were of which it takes the place.
         opened_for: what needs the stages; empty if nothing does.
         is_watched: a batch has shown that the model and the loss write no fixture and open no stage.
 
@@ -62,11 +68,12 @@ class Region:
         windows: that of the manager, as are the others.
         collector: collects what the model adds to the loss.
         counts: how much was trained.
+        methods: the functions behind the methods that a region stands for.
     """
 
     __slots__ = (
         *("_called", "_collector", "_counts", "_loss", "_model", "_model_call", "_optimizer", "_store", "_windows"),
-        *("is_watched", "opened_for", "version"),
+        *("is_watched", "methods", "opened_for", "version"),
     )
 
     def __init__(
@@ -78,12 +85,15 @@ class Region:
         windows: Windows,
         collector: Collector,
         counts: Counts,
+        methods: tuple[Any, ...],
     ) -> None:
         self.version = store.version
         self.opened_for = opened_for
         self.is_watched = False
         self._model, self._optimizer = model, optimizer
         self._loss: Callable[..., Tensor] | None = None
+        self._model_call = ModelCall(model)
+        self.methods = methods
         self._store, self._windows, self._collector, self._counts = store, windows, collector, counts
 
     def calls(self, model: Any, loss: Callable[..., Tensor] | None) -> None:
@@ -94,58 +104,78 @@ class Region:
             loss: takes both by position; None if either must be called by names.
         """
         self._called, self._loss = model, loss
-        self._model_call = ModelCall(self._model)
 
-    def train(self, parts: Mapping[str, Any], chosen: Forwards, loss_again: Callable[[], Tensor], step: Step) -> None:
-        """Train on the batch that is open.
+    def forward(self, parts: Parts, chosen: Forwards, step: Step) -> Tensor:
+        """Define the prediction and the loss of the batch that is open, and return the loss.
 
         Args:
             parts: the inputs and the targets, as far as the batch has them.
             chosen: returns the prediction and the loss.
-            loss_again: computes the loss anew; kept with a window that stays open.
             step: what is known of the batch.
         """
-        store, collector, optimizer = self._store, self._collector, self._optimizer
-        batch, cells, part = store.innermost, store.cells, INNER[0]
+        store, collector = self._store, self._collector
+        batch, cells = store.innermost, store.cells
+        assert batch is not None, "a batch is open"
         losses = collector.losses = step.losses if cells["losses"].owner is None else cells["losses"].value
+        batch.part = MODEL
         try:
             loss_of = self._loss if len(parts) == 2 else None
-            called = None if loss_of is None else self._model_call
-            prediction = chosen.train_model_forward() if called is None else called(self._called, parts["inputs"])
-            require_prediction(prediction, self._model)
-            store.define("prediction", prediction, batch, _HERE)
-            part = INNER[1]
-            returned = chosen.train_loss_forward() if loss_of is None else loss_of(prediction, parts["targets"])
-            collector.losses = None  # else the second run of the model, by activation checkpoints, would add its own
-            loss = step.forward_loss = require_training_loss(losses.total(returned))
+            if loss_of is None:
+                prediction = chosen.train_model_forward()
+            else:
+                inputs = parts["inputs"] if cells["inputs"].owner is None else cells["inputs"].value
+                prediction = self._model_call(self._called, inputs)
+            store.define("prediction", require_prediction(prediction, self._model), batch, _HERE)
+            batch.part = LOSS
+            if loss_of is None:
+                returned = chosen.train_loss_forward()
+            else:
+                targets = parts["targets"] if cells["targets"].owner is None else cells["targets"].value
+                returned = loss_of(prediction, targets)
+            loss = require_training_loss(losses.total(returned))
             store.define("loss", loss, batch, _HERE)
-            part = INNER[2]
-            free_gradients(optimizer)  # the data's iterator or a hook of torch may have left some since the last step
-            try:
-                loss.backward()
-                if not cells["update_ends"].value:
-                    self._windows.leave_open(SOLE, optimizer)
-                    step.backwards[SOLE] = Backward(loss, loss_again)
-                    return
-                if self._windows.gathered is not None:
-                    self._windows.gathered(optimizer)
-                warn_without_gradients(optimizer, SOLE)
-                part = INNER[3]
-                optimizer.step()
-            except BaseException:
-                free_gradients(optimizer)  # half a backward pass must be dropped too
-                raise
-            free_gradients(optimizer)  # the next forward pass has their memory
-            self._counts.count_update(SOLE)
-            cells["update_num"].value = self._counts.update_num
         except Exception as error:
-            note_place(error, (*store.path, part))
+            note_place(error, store.path)
+            raise
+        finally:  # before the backward pass: activation checkpoints run the model again, which would add its losses
+            collector.losses = batch.part = None
+        step.forward_loss = step.hooked_loss = loss
+        return loss
+
+    def update(self, loss: Tensor, loss_again: Callable[[], Tensor], step: Step) -> None:
+        """Run the backward pass of a loss, and the step of the optimizer if its window ends with the batch.
+
+        Args:
+            loss: that of the batch.
+            loss_again: computes it anew.
+            step: what is known of the batch.
+        """
+        store, optimizer, windows = self._store, self._optimizer, self._windows
+        batch, cells = store.innermost, store.cells
+        assert batch is not None, "a batch is open"
+        is_last = cells["update_ends"].value
+        batch.part = BACKWARD
+        try:
+            step.backwards[SOLE] = Backward(loss, loss_again)  # before it runs: half a backward must be dropped too
+            windows.backward(SOLE, optimizer, loss, False, is_modified=False, is_last=is_last)
+            batch.part = None
+            if is_last:
+                warn_without_gradients(optimizer, SOLE)
+                batch.part = STEP
+                optimizer.step()
+                windows.close(SOLE)  # which frees the gradients: the next forward pass has their memory
+                del step.backwards[SOLE]
+                self._counts.count_update(SOLE)
+                cells["update_num"].value = self._counts.update_num
+        except Exception as error:
+            if batch.part is not None:
+                note_place(error, store.path)
             raise
         finally:
-            collector.losses = None
+            batch.part = None
 
 
-_HERE = Region.train.__code__, 0
+_HERE = Region.forward.__code__, 0
 """The line that defines the fixtures of a batch here, as errors name it."""
 
 
@@ -186,7 +216,7 @@ def _lookers(plan: Plan) -> Iterator[str]:
 
 
 class Watch:
-    """Notes whether functions that are called in the first batch write a fixture, or open a stage."""
+    """Notes whether functions that are called in the first batch write a fixture, open a stage, or ask for theirs."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -199,14 +229,23 @@ class Watch:
             store = self._store
             opened = store.open = _NotedDict(store.open)
             values, lazy = store.computed, store.lazy
+            stage = store.cells["stage"]
+            find, stage.compute = stage.compute, self._told_stage(stage.compute)
             try:
                 return function()
             finally:
-                store.open = dict(opened)
+                store.open, stage.compute = dict(opened), find
                 written = [name for name, value in store.computed.items() if values.get(name, lazy) is not value]
                 self.has_seen |= opened.is_written or not lazy.issuperset(written)
 
         return watched
+
+    def _told_stage(self, find: Callable[[], Any]) -> Callable[[], Any]:
+        def told() -> Any:
+            self.has_seen = True
+            return find()
+
+        return told
 
 
 class _NotedDict(dict[str, Any]):

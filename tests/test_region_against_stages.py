@@ -1,0 +1,759 @@
+"""A training is the same to the bit, whether the inner stages of its batches are open or not."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any, Final, Protocol
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import LBFGS, SGD, AdamW, Optimizer
+from torch.utils.checkpoint import checkpoint
+
+from tests.training import At, Batch, make_batches, sgd, skip_batch, stop_at, warm_up
+from train_manager import (
+    Extension,
+    Objective,
+    SkipBatch,
+    TrainManager,
+    WeightedLosses,
+    add_loss,
+    always,
+    modifies,
+    report_loss,
+)
+from train_manager.extensions import EMA, SAM, Accumulate, ClipGradients, EarlyStopping, LRSchedule, Metrics, WarmUp
+
+
+class Looker(Extension):
+    """Looks into the inner stages and does nothing there, so that they are opened."""
+
+    def pre_train_model_forward(self) -> None: ...
+    def post_train_model_forward(self) -> None: ...
+    def pre_train_loss_forward(self) -> None: ...
+    def post_train_loss_forward(self) -> None: ...
+    def pre_train_backward(self) -> None: ...
+    def post_train_backward(self) -> None: ...
+    def pre_train_optimizer_step(self) -> None: ...
+    def post_train_optimizer_step(self) -> None: ...
+
+
+class Batches(Extension):
+    """What is alive at the end of each batch, as text."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def post_train_step_batch(self, train_manager: TrainManager) -> None:
+        fixtures = train_manager.fixtures
+        values = {name: plain(fixtures[name]) for name in ("prediction", "loss", "losses") if name in fixtures}
+        values |= {name: fixtures[name] for name in ("step_num", "update_num", "samples_seen", "batch_num")}
+        self.seen.append(f"{sorted(fixtures)} {values}")
+
+
+class Make(Protocol):
+    """Makes a manager of a training; the extensions of the comparison are added to those that are given."""
+
+    def __call__(self, *extensions: Any, kind: type[TrainManager] = TrainManager, **options: Any) -> Any: ...
+
+
+Program = Callable[[Make], object]
+
+
+# ---- what a training leaves behind -----------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Return a value with lists in the place of tensors, whose text tells every bit."""
+    if isinstance(value, Tensor):
+        return value.detach().tolist()
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    return [plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def without_seconds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def left_by(tm: TrainManager, batches: Batches) -> dict[str, str]:
+    """Return all that a training leaves, as text by what it is."""
+    loss = tm.loss.state_dict() if isinstance(tm.loss, nn.Module) else None
+    left = {
+        "weights": plain(tm.model.state_dict()),
+        "weights of the loss": plain(loss),
+        "optimizers": [plain(optimizer.state_dict()) for optimizer in tm.optimizers.values()],
+        "epochs": without_seconds(tm.history.epochs),
+        "evaluations": without_seconds(tm.history.evaluations),
+        "counts": (tm.epoch_num, tm.step_num, tm.update_num, tm.samples_seen, tm.optimizer_updates),
+        "gradients": {name: plain(parameter.grad) for name, parameter in tm.model.named_parameters()},
+        "open windows": tm.open_windows,
+        "modes": [module.training for module in tm.model.modules()],
+        "stop": tm.stop_reason,
+        "open stages": tm.fixtures.path,
+        "batches": batches.seen,
+    }
+    return {name: repr(value) for name, value in left.items()}
+
+
+def observed(program: Program, *lookers: Extension) -> tuple[dict[str, str], list[TrainManager]]:
+    """Run a program; return all that it leaves and says, as text, and its managers."""
+    managers: list[tuple[TrainManager, Batches]] = []
+
+    def make(*extensions: Any, kind: type[TrainManager] = TrainManager, **options: Any) -> Any:
+        batches = Batches()
+        usual: dict[str, Any] = {"model": net(), "loss": F.cross_entropy, "optimizer": slow, "epochs": 2}
+        usual |= {"train_data": make_batches(4), "extensions": [*extensions, *lookers, batches]}
+        managers.append((kind(**{**usual, **options}), batches))
+        return managers[-1][0]
+
+    said = {"error": ""}
+    torch.manual_seed(0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            program(make)
+        except (Exception, KeyboardInterrupt) as error:
+            said = {"error": f"{type(error).__name__}: {error}", "notes": repr(getattr(error, "__notes__", []))}
+    said["warnings"] = repr([str(one.message) for one in told])
+    said["random state"] = repr(torch.rand(1).item())
+    for number, (tm, batches) in enumerate(managers):
+        said |= {f"{what} of manager {number}": text for what, text in left_by(tm, batches).items()}
+    return said, [tm for tm, _ in managers]
+
+
+# ---- parts of trainings ----------------------------------------------------------------------------------------------
+
+
+class Net(nn.Module):
+    """A small model; each hook of its own is called with how many forward passes in train mode have begun."""
+
+    def __init__(self, *parts: nn.Module, at_pass: Callable[[int], object] | None = None, adds: bool = False) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1)
+            self.first, self.parts, self.last = nn.Linear(2, 6), nn.Sequential(*parts, nn.ReLU()), nn.Linear(6, 2)
+        self.passes, self.at_pass, self.adds = 0, at_pass, adds
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.passes += self.training
+        if self.at_pass is not None and self.training:
+            self.at_pass(self.passes)
+        hidden: Tensor = self.parts(self.first(inputs))
+        if self.adds:
+            add_loss(hidden.square() * 0.1, "sparsity")
+            add_loss(hidden.abs().mean() * 0.1)
+        outputs: Tensor = self.last(hidden)
+        return outputs
+
+
+def net(*parts: nn.Module, at_pass: Callable[[int], object] | None = None, adds: bool = False) -> Net:
+    return Net(*parts, at_pass=at_pass, adds=adds)
+
+
+def slow(parameters: Any) -> Optimizer:
+    return SGD(parameters, lr=0.1)
+
+
+def adamw(parameters: Any) -> Optimizer:
+    return AdamW(parameters, lr=0.01, weight_decay=0.1)
+
+
+def raising(error: BaseException, at: int) -> Callable[[int], None]:
+    """Return a function that raises an error when it is called with this number."""
+
+    def check(number: int) -> None:
+        if number == at:
+            raise error
+
+    return check
+
+
+class Failing(SGD):
+    """Fails in its third step, after the parameters have changed."""
+
+    steps = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.steps += 1
+        super().step(closure)
+        if self.steps == 3:
+            raise RuntimeError("the third step fails")
+
+
+class TornBackward(torch.autograd.Function):
+    """The identity; its backward pass fails."""
+
+    @staticmethod
+    def forward(context: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        raise RuntimeError("half a backward pass")
+
+
+class Classify(Objective):
+    """An objective with a prediction, a loss and a metric of its own."""
+
+    def predict(self, model: nn.Module, inputs: Any) -> Any:
+        return model(inputs * 2)
+
+    def loss(self, prediction: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
+        report_loss(prediction.square().mean(), "size")
+        return F.cross_entropy(prediction, targets) + inputs.mean() * prediction.square().mean()
+
+    def metrics(self, prediction: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"accuracy": (prediction.argmax(dim=1) == targets).float().mean()}
+
+
+class ByPosition(Objective):
+    """An objective whose loss takes prediction and targets by position."""
+
+    def predict(self, model: nn.Module, inputs: Any) -> Any:
+        return model(inputs * 2)
+
+    def loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(outputs, labels)
+
+
+class Checkpointed(Net):
+    """Runs its forward a second time in the backward pass."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = checkpoint(super().forward, inputs, use_reentrant=False)
+        return outputs
+
+
+class Tempered(nn.Module):
+    """A loss with a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(prediction * self.scale, targets) + self.scale.square() * 0.1
+
+
+class Heads(nn.Module):
+    """A model with two heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        outputs: Tensor = self.net(inputs)
+        return {"label": outputs, "size": outputs.square().mean(dim=1)}
+
+
+class Pair(nn.Module):
+    """Two parts, each with an optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(2)
+            self.front, self.back = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, inputs: Tensor) -> Any:
+        return self.back(self.front(inputs))
+
+
+def named_loss(prediction: Tensor, targets: Tensor, inputs: Tensor, step_num: int) -> Tensor:
+    return F.cross_entropy(prediction, targets) + inputs.mean() * prediction.square().mean() * (1 + step_num)
+
+
+def nan_at(bad: int) -> Callable[..., Tensor]:
+    def loss(prediction: Tensor, targets: Tensor, step_num: int) -> Tensor:
+        return F.cross_entropy(prediction, targets) * (float("nan") if step_num == bad else 1.0)
+
+    return loss
+
+
+def every_second_ends(step_num: int) -> bool:
+    return step_num % 2 == 1
+
+
+def update_ends(when: Callable[[int], bool]) -> Extension:
+    def pre_train_step_batch(step_num: int) -> bool:
+        return when(step_num)
+
+    return At("pre_train_step_batch", modifies("update_ends")(pre_train_step_batch))
+
+
+def train(*extensions: Callable[[], Extension], kind: type[TrainManager] = TrainManager, **made: Any) -> Program:
+    """Return a program that makes a manager and trains it; what is callable with no argument is made anew in it.
+
+    Args:
+        extensions: make the extensions.
+        kind: the class of the manager.
+        made: functions that make the options.
+    """
+
+    def program(make: Make) -> None:
+        options = {name: value() for name, value in made.items()}
+        make(*(extension() for extension in extensions), kind=kind, **options).train()
+
+    return program
+
+
+def two_optimizers() -> dict[str, Any]:
+    return {"front": slow, "back": sgd}
+
+
+class Alternating(TrainManager):
+    """Updates both parts of a pair in one batch."""
+
+    def train_batch(self, model: Any, inputs: Tensor, targets: Tensor) -> None:
+        self.update(self.forward(), "front")
+        self.update(lambda: F.cross_entropy(model(inputs), targets) * 2, "back")
+
+
+class Twice(TrainManager):
+    """Updates twice with each batch."""
+
+    def train_batch(self, model: Any, inputs: Tensor) -> None:
+        self.update(self.forward())
+        self.update(model(inputs).square().mean())
+
+
+class Scaled(TrainManager):
+    """Has its own forward methods, which write no fixture."""
+
+    def model_forward(self, model: Any, inputs: Tensor) -> Any:
+        return model(inputs * 2)
+
+    def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        report_loss(prediction.mean(), "mean")
+        return F.cross_entropy(prediction, targets) + prediction.square().mean()
+
+
+class Hidden(TrainManager):
+    """Writes one fixture in both forward stages."""
+
+    def model_forward(self, model: Any, inputs: Tensor) -> Any:
+        self.fixtures["hidden"] = model.first(inputs)
+        return model.last(model.parts(self.fixtures["hidden"]))
+
+    def loss_forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        self.fixtures["hidden"] = F.cross_entropy(prediction, targets)
+        loss: Tensor = self.fixtures["hidden"]
+        return loss
+
+
+def ask(request: Callable[[TrainManager], object], at_step: int) -> Extension:
+    def post_train_step_batch(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == at_step:
+            request(train_manager)
+
+    return At("post_train_step_batch", post_train_step_batch)
+
+
+def skip_second(batch_num: int) -> None:
+    if batch_num == 2:
+        skip_batch()
+
+
+def on_batches(make: Make) -> None:
+    tm = make(At("post_train_step_batch", lambda loss: None), model=net(nn.Dropout(0.5)))
+    with tm.run():
+        for number, batch in enumerate(make_batches(6)):
+            tm.model.eval()
+            tm.model(batch[0]).sum().backward()
+            tm.train_on_batch(batch, last_batch=number == 5)
+            tm.eval_on_batch(batch)
+
+
+def in_phases(make: Make) -> None:
+    tm = make(epochs=3)
+    with tm.run():
+        tm.train_steps(3)
+        with tm.phase("head", optimizer=lambda _: SGD(tm.model.last.parameters(), lr=0.2), epochs=1):
+            tm.train()
+        with tm.phase("other", model=net(nn.Tanh()), loss=F.multi_margin_loss, optimizer=adamw):
+            tm.train_steps(3)
+            tm.model.last.bias.data.zero_()
+            tm.train_steps(2)
+        tm.train()
+
+
+def reloaded(make: Make) -> None:
+    first = make(update_ends(every_second_ends), epochs=3, optimizer=sgd)
+    with first.run():
+        first.train_steps(5)
+        second = make(update_ends(every_second_ends), epochs=3, optimizer=sgd)
+        second.load_state_dict(first.state_dict())
+        first.train_steps(3)
+    second.train()
+
+
+def after_an_error(make: Make) -> None:
+    """The manager trains on after a batch has failed."""
+    tm = make(model=net(at_pass=raising(RuntimeError("torn"), 3)), optimizer=sgd)
+    try:
+        tm.train()
+    except RuntimeError:
+        tm.train()
+
+
+def replaced_between_calls(make: Make) -> None:
+    tm = make(optimizer=sgd, epochs=20)
+    tm.train_steps(3)
+    tm.loss = named_loss
+    tm.train_steps(3)
+    tm.model = net(nn.Tanh(), adds=True)
+    tm.optimizer = adamw(tm.model.parameters())
+    tm.train_steps(3)
+    tm.called_model = nn.Sequential(tm.model)
+    tm.train_steps(3)
+    tm.optimizer = LBFGS(tm.model.parameters(), max_iter=3)
+    tm.train_steps(3)
+    tm.add_extension(Accumulate(2), "accumulate")
+    tm.optimizer = slow(tm.model.parameters())
+    tm.train_steps(3)
+    tm.remove_extension("accumulate")
+    tm.train_steps(3)
+
+
+def replaced_in_hooks(make: Make) -> None:
+    def replace(train_manager: Any, step_num: int) -> None:
+        if step_num == 2:
+            train_manager.loss = F.multi_margin_loss
+        elif step_num == 4:
+            train_manager.called_model = nn.Sequential(train_manager.model, nn.Softmax(dim=1))
+        elif step_num == 6:
+            train_manager.optimizer = adamw(train_manager.model.parameters())
+
+    make(At("pre_train_step_batch", replace), epochs=2).train()
+
+
+def gathered(make: Make) -> None:
+    """Something makes the gradients of several processes one."""
+    tm = make(update_ends(lambda step_num: step_num % 3 == 2))
+
+    def halve(optimizer: Optimizer) -> None:
+        for parameter in optimizer.param_groups[0]["params"]:
+            parameter.grad.mul_(0.5)
+
+    tm._windows.gathered = halve
+    tm.train()
+
+
+def gathering_fails(make: Make) -> None:
+    tm = make()
+    tm._windows.gathered = lambda optimizer: raising(RuntimeError("no network"), 2)(tm.step_num)
+    tm.train()
+
+
+def deciding(make: Make) -> None:
+    tm = make()
+    tm.decide = lambda requests: requests._replace(skip_batch=tm.step_num == 2 and tm._progress.feed.batch_num == 3)
+    tm.train()
+
+
+def of_a_part(make: Make) -> None:
+    """The third loss is of parameters that the optimizer does not have, which is a warning."""
+    model = net()
+    loss = counted(lambda call, p, targets: model.first.weight.sum() if call == 3 else F.cross_entropy(p, targets))
+    make(model=model, optimizer=SGD(model.last.parameters(), lr=0.1), loss=loss).train()
+
+
+def warnings_are_errors(make: Make) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of_a_part(make)
+
+
+def copied(make: Make) -> None:
+    """A copy of a manager trains for itself."""
+    tm = make(optimizer=sgd, epochs=3)
+    tm.train_steps(3)
+    copy.deepcopy(tm).train()
+    tm.train()
+
+
+def without_gathering(make: Make) -> None:
+    """A phase rests the extension that opens the stages."""
+    tm = make({"accumulate": Accumulate(2)}, optimizer=sgd, epochs=2)
+    with tm.run(), tm.phase("plain", without=["accumulate"]):
+        tm.train()
+    tm.train()
+
+
+def gradients_at_an_error(make: Make) -> None:
+    """A hook that always runs looks at the gradients of a step that has failed."""
+
+    def note(train_manager: Any) -> None:
+        gradients = [plain(parameter.grad) for parameter in train_manager.model.parameters()]
+        if train_manager.step_num == 2:
+            warnings.warn(f"{train_manager.open_windows} {gradients}", stacklevel=2)
+
+    make(At("post_train_step_batch", always(note)), optimizer=lambda parameters: Failing(parameters, lr=0.1)).train()
+
+
+def stained_data(make: Make) -> None:
+    """The iterator of the data leaves gradients."""
+    model = net()
+
+    class Stained:
+        def __iter__(self) -> Iterator[Batch]:
+            for x, y in make_batches(4):
+                model(x).sum().backward()
+                yield x, y
+
+    make(model=model, train_data=Stained(), optimizer=sgd).train()
+
+
+def stained_by_a_hook(make: Make) -> None:
+    """A hook of a module leaves gradients in each forward pass."""
+    model = net()
+    model.parts.register_forward_hook(
+        lambda module, inputs, output: inputs[0].square().sum().backward(retain_graph=True)
+    )
+    make(model=model, optimizer=sgd).train()
+
+
+def wrong_shape(make: Make) -> None:
+    """A batch of another width, at the third step."""
+    batches = make_batches(4)
+    batches[2] = torch.rand(4, 2), torch.tensor([0, 1, 7, 0])
+    make(train_data=batches).train()
+
+
+def counted(function: Callable[[int, Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
+    """Return a loss of ``(prediction, targets)`` that knows how often it was called in training."""
+    calls = 0
+
+    def loss(prediction: Tensor, targets: Tensor) -> Any:
+        nonlocal calls
+        calls += torch.is_grad_enabled()
+        return function(calls, prediction, targets)
+
+    return loss
+
+
+def failing_loss(at: int) -> Callable[..., Any]:
+    check = raising(ValueError("no loss today"), at)
+    return counted(lambda call, prediction, targets: check(call) or F.cross_entropy(prediction, targets))
+
+
+def skipping_loss(at: int) -> Callable[..., Any]:
+    check = raising(SkipBatch(), at)
+    return counted(lambda call, prediction, targets: check(call) or F.cross_entropy(prediction, targets))
+
+
+def torn_loss(at: int) -> Callable[..., Any]:
+    tear: Any = TornBackward.apply
+
+    def of(call: int, prediction: Tensor, targets: Tensor) -> Any:
+        return F.cross_entropy(tear(prediction) if call == at else prediction, targets)
+
+    return counted(of)
+
+
+def detached_at(at: int) -> Callable[..., Any]:
+    return counted(lambda call, p, targets: F.cross_entropy(p.detach() if call == at else p, targets))
+
+
+def unreduced_at(at: int) -> Callable[..., Any]:
+    return counted(lambda call, p, targets: F.cross_entropy(p, targets, reduction="none" if call == at else "mean"))
+
+
+PROGRAMS: Final[dict[str, tuple[Program, str]]] = {
+    # name: the program, and what opens the stages in it
+    "plain": (train(), ""),
+    "momentum": (train(optimizer=lambda: sgd), ""),
+    "adamw": (train(optimizer=lambda: adamw), ""),
+    "dropout": (train(model=lambda: net(nn.Dropout(0.5))), ""),
+    "batch norm": (train(model=lambda: net(nn.BatchNorm1d(6))), ""),
+    "add_loss": (train(model=lambda: net(adds=True), eval_data=lambda: make_batches(2)), ""),
+    "add_loss alone": (train(model=lambda: net(adds=True), loss=lambda: lambda prediction, targets: None), ""),
+    "objective": (train(loss=Classify, eval_data=lambda: make_batches(2)), ""),
+    "objective by position": (train(loss=ByPosition), ""),
+    "activation checkpoints": (train(model=lambda: Checkpointed(adds=True)), ""),
+    "named loss": (train(loss=lambda: named_loss), ""),
+    "weighted losses": (
+        train(
+            model=Heads,
+            loss=lambda: WeightedLosses({"label": (F.cross_entropy, 1.0), "size": (lambda p, t: p.mean(), 0.5)}),
+        ),
+        "",
+    ),
+    "loss with a parameter": (train(loss=Tempered, optimizer=lambda: sgd), ""),
+    "Accumulate": (train(lambda: Accumulate(3)), "Accumulate"),
+    "SAM": (train(lambda: SAM(0.05)), "SAM"),
+    "ClipGradients": (train(lambda: ClipGradients(0.1)), "ClipGradients"),
+    "EMA": (train(lambda: EMA(decay=0.9), eval_data=lambda: make_batches(2)), "EMA"),
+    "EarlyStopping": (
+        train(
+            lambda: EarlyStopping("eval/loss", patience=1, min_delta=1.0),
+            eval_data=lambda: make_batches(2),
+            epochs=lambda: 5,
+        ),
+        "",
+    ),
+    "Metrics": (
+        train(lambda: Metrics(spread=lambda prediction: prediction.std()), eval_data=lambda: make_batches(2)),
+        "",
+    ),
+    "lr_schedule": (train(lr_schedule=lambda: warm_up), ""),
+    "LRSchedule": (train(lambda: LRSchedule(warm_up, per="step")), "LRSchedule"),
+    "WarmUp": (train(lambda: WarmUp(steps=3)), "WarmUp"),
+    "two optimizers": (
+        train(kind=Alternating, model=Pair, optimizer=two_optimizers),
+        "an own train_batch",
+    ),
+    "LBFGS": (train(optimizer=lambda: lambda p: LBFGS(p, max_iter=4)), "LBFGS, which needs a closure"),
+    "own train_batch": (train(kind=Twice), "an own train_batch"),
+    "own model_forward": (train(kind=Scaled, eval_data=lambda: make_batches(2)), ""),
+    "own fixtures": (train(kind=Hidden), "an own model_forward"),
+    "skipped in the model": (train(model=lambda: net(at_pass=raising(SkipBatch(), 3))), ""),
+    "skipped in the first batch": (train(model=lambda: net(at_pass=raising(SkipBatch(), 1))), ""),
+    "skipped in the loss": (train(loss=lambda: skipping_loss(3)), ""),
+    "skipped in a hook": (train(lambda: At("pre_train_step_batch", skip_second)), ""),
+    "skipped in a post hook": (train(lambda: At("post_train_step_batch", skip_second)), ""),
+    "windows of two batches": (train(lambda: update_ends(every_second_ends)), ""),
+    "windows of three batches": (train(lambda: update_ends(lambda step_num: step_num % 3 == 2)), ""),
+    "a window that ends with the run": (train(lambda: update_ends(lambda step_num: step_num < 5)), ""),
+    "nan": (train(loss=lambda: nan_at(2)), ""),
+    "error in the model": (train(model=lambda: net(at_pass=raising(RuntimeError("torn"), 3))), ""),
+    "error in the first batch": (train(model=lambda: net(at_pass=raising(RuntimeError("torn"), 1))), ""),
+    "error in the loss": (train(loss=lambda: failing_loss(3)), ""),
+    "error in the backward pass": (train(loss=lambda: torn_loss(3)), ""),
+    "error in the step": (train(optimizer=lambda: lambda p: Failing(p, lr=0.1)), ""),
+    "error of torch": (wrong_shape, ""),
+    "loss without a gradient": (train(loss=lambda: detached_at(3)), ""),
+    "loss that is no scalar": (train(loss=lambda: unreduced_at(3)), ""),
+    "Ctrl-C in the model": (train(model=lambda: net(at_pass=raising(KeyboardInterrupt("enough"), 3))), ""),
+    "stop": (train(lambda: stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 3)), ""),
+    "end_epoch": (train(lambda: ask(TrainManager.end_epoch, 3)), ""),
+    "eval_soon": (train(lambda: ask(TrainManager.eval_soon, 3), eval_data=lambda: make_batches(2)), ""),
+    "steps_per_epoch": (train(steps_per_epoch=lambda: 3, epochs=lambda: 3), ""),
+    "train_on_batch": (on_batches, ""),
+    "phases": (in_phases, ""),
+    "reloaded": (reloaded, ""),
+    "trained on after an error": (after_an_error, ""),
+    "replaced between calls": (replaced_between_calls, ""),
+    "replaced in hooks": (replaced_in_hooks, ""),
+    "gathered": (gathered, ""),
+    "gathering fails": (gathering_fails, ""),
+    "decide": (deciding, ""),
+    "copied": (copied, ""),
+    "an extension that rests": (without_gathering, "Accumulate"),
+    "a look at the gradients of a failed step": (gradients_at_an_error, ""),
+    "loss of other parameters": (of_a_part, ""),
+    "warnings are errors": (warnings_are_errors, ""),
+    "gradients of the data": (stained_data, ""),
+    "gradients of a hook of torch": (stained_by_a_hook, ""),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_training_leaves_the_same_with_and_without_the_inner_stages(name: str) -> None:
+    program, _ = PROGRAMS[name]
+    as_it_is, _ = observed(program)
+    in_stages, _ = observed(program, Looker())
+
+    assert as_it_is == in_stages
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_opens_the_stages_only_for_what_needs_them(name: str) -> None:
+    program, needs = PROGRAMS[name]
+    _, managers = observed(program)
+    region = managers[-1]._setup.region
+
+    assert region is not None
+    assert region.opened_for == needs
+
+
+# ---- random programs -------------------------------------------------------------------------------------------------
+
+
+MODELS: Final[dict[str, Callable[[], nn.Module]]] = {
+    "plain": net,
+    "dropout": lambda: net(nn.Dropout(0.5)),
+    "adds": lambda: net(adds=True),
+    "skips": lambda: net(at_pass=raising(SkipBatch(), 3)),
+    "fails": lambda: net(at_pass=raising(RuntimeError("torn"), 6)),
+}
+LOSSES: Final[dict[str, Callable[[], Any]]] = {
+    "plain": lambda: F.cross_entropy,
+    "named": lambda: named_loss,
+    "objective": Classify,
+    "weights": Tempered,
+    "nan": lambda: nan_at(5),
+    "fails": lambda: failing_loss(5),
+    "torn": lambda: torn_loss(4),
+}
+OPTIMIZERS: Final[dict[str, Callable[[Any], Optimizer]]] = {
+    "slow": slow,
+    "momentum": sgd,
+    "adamw": adamw,
+    "closure": lambda parameters: LBFGS(parameters, max_iter=2),
+}
+EXTENSIONS: Final[dict[str, Callable[[], Extension]]] = {
+    "EMA": lambda: EMA(decay=0.5),
+    "Accumulate": lambda: Accumulate(2),
+    "ClipGradients": lambda: ClipGradients(0.1),
+    "windows": lambda: update_ends(lambda step_num: step_num % 3 != 0),
+    "skips": lambda: At("pre_train_step_batch", skip_second),
+    "stops": lambda: stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 5),
+    "ends": lambda: ask(TrainManager.end_epoch, 2),
+    "evaluates": lambda: ask(TrainManager.eval_soon, 4),
+}
+CHANGES: Final[dict[str, Callable[[Any], object]]] = {
+    "nothing": lambda tm: None,
+    "loss": lambda tm: setattr(tm, "loss", F.multi_margin_loss),
+    "optimizer": lambda tm: setattr(tm, "optimizer", adamw(tm.model.parameters())),
+    "called model": lambda tm: setattr(tm, "called_model", nn.Sequential(tm.model)),
+    "extension": lambda tm: tm.add_extension(WarmUp(steps=3)),
+    "gradients": lambda tm: tm.model(torch.ones(1, 2)).sum().backward(),
+    "frozen": lambda tm: tm.model.first.requires_grad_(False),
+}
+CALLS: Final[dict[str, Callable[[Any], object]]] = {
+    "train": lambda tm: tm.train(),
+    "steps": lambda tm: tm.train_steps(3),
+    "epoch": lambda tm: tm.train_epoch(),
+    "batch": lambda tm: tm.train_on_batch(make_batches(1)[0]),
+    "eval": lambda tm: tm.eval(),
+}
+
+
+@given(
+    model=st.sampled_from(sorted(MODELS)),
+    loss=st.sampled_from(sorted(LOSSES)),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    extensions=st.sets(st.sampled_from(sorted(EXTENSIONS)), max_size=2),
+    calls=st.lists(st.tuples(st.sampled_from(sorted(CALLS)), st.sampled_from(sorted(CHANGES))), min_size=1, max_size=4),
+    in_one_run=st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_random_training_leaves_the_same_with_and_without_the_inner_stages(
+    model: str, loss: str, optimizer: str, extensions: set[str], calls: list[tuple[str, str]], in_one_run: bool
+) -> None:
+    def program(make: Make) -> None:
+        parts = {"model": MODELS[model](), "loss": LOSSES[loss](), "optimizer": OPTIMIZERS[optimizer]}
+        tm = make(*(EXTENSIONS[name]() for name in sorted(extensions)), eval_data=make_batches(1), **parts)
+        with tm.run() if in_one_run else nullcontext():
+            for call, change in calls:
+                try:
+                    CALLS[call](tm)
+                except Exception as error:
+                    warnings.warn(f"{error} {getattr(error, '__notes__', [])}", stacklevel=2)
+                CHANGES[change](tm)
+            tm.train_steps(2)
+
+    as_it_is, _ = observed(program)
+    in_stages, _ = observed(program, Looker())
+
+    assert as_it_is == in_stages
