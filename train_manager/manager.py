@@ -62,7 +62,7 @@ from train_manager.loop.outputs import (
 from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
 from train_manager.loop.phases import Level
 from train_manager.loop.progress import Progress
-from train_manager.loop.region import INNER, Region, Watch, opened_for
+from train_manager.loop.region import INNER, Region, Watch, changed_from_inside, opened_for
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import RunState
@@ -831,10 +831,9 @@ class TrainManager(Interface[Model]):
         if region is not None:
             self._progress.call.has_updated = True
             loss = region.forward(parts, self._chosen, step)
-            if self._setup.region is region and region.version == self._store.version:
-                region.update(loss, self._forward_again, step)
-            else:  # the model or the loss has replaced the optimizer, or added an extension
-                self.update(loss)
+            if self._setup.region is not region or region.version != self._store.version:
+                raise changed_from_inside(self.fixtures.path)
+            region.update(loss, self._forward_again, step)
             return
         new = self._setup.region
         with nullcontext() if new is None or new.opened_for else self._watched(new):

@@ -21,6 +21,7 @@ from train_manager import (
     NonFiniteLoss,
     Objective,
     SkipBatch,
+    StageError,
     TrainManager,
     add_loss,
     every,
@@ -730,18 +731,21 @@ def test_a_part_of_the_batch_that_an_own_batch_size_modifies_is_trained_on(name:
     assert torch.equal(weights(tm.model), by_hand(net(), changed * 2))
 
 
-def test_an_optimizer_that_the_loss_replaces_steps_in_this_batch() -> None:
-    def train(*extensions: Extension) -> TrainManager:
-        def loss(prediction: Tensor, targets: Tensor) -> Tensor:
-            if tm.step_num == 2:
-                tm.optimizer = SGD(tm.model.parameters(), lr=1.0)
-            return F.cross_entropy(prediction, targets)
+def test_a_loss_that_replaces_the_optimizer_is_refused() -> None:
+    def loss(prediction: Tensor, targets: Tensor) -> Tensor:
+        if tm.step_num == 2:
+            tm.optimizer = SGD(tm.model.parameters(), lr=1.0)
+        return F.cross_entropy(prediction, targets)
 
-        tm = manager(TrainManager, *extensions, loss=loss)
+    tm = manager(TrainManager, loss=loss)
+
+    with pytest.raises(StageError) as error:
         tm.train()
-        return tm
-
-    assert same_in_stages(train)
+    assert str(error.value) == (
+        "the model or the loss has replaced a part of the training, or has added or removed an extension\n"
+        "  open stages  run > train > train_step_epoch > train_step_batch\n"
+        "  do so in a hook, such as pre_train_step_batch, or between two calls"
+    )
 
 
 @pytest.mark.parametrize("what", ["model", "loss", "called_model", "optimizer"])

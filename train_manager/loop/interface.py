@@ -18,8 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.copies import copied
-from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extensions, free_name, named
@@ -53,13 +51,6 @@ from train_manager.loop.optimizers import OptimizerArgument
 from train_manager.loop.outputs import count_rows, loss_in, no_targets, require_training_loss
 from train_manager.loop.phases import Level
 from train_manager.loop.progress import Progress
-from train_manager.loop.rebuilt_arguments import (
-    apply_options,
-    checkpoint_in,
-    read_parameters,
-    rebuilt_arguments,
-    writers_to_rest,
-)
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.resume import Resume
@@ -326,12 +317,14 @@ class Interface(Extensible, Generic[Model]):
             CheckpointError: the checkpoint is damaged, there is no such value to override, or something is needed that
                 was not recorded: with all of it.
         """
-        parameters, state = read_parameters(checkpoint_in(Path(path)))
-        made = cls(**rebuilt_arguments(cls, parameters, overrides or {}, arguments))
+        from train_manager.loop import rebuilt_arguments as rebuilt  # here, as what reads files: most never do
+
+        parameters, state = rebuilt.read_parameters(rebuilt.checkpoint_in(Path(path)))
+        made = cls(**rebuilt.rebuilt_arguments(cls, parameters, overrides or {}, arguments))
         if made.train_dir is None:
-            made._registry.pause(writers_to_rest(made._registry.hooks, has_data=made.train_data is not None))
+            made._registry.pause(rebuilt.writers_to_rest(made._registry.hooks, has_data=made.train_data is not None))
         made.load_state_dict(state, strict=strict)
-        apply_options(made.optimizers, made.lr_schedule, overrides or {})
+        rebuilt.apply_options(made.optimizers, made.lr_schedule, overrides or {})
         return made
 
     # ---- to be overridden --------------------------------------------------------------------------------------------
@@ -590,6 +583,8 @@ class Interface(Extensible, Generic[Model]):
         Raises:
             CheckpointError: a file is damaged or not one of weights, or the weights do not fit.
         """
+        from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
+
         weights = mean_weights(checkpoints_at(Path(path), at, mode, require_count(mean_of, "mean_of", at_least=1)))
         module = cast(nn.Module, self.model)
         weights = without_prefix(weights, module.state_dict().keys())
@@ -1030,6 +1025,8 @@ class Interface(Extensible, Generic[Model]):
         if resume.state is not None and not resume.phases.is_behind:
             state = self.state_dict()
             changed = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
+            from train_manager.checkpoints.copies import copied
+
             resume.state |= copied(changed)
 
     def _place_of_checkpoint(self) -> tuple[int, ...]:

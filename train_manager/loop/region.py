@@ -29,6 +29,7 @@ from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.outputs import require_prediction, require_training_loss
 from train_manager.loop.step import Backward, Step
 from train_manager.loop.windows import Windows, needs_closure, warn_without_gradients
+from train_manager.telling.errors import StageError
 
 MODEL: Final = "train_model_forward"
 LOSS: Final = "train_loss_forward"
@@ -177,6 +178,12 @@ class Region:
 
 _HERE = Region.forward.__code__, 0
 """The line that defines the fixtures of a batch here, as errors name it."""
+
+
+def changed_from_inside(path: tuple[str, ...]) -> StageError:
+    """Return the error for a model or a loss that changes what it is trained with; half a batch cannot have both."""
+    what = "the model or the loss has replaced a part of the training, or has added or removed an extension"
+    return StageError(what, stages=path, cure="do so in a hook, such as pre_train_step_batch, or between two calls")
 
 
 # ---- whether the stages stay closed ----------------------------------------------------------------------------------
