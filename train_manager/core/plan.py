@@ -64,7 +64,6 @@ def compile_plan(
     store: Store | None = None,
     own_names: frozenset[str] = frozenset(),
     late: frozenset[str] = frozenset(),
-    seldom: Iterable[str] = (),
 ) -> Plan:
     """Sort out what belongs to this stage.
 
@@ -79,7 +78,6 @@ def compile_plan(
         store: computes the lazy fixtures; None for a plan that no stage runs.
         own_names: those of the Extensible.
         late: names of fixtures whose cells are written when something asks for them.
-        seldom: those that this stage is given.
     """
     lazy = _of_all_stages(providers)
     hooks = tuple(hooks)
@@ -112,7 +110,7 @@ def compile_plan(
     run_pre, run_post = (sequence.function(cell_of) if sequence else None for sequence in sequences)
     own_lazy = {name: LazyFixture(provider, store) for name, provider in own.items()} if store else {}
     elsewhere = {name for other, of_stage in providers.items() if other != stage for name in of_stage}
-    contested = tuple(elsewhere.intersection({*own_lazy, *seldom}))
+    contested = tuple(elsewhere.intersection(own_lazy))
     own_cells = tuple(map(cell_of, own_lazy))
     return Plan(around, pre, post, own, own_lazy, own_cells, contested, lazy, sequences, run_pre, run_post)
 
@@ -173,7 +171,6 @@ class Plans:
                 store=state,
                 own_names=state.own_names,
                 late=frozenset(state.late),
-                seldom=state.seldom.get(stage, ()),
             )
             state.plans[stage] = plan
         return plan

@@ -186,10 +186,17 @@ class Stage(Scope):
         """Refuse fixtures that wait in this stage, and live in one around it."""
         store = self._store
         for name in plan.contested:
-            store.has(name)
-        for name in seldom or ():
-            if store.late[name].owner is not None:
-                raise messages.exists(store, name, self.opened_at)
+            store.bring_from(self.parent, name)  # it may wait there
+        if seldom is not None:
+            around = self.parent
+            while around is not None and around.seldom is None:
+                around = around.parent
+            if around is not None or not plan.lazy.keys().isdisjoint(seldom):
+                for name in seldom:
+                    store.bring_from(self.parent, name)
+            for name in seldom:
+                if store.late[name].owner is not None:
+                    raise messages.exists(store, name, self.opened_at)
         for cell in plan.own_cells:
             if cell.owner is not None:
                 raise messages.exists(store, cell.name, plan.own_lazy[cell.name].provider)

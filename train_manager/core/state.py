@@ -69,7 +69,6 @@ class State:
         plans: what runs at each stage that was asked for, by name; None if extensions have changed since.
         late: the cells of fixtures that are lazy or were given as seldom ones: such a fixture waits in its stage, and
             its cell is written when something asks for it.
-        seldom: the names that stages were given as seldom ones, by stage.
         version: of the plans; each change of the extensions raises it.
         plan_of: decides what runs at a stage, and keeps it in ``plans``.
         extensions: the extensions that are served, by name.
@@ -100,7 +99,6 @@ class State:
         "plans",
         "requests",
         "running",
-        "seldom",
         "shares",
         "strict",
         "task",
@@ -129,7 +127,6 @@ class State:
         self.plans: dict[str, Any] = {}
         self.version: int = 0
         self.late: dict[str, Cell] = {}
-        self.seldom: dict[str, tuple[str, ...]] = {}
         self.plan_of: Callable[[str], Any] = self.plans.__getitem__
         self.before_outermost: Callable[[], None] = _nothing
         self.extensions: Mapping[str, Any] = {}
@@ -170,7 +167,12 @@ class State:
 
     def bring(self, name: str) -> bool:
         """Write the cell of a fixture that waits in an open stage, the innermost one; return whether there is one."""
-        scope = self.innermost if name in self.late else None
+        return name in self.late and self.bring_from(self.innermost, name)
+
+    def bring_from(self, scope: Scope | None, name: str) -> bool:
+        """Do so for a fixture that waits in this scope, or in one around it, unless it is written."""
+        if self.late[name].owner is not None:
+            return True
         while scope is not None:
             is_hidden = self.open.get(scope.name) is not scope  # by a recursion
             if not is_hidden and scope.bring(self.late[name]):

@@ -130,7 +130,6 @@ class Store(State):
         """Note names of seldom fixtures that are new here; the functions that call hooks look for them from now on."""
         if self.late.keys() >= set(seldom):
             return
-        self.seldom[stage] = (*self.seldom.get(stage, ()), *seldom)
         for name in seldom:
             cell = self.late[name] = self.cell(name)
             cell.stage = cell.stage or stage
