@@ -18,16 +18,17 @@ from train_manager.telling.errors import FixtureNotFound, HookError
 from train_manager.telling.source_locations import line_of_function
 
 
-class _Seldom(Enum):
-    """The default of a parameter whose fixture is absent at times; an Enum, for a copy must be the same object."""
+class _Absent(Enum):
+    """The default of a parameter whose fixture may be absent; an Enum, for a copy must be the same object."""
 
+    OPTIONAL = "... or never"
     SELDOM = "..."
 
     def __repr__(self) -> str:
         return self.value
 
 
-_SELDOM: Final = _Seldom.SELDOM
+_SELDOM: Final = _Absent.SELDOM
 
 
 @final
@@ -50,7 +51,7 @@ class NamedCall:
         expected: names that must be alive at some time, or else the check refuses them: the required ones, and those
             that ``with_parameters`` was given under ``seldom``.
         defaults: those of its optional parameters; None if it cannot be called with required parameters by position
-            and others by name.
+            and others by name, as with ``*, name`` without a default.
         by_position: all its parameters are required and can be given in their order.
         takes_rest: it has ``**kwargs`` and gets every live fixture.
     """
@@ -74,11 +75,9 @@ class NamedCall:
             p.name for p in named if p.default is Parameter.empty or p.default is _SELDOM
         )
         self.takes_rest: bool = len(named) < len(parameters)
-        positional = all(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
+        is_usual = all(map(_is_usual, parameters)) and reads is None
         self.defaults: dict[str, Any] | None = (
-            {p.name: p.default for p in parameters if p.default is not Parameter.empty}
-            if positional and reads is None
-            else None
+            {p.name: p.default for p in parameters if p.default is not Parameter.empty} if is_usual else None
         )
         self.by_position: bool = self.defaults == {}  # such a call takes half the time
 
@@ -154,6 +153,12 @@ class NamedCall:
         raise self.error(f"has the parameter `{wrong}`, but fixtures are given by name", parameter.name, cure)
 
 
+def _is_usual(parameter: Parameter) -> bool:
+    """Return whether a parameter is given by position if it is required, or else by name."""
+    has_default = parameter.default is not Parameter.empty
+    return parameter.kind is Parameter.POSITIONAL_OR_KEYWORD or (parameter.kind is Parameter.KEYWORD_ONLY and has_default)
+
+
 def with_parameters(
     parameters: Iterable[str | Parameter],
     function: Callable[[Mapping[str, Any]], Any],
@@ -177,7 +182,7 @@ def with_parameters(
         parameter = Parameter(given, Parameter.POSITIONAL_OR_KEYWORD) if isinstance(given, str) else given
         if parameter.name not in by_name or parameter.default is Parameter.empty:
             by_name[parameter.name] = parameter
-    ordered = in_signature_order(by_name.values())
+    ordered = in_signature_order([_of_a_mapping(parameter) for parameter in by_name.values()])
 
     # Not a closure: the hook of an extension that was copied must call the copy.
     hook = partial(_call_with_mapping, function, tuple(parameter.name for parameter in ordered))
@@ -188,8 +193,15 @@ def with_parameters(
 def _call_with_mapping(
     function: Callable[[Mapping[str, Any]], Any], names: tuple[str, ...], /, *given: Any, **named: Any
 ) -> Any:
-    """Hand the values over, given by position if all are there, which is quicker, or else by name."""
-    return function(dict(zip(names, given, strict=False), **named))
+    """Hand the values over, without those that are not alive.
+
+    The required ones may be given by position, which is quicker, the others by name.
+    """
+    values = dict(zip(names, given, strict=False))
+    for name, value in named.items():
+        if type(value) is not _Absent:
+            values[name] = value
+    return function(values)
 
 
 def in_signature_order(parameters: Collection[Parameter]) -> list[Parameter]:
@@ -198,3 +210,9 @@ def in_signature_order(parameters: Collection[Parameter]) -> list[Parameter]:
     optional = [p for p in parameters if p.default is not Parameter.empty]
     by_position = [p.replace(kind=Parameter.POSITIONAL_OR_KEYWORD, annotation=Parameter.empty) for p in required]
     return by_position + [p.replace(kind=Parameter.KEYWORD_ONLY, annotation=Parameter.empty) for p in optional]
+
+
+def _of_a_mapping(parameter: Parameter) -> Parameter:
+    """Return a parameter whose default says that the mapping has no such name."""
+    is_told = parameter.default is Parameter.empty or parameter.default is _SELDOM
+    return parameter if is_told else parameter.replace(default=_Absent.OPTIONAL)
