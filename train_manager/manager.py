@@ -33,6 +33,7 @@ from train_manager.loop.arguments import (
     require_ready_to_train,
     warn_of_hooks_that_never_ran,
 )
+from train_manager.loop.batch_losses import BatchLosses
 from train_manager.loop.call import Call
 from train_manager.loop.cures import add_cure
 from train_manager.loop.epoch import EpochEnd, EpochPart
@@ -150,7 +151,7 @@ class TrainManager(Interface[Model]):
         NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
-    _options = replace(Interface._options, too_late=TOO_LATE)
+    _options = replace(Interface._options, too_late=TOO_LATE, replacing=frozenset({"batch_losses"}))
 
     # ---- to be called ------------------------------------------------------------------------------------------------
 
@@ -453,6 +454,7 @@ class TrainManager(Interface[Model]):
             "start_step": self.step_num,
             "end_step": None,
             "standalone_eval": entry in ("eval", "eval_on_batch"),
+            "batch_losses": BatchLosses(),
         }
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir
@@ -1161,20 +1163,26 @@ class TrainManager(Interface[Model]):
         """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it."""
         counts, cells = self._counts, self._store.cells
         # A fixture that no hook has asked for has no owner yet, and is as it was defined.
-        examples = size if cells["true_batch_size"].owner is None else self._store.cells["true_batch_size"].value
-        seen = size if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
+        examples = size if cells["true_batch_size"].owner is None else cells["true_batch_size"].value
+        seen = size if cells["global_batch_size"].owner is None else cells["global_batch_size"].value
         has_loss = step.forward_loss is not None or "loss" in self.fixtures
-        loss: Tensor | None = self._store.cells["loss"].value if has_loss else None
-        self._progress.count_losses(loss, step.update_losses, counts.step_num + 1, examples)
+        loss: Tensor | None = cells["loss"].value if has_loss else None
+        kept = self._progress.count_losses(loss, step.update_losses, counts.step_num + 1, examples)
         step.is_counted = True
         if loss is None and step.update_losses:
-            loss = step.sum_of_updates()  # which needs no look for nan, since its parts get one
+            loss = kept = step.sum_of_updates()  # which needs no look for nan, since its parts get one
             self.fixtures["loss"] = loss
-        self._windows.ended = self._store.cells["update_ends"].value
+        self._windows.ended = cells["update_ends"].value
         counts.step_num += 1
         counts.samples_seen = counts.samples_seen + seen  # not in place, for hooks may have it
-        self._store.cells["step_num"].value = counts.step_num
-        self._store.cells["samples_seen"].value = counts.samples_seen
+        cells["step_num"].value = counts.step_num
+        cells["samples_seen"].value = counts.samples_seen
+        rows: BatchLosses = cells["batch_losses"].value
+        if rows.appends:
+            # As hooks have left it; one that no hook has asked for has no owner yet.
+            source = cells["datasource_name"]
+            name = self._progress.feed.datasource_name if source.owner is None else source.value
+            rows.add(kept, counts.step_num, examples, name, step.losses)
         return loss
 
     @contextmanager

@@ -12,7 +12,7 @@ from train_manager.checker.too_late import TooLate
 
 MAP: Final = """
 with staged("run"):                              # model, phase_name, epoch_num, step_num, update_num, samples_seen,
-                                                 # start_step, end_step, standalone_eval, train_dir
+                                                 # start_step, end_step, standalone_eval, batch_losses, train_dir
     with staged("load_checkpoint"):              # checkpoint_loaded
         a hook may load a checkpoint, and then modifies checkpoint_loaded
     with staged("train"):

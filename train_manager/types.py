@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from train_manager.core.extensible import Extensible as Extensible
     from train_manager.core.fixtures import Fixtures as Fixtures
     from train_manager.core.scope import Scope as Scope
+    from train_manager.loop.batch_losses import BatchLosses as BatchLosses
     from train_manager.loop.losses import Losses as Losses
     from train_manager.loop.results import EvalResult as EvalResult
     from train_manager.manager import TrainManager as TrainManager
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 ALIASES: Final = {
     "Batch": "typing.Any",
+    "BatchLosses": "train_manager.loop.batch_losses.BatchLosses",
     "BatchNum": "builtins.int",
     "BatchSize": "builtins.int",
     "EpochNum": "builtins.int",
@@ -105,6 +107,7 @@ FIXTURES: Final = {
     "start_step": FixtureType("int", "`step_num` as the training call began"),
     "end_step": FixtureType("int | None", "what `step_num` will be as the call ends; None while that is unknown"),
     "standalone_eval": FixtureType("bool", "whether the run is a call of `tm.eval()`, and not a training"),
+    "batch_losses": FixtureType("BatchLosses", "hands the losses of all batches to those who read them"),
     "train_dir": FixtureType("Path", "the folder for the files of extensions; only if the manager has one"),
     "writer": FixtureType("FigureWriter", "writes figures of your own; only with the extension `MetricStore`"),
     # Of load_checkpoint.

@@ -44,6 +44,7 @@ class Declarations:
     schedules: tuple[Any, ...] = ()
     not_a_hook: bool = False
     overridable: bool = False
+    replaced_by: str = ""
 
 
 def declarations_of(function: object) -> Declarations:
@@ -164,6 +165,14 @@ def not_a_hook(method: Function) -> Function:
     ...         return "called by other code"
     """
     return _declare(method, not_a_hook=True)
+
+
+def replaced_by(fixture: str) -> Callable[[Function], Function]:
+    """Leave a hook out where the loop has a fixture from which the extension gets the same at less cost.
+
+    It runs all the same in other loops, if it has a schedule, and if a subclass overrides it without this decorator.
+    """
+    return lambda hook: _declare(hook, replaced_by=fixture)
 
 
 def overridable(method: Callable[..., R]) -> Callable[..., R]:

@@ -52,6 +52,7 @@ class Hook:
         everywhere: it belongs to every stage.
         schedules: all of them must let it run; each comes with the call that asks it.
         returns_nothing: a value that it returns is an error, for it declares no write.
+        replaced_by: a fixture that takes its place in loops that have it; empty if there is none.
     """
 
     kind: str
@@ -64,6 +65,7 @@ class Hook:
     everywhere: bool
     schedules: tuple[tuple[Schedule, NamedCall], ...] = ()
     returns_nothing: bool = False
+    replaced_by: str = ""
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -143,7 +145,14 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> 
     schedules = tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules)
     always, writes = declarations.always, declarations.writes
     is_silent = kind != "around" and not writes and _is_written_as_method(holder, name)
-    return Hook(kind, stage, owner, call, always, rank, writes, stage == EVERY_STAGE, schedules, is_silent)
+    instead = replacement_of(holder, name)
+    return Hook(kind, stage, owner, call, always, rank, writes, stage == EVERY_STAGE, schedules, is_silent, instead)
+
+
+def replacement_of(holder: object, name: str) -> str:
+    """Return the fixture that takes the place of a hook; empty if none does, as with a schedule, which picks steps."""
+    declared = declarations_of(unbound(holder, name)).replaced_by
+    return "" if declared and schedules_of(holder, name) else declared
 
 
 def _is_written_as_method(holder: object, name: str) -> bool:

@@ -89,7 +89,9 @@ class Registry:
         together = {**self.extensions, **extensions}
         for name, extension in extensions.items():
             _refuse_twice(extension, name, together)
+            replacing = self._store.options.replacing
             hooks = read_hooks(extension, name, extension.priority)
+            hooks = [hook for hook in hooks if hook.replaced_by not in replacing]
             found[name] = Added(extension, hooks, read_providers(extension, name))
             refuse_lookalikes(extension, self._opener, self._store.options.words)
             warn_if_idle(*found[name])

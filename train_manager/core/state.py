@@ -36,6 +36,7 @@ class Options:
         joined: the stage whose pre hooks an extension gets that is added while it is open; empty if there is none.
         words: what other tools call its fixtures, stages and hooks.
         too_late: where hooks may not modify a fixture, for the checker.
+        replacing: fixtures of its outermost stage that take the place of the hooks that say so, with ``replaced_by``.
     """
 
     own_name: str = "extensible"
@@ -44,6 +45,7 @@ class Options:
     joined: str = ""
     words: Words = NO_WORDS
     too_late: tuple[Any, ...] = ()
+    replacing: frozenset[str] = frozenset()
 
 
 def _nothing() -> None: ...

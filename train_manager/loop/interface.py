@@ -546,12 +546,18 @@ class Interface(Extensible, Generic[Model]):
         paused = [name for name in names if name not in self._registry.paused]  # perhaps by a phase around this one
         with ExitStack() as stack:
             self._registry.pause(paused)
+            stack.callback(self._rest_readers)
             stack.callback(self._registry.resume, paused)
+            self._rest_readers()
             for name, extension in named(added, self._options.words).items():
                 taken = free_name(extension, self.extensions) if name in self else name
                 self.add_extension(extension, taken)
                 stack.callback(self.remove_extension, taken)
             yield
+
+    def _rest_readers(self) -> None:
+        """Give no rows to the readers of extensions that pause, as their hooks do not run."""
+        self.fixtures["batch_losses"].rest([self.extensions[name] for name in self._registry.paused])
 
     def load_weights(
         self,

@@ -14,7 +14,7 @@ from train_manager.loop.feed import Feed
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.run_state import RunState
 from train_manager.loop.step import NO_STEP
-from train_manager.metrics.deferred import FiniteLosses
+from train_manager.metrics.deferred import DeferredScalars, FiniteLosses
 from train_manager.schedules.rules import known_call, new_call
 
 EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")
@@ -107,7 +107,9 @@ class Progress:
         self.epoch.add(*self.losses.totals(), seconds)
         self.losses = FiniteLosses(self.epoch_num + 1)
 
-    def count_losses(self, loss: Tensor | None, of_updates: Mapping[str, Tensor], step: int, examples: float) -> None:
+    def count_losses(
+        self, loss: Tensor | None, of_updates: Mapping[str, Tensor], step: int, examples: float
+    ) -> Tensor | None:
         """Keep the losses of a batch that was trained on.
 
         Args:
@@ -116,16 +118,19 @@ class Progress:
             step: the number of the batch.
             examples: its size.
 
+        Returns:
+            What is kept of ``loss``: a scalar without its graph.
+
         Raises:
             NonFiniteLoss: the losses kept so far were looked at, and one was nan or infinite.
         """
-        is_full = False
-        if loss is not None:
-            is_full = self.losses.append(loss, step, None, examples)
+        losses = self.losses
+        kept = None if loss is None else losses.keep(loss, step, None, examples)
         for name, value in of_updates.items():
-            is_full = self.losses.append(value, step, name, examples if loss is None else 0)
-        if is_full:
-            self.losses.check()
+            losses.keep(value, step, name, examples if loss is None else 0)
+        if len(losses.origins) >= DeferredScalars.limit:
+            losses.check()
+        return kept
 
     # ---- requests ------------------------------------------------------------------------------------------------
 

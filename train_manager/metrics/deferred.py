@@ -59,11 +59,12 @@ class DeferredScalars:
         return len(self._scalars)
 
     def append(self, value: Tensor) -> bool:
-        """Keep a scalar, without its graph and without waiting for it.
+        """Keep a scalar, and return whether the list is full, so that it should be taken."""
+        self.keep(value)
+        return len(self._scalars) >= self.limit
 
-        Returns:
-            Whether the list is full, so that it should be taken.
-        """
+    def keep(self, value: Tensor) -> Tensor:
+        """Keep a scalar, without its graph and without waiting for it; return what is kept."""
         scalars = self._scalars
         if not scalars:  # decided once per list, since the scalars of a training come from the same code
             self._copies = must_be_copied(value)
@@ -71,8 +72,9 @@ class DeferredScalars:
             copies = self._copies or value._version
         except RuntimeError:  # an inference tensor has no version
             copies = True
-        scalars.append(value.detach().clone() if copies else value.detach())
-        return len(scalars) >= self.limit
+        value = value.detach().clone() if copies else value.detach()
+        scalars.append(value)
+        return value
 
     def take(self) -> list[float]:
         """Return all values, oldest first, with one copy to the host; the list is empty afterwards.
@@ -102,15 +104,18 @@ class FiniteLosses:
     ... except NonFiniteLoss as error:
     ...     print(str(error)[:50])
     the loss of 'generator' was nan in step 2, epoch 1
+
+    Attributes:
+        origins: of the losses since the last check: the step, the optimizer, the weight.
     """
 
     def __init__(self, epoch: int, total: float = 0.0, examples: float = 0.0) -> None:
         self._epoch, self._total, self._examples = epoch, total, examples  # not 0 if a part goes on
         self._scalars = DeferredScalars()
-        self._origins: list[tuple[int, str | None, float]] = []
+        self.origins: list[tuple[int, str | None, float]] = []
 
     def append(self, value: Tensor, step: int, name: str | None = None, weight: float = 0) -> bool:
-        """Keep a loss of a step, and return whether the list is full.
+        """Keep a loss of a step, and return whether so many are kept that they should be checked.
 
         Args:
             value: the loss.
@@ -118,8 +123,13 @@ class FiniteLosses:
             name: the optimizer that the loss is of, if it is not that of the forward pass.
             weight: the examples of the batch, or 0 if the loss is not a part of the mean.
         """
-        self._origins.append((step, name, weight))
-        return self._scalars.append(value)
+        self.keep(value, step, name, weight)
+        return len(self.origins) >= DeferredScalars.limit
+
+    def keep(self, value: Tensor, step: int, name: str | None, weight: float) -> Tensor:
+        """Do the same, and return what is kept: the loss without its graph."""
+        self.origins.append((step, name, weight))
+        return self._scalars.keep(value)
 
     def totals(self) -> tuple[float, float]:
         """Return the sum of the losses so far, by examples, and the number of examples, when all are checked."""
@@ -132,7 +142,7 @@ class FiniteLosses:
         Raises:
             NonFiniteLoss: with the first step whose loss was nan or infinite.
         """
-        origins, self._origins = self._origins, []
+        origins, self.origins = self.origins, []
         losses = self._scalars.take()
         self._add(losses, origins)
         broken = [index for index, loss in enumerate(losses) if not math.isfinite(loss)]

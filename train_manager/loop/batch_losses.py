@@ -1,0 +1,120 @@
+"""The losses of the batches, handed to all who read them: one row for each batch, made once.
+
+A hook of every batch costs a call and the fixtures that it names. A reader costs an append, and looks at the rows later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from time import time
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
+
+from torch import Tensor
+
+from train_manager.metrics.deferred import must_be_copied
+
+MOST: Final = 1000
+"""So many batches go by until all readers are asked to look: a scalar occupies up to 512 bytes of a GPU."""
+
+BatchRow: TypeAlias = tuple[Tensor | None, int, Any, float, str, Mapping[str, Tensor] | None]
+"""The loss of a batch, without its graph, or None; its step, its examples, the time (seconds since 1970), the name of
+the data that it is of, and the parts of the loss by name, or None. A plain tuple, for one is made in each step."""
+
+
+class Rows(Protocol):
+    """What rows are appended to: a list, a deque."""
+
+    def append(self, row: BatchRow, /) -> object: ...
+
+
+class Reader(NamedTuple):
+    """One who reads, what its rows go to, and what asks it to look at them."""
+
+    who: object
+    append: Callable[[BatchRow], object]
+    look: Callable[[], object]
+
+
+@final
+class BatchLosses:
+    """The fixture ``batch_losses`` of a run: whoever reads gets a row for each batch that is counted.
+
+    >>> from train_manager import Extension
+    >>> from train_manager.testing import tiny_manager
+    >>> class Last(Extension):
+    ...     def __init__(self):
+    ...         self.rows = []
+    ...     def pre_run(self, batch_losses):
+    ...         batch_losses.read(self, self.rows)
+    ...     def post_train_step_epoch(self):
+    ...         print([step for _, step, *_ in self.rows])
+    >>> result = tiny_manager(Last()).train()
+    [1, 2, 3]
+
+    It is made with the run, and dies with it. Without a reader nothing is kept.
+
+    Attributes:
+        appends: what each row is given to.
+        latest: the row of the last batch; None if nobody has read it.
+    """
+
+    __slots__ = ("_readers", "_resting", "appends", "latest")
+
+    def __init__(self) -> None:
+        self.appends: tuple[Callable[[BatchRow], object], ...] = ()
+        self.latest: BatchRow | None = None
+        self._readers: tuple[Reader, ...] = ()
+        self._resting: tuple[object, ...] = ()
+
+    def read(self, who: object, rows: Rows, look: Callable[[], object] = lambda: None) -> None:
+        """Append each row to ``rows`` from the next batch on, in place of where this reader's rows went before.
+
+        Args:
+            who: the reader, as ``end`` knows it; an extension that pauses gets no rows.
+            rows: a list, or another object with ``append``.
+            look: called after every 1,000 batches, when the rows should be read and taken out of ``rows``.
+        """
+        reader = Reader(who, rows.append, look)
+        self._use([*(other for other in self._readers if other.who is not who), reader], self._resting)
+
+    def end(self, who: object) -> None:
+        """Append no further row for this reader, if it is one."""
+        self._use([reader for reader in self._readers if reader.who is not who], self._resting)
+
+    def rest(self, resting: Collection[object]) -> None:
+        """Leave these readers out, and none else, as long as their extensions pause."""
+        self._use(self._readers, resting)
+
+    def add(
+        self, loss: Tensor | None, step: int, examples: Any, datasource: str, parts: Mapping[str, Tensor] | None
+    ) -> None:
+        """Hand out the row of a batch.
+
+        Args:
+            loss: without its graph, and in memory that nobody writes to; None if the batch has none.
+            step: its number.
+            examples: how many it has.
+            datasource: the name of the data that it is of.
+            parts: of the loss, as they are in the batch.
+        """
+        row = loss, step, examples, time(), datasource, kept(parts) if parts else None
+        self.latest = row
+        for append in self.appends:
+            append(row)
+        if not step % MOST:
+            for reader in self._present():
+                reader.look()
+
+    def _use(self, readers: Collection[Reader], resting: Collection[object]) -> None:
+        self._readers, self._resting = tuple(readers), tuple(resting)
+        self.appends = tuple(reader.append for reader in self._present())
+
+    def _present(self) -> list[Reader]:
+        return [reader for reader in self._readers if not any(reader.who is one for one in self._resting)]
+
+
+def kept(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parts of a loss without their graphs; copies, if their memory may be written again."""
+    return {
+        name: part.detach().clone() if must_be_copied(part) else part.detach() for name, part in parts.items()
+    }
