@@ -142,6 +142,7 @@ class TrainManager(Interface[Model]):
         train_dir_number: which TrainManager of this process with a train_dir it is, from 1; None without one.
         start_step: ``step_num`` as the present or last training call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
+        batch_num: the number of the batch in its epoch, from 1, also of one that was skipped.
         datasource_name: the set of ``Interleaved`` data that the batch is of; "train" if there is one set only.
         entered_by: the method that opened the present or last run, as "train"; None if the program holds it open.
         stop_reason: the reason that ``stop`` was given in the last run; None if it was not called.

@@ -1,24 +1,28 @@
 """All figures of a training in one file, which is read while it runs and after it has ended, in whatever way.
 
-The training appends; ``runs/record/metric_writer.py`` has the thread that writes.
+The loop appends the row of each batch to a queue; ``runs/record/metric_writer.py`` has the thread that writes. Here is
+what stands in the queue between the rows: where a segment of them begins, of which epoch and phase they are, and with
+which learning rates; and the rows of the history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from train_manager.core.decorators import always, fixture
+from train_manager.core.decorators import always, fixture, replaced_by
 from train_manager.core.extension import Extension
-from train_manager.metrics.deferred import must_be_copied
+from train_manager.core.hooks import replacement_of
+from train_manager.loop.batch_losses import BatchLosses, BatchRow, kept_parts
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.rate_changes import RateChanges
 from train_manager.rebuilding.recorded import recorded
 from train_manager.runs.record.figure_writer import FigureWriter, Place
-from train_manager.runs.record.metric_items import Begin, HistoryRow, Item
-from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, LATEST, Series
+from train_manager.runs.record.metric_items import Begin, HistoryRow, Item, Position, Rates, Row
+from train_manager.runs.record.metric_schema import EPOCHS, EVALUATIONS, FILE, LATEST
 from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.telling.errors import InputError, StageError
 
@@ -47,11 +51,12 @@ class MetricStore(Extension):
     After a resume, rows of later steps count no more; they stay in the file, marked as superseded. If the file cannot
     be written, figures wait in memory, with a warning, and the training goes on.
 
-    *Runs at:* the start and the end of ``run``, ``train``, ``train_step_epoch``, ``train_step_batch`` and ``eval``; the
-    end of ``load_checkpoint``; the start of ``save_checkpoint``.
+    *Runs at:* the start and the end of ``run``, ``train`` and ``train_step_epoch``; the end of ``load_checkpoint``; the
+    start of ``eval`` and ``save_checkpoint``. With a schedule, or in a loop without ``batch_losses``, at the end of
+    ``train_step_batch`` too.
 
-    *Asks for:* ``train_dir``, ``step_num``, ``epoch_num``, ``phase_name``; ``loss``, ``losses``, ``true_batch_size``
-    and ``datasource_name`` of a batch.
+    *Asks for:* ``train_dir``, ``step_num``, ``epoch_num``, ``phase_name`` and ``batch_losses``; without the last one
+    ``loss``, ``losses``, ``true_batch_size`` and ``datasource_name`` of a batch.
 
     *Leaves behind:* the fixture ``writer`` of ``run``; ``metrics.sqlite`` in ``train_dir``.
     """
@@ -65,8 +70,16 @@ class MetricStore(Extension):
         runs = self._open(train_manager, train_dir)
         return FigureWriter(runs.writer.number, runs.append_figure, runs.place, runs.numbers.keep, train_dir)
 
-    def pre_run(self, train_manager: TrainManager, train_dir: Path, step_num: int, epoch_num: int) -> None:
-        self._open(train_manager, train_dir).begin_run(train_manager, step_num, epoch_num)
+    def pre_run(
+        self,
+        train_manager: TrainManager,
+        train_dir: Path,
+        step_num: int,
+        epoch_num: int,
+        batch_losses: BatchLosses | None = None,
+    ) -> None:
+        reads = batch_losses if replacement_of(self, "post_train_step_batch") else None
+        self._open(train_manager, train_dir).begin_run(self, train_manager, reads, step_num, epoch_num)
 
     def _open(self, train_manager: TrainManager, train_dir: Path) -> StoredRuns:
         of, present = (train_dir.absolute(), train_manager.run_id), self._present
@@ -99,7 +112,7 @@ class MetricStore(Extension):
 
     @always
     def post_train_step_epoch(self, epoch_num: int) -> None:
-        self._runs.epoch, self._runs.inside = epoch_num, None
+        self._runs.be_in(epoch_num)
 
     def pre_eval(self) -> None:
         self._runs.append_history()
@@ -111,9 +124,7 @@ class MetricStore(Extension):
     def post_train(self) -> None:
         self._runs.append_history()
 
-    def pre_train_step_batch(self, step_num: int) -> None:
-        self._runs.inside = step_num
-
+    @replaced_by("batch_losses")
     def post_train_step_batch(
         self,
         step_num: int,
@@ -128,7 +139,7 @@ class MetricStore(Extension):
         """Go on from another place: the next row begins a segment."""
         super().load_state_dict(state)
         if self._present is not None:
-            self._present.must_begin = True
+            self._present.begin_anew()
 
     def __getstate__(self) -> dict[str, Any]:  # a copy opens the file itself
         return {**vars(self), "_present": None}
@@ -138,17 +149,19 @@ class StoredRuns:
     """The runs of one TrainManager in one ``train_dir``, and their figures on the way into the file."""
 
     def __init__(self, train_dir: Path, run_id: str) -> None:
-        self.of, self.numbers, self._rates = (train_dir, run_id), HostNumbers(), RateChanges()
+        self.of, self.numbers, self._rates = (train_dir, run_id), HostNumbers(), RateChanges(self._tell_rates)
         self.writer = MetricWriter(train_dir / FILE, run_id, self.numbers)
         self._manager: TrainManager | None = None  # while a run is open
+        self._reader: object = None
+        self._losses: BatchLosses | None = None  # where the reader reads; None if its hook is called for each batch
         self.must_begin = True  # a segment, before the next row
+        self._is_looking = True  # the next row is looked at, and what has changed goes before it
         self._knows_step = self._has_trained = False  # the checkpoint is loaded, if there is one; `train` has opened
         self._early: list[Item] = []  # figures of hooks before that
-        self._rows: dict[str, list[dict[str, Any]]] = {EPOCHS: [], EVALUATIONS: []}  # of the history, as written
-        self._first_step = self._last_step = self.epoch = self._batch_size = 0
-        self._phase, self._copies_loss = "", True
-        self._series: dict[tuple[str, str], int] = {}  # of batches: their numbers, by name and datasource
-        self.inside: int | None = None  # the step_num with which the present batch began, until its end counts it
+        self._written: dict[str, Written] = {EPOCHS: NOTHING, EVALUATIONS: NOTHING}  # of the history
+        self._first_step = self._last_step = 0
+        self._last_row: BatchRow | None = None
+        self._position = self._told_position = Position(0, "")
 
     @property
     def manager(self) -> TrainManager:
@@ -158,33 +171,43 @@ class StoredRuns:
             raise InputError("a figure was written after its run", name="writer", asked_by="writer", cure=cure)
         return self._manager
 
-    def begin_run(self, train_manager: TrainManager, step_num: int, epoch_num: int) -> None:
-        """Keep the manager and the file, until the run ends."""
+    def begin_run(
+        self, reader: object, train_manager: TrainManager, losses: BatchLosses | None, step_num: int, epoch_num: int
+    ) -> None:
+        """Keep the manager and the file, and read the rows of batches, until the run ends."""
         self._manager, self.writer.keeps_open = train_manager, True
-        self._first_step, self.epoch = step_num, epoch_num
+        self._reader, self._losses, self._last_row = reader, losses, None
+        self._first_step = step_num
+        self.be_in(epoch_num)
 
     def go_on(self, step_num: int, epoch_num: int, phase_name: str | None) -> None:
         """Note where the run begins, now that a checkpoint has been loaded if there is one."""
         self._knows_step, self._first_step = True, step_num
         self.look(step_num, epoch_num, phase_name)
         if self.must_begin:
-            self._rows = self._history()  # what comes in this run is new
+            self._take_history_for_written()  # what comes in this run is new
 
     def end_run(self) -> None:
         """Append what is new, and let go of the manager; after more than one batch, close the file."""
+        self._note_last_step()
         is_long, self._has_trained = self._has_trained or self._last_step - self._first_step > 1, False
         has_new = self._append_aside() if self.must_begin else self.append_history()
-        self._manager, self._knows_step, self.writer.keeps_open = None, False, False
+        if self._losses is not None:
+            self._losses.end(self._reader)
+        self._rates.end()
+        self._manager, self._reader, self._losses, self._last_row = None, None, None, None
+        self._knows_step, self.writer.keeps_open = False, False
         if is_long or has_new:  # else train_on_batch, each call of which may be a run: the thread closes the file
             self.writer.close()
 
     def _append_aside(self) -> bool:
         """Append what a run has brought that has not trained: it supersedes nothing; return whether there is any."""
-        rows = self._history()[EVALUATIONS][len(self._rows[EVALUATIONS]) :] if self._knows_step else []
+        rows = self.manager.history.evaluations[self._written[EVALUATIONS].count :] if self._knows_step else []
         if not rows and not self._early:
             return False
         early, self._early = self._early, []
-        for item in (Begin(LATEST, time(), {}), *(HistoryRow(EVALUATIONS, None, row, time()) for row in rows), *early):
+        new = (HistoryRow(EVALUATIONS, None, dict(row), time()) for row in rows)
+        for item in (Begin(LATEST, time(), {}), *new, *early):
             self.writer.append(item)
         return True
 
@@ -192,20 +215,24 @@ class StoredRuns:
 
     def place(self) -> Place:
         """Return where a figure belongs that is written now: in the step that it is within."""
-        step = self.manager.step_num
-        return Place(step + (step == self.inside), self.epoch, self._phase)
+        is_within = not self.manager._progress.step.is_counted
+        return Place(self.manager.step_num + is_within, self._position.epoch, self._position.phase)
+
+    def be_in(self, epoch: int) -> None:
+        """Note the epoch that the next rows are of."""
+        self._position = replace(self._position, epoch=epoch)
+        self._look_at_next_row()
 
     def look(self, step_num: int, epoch: int, phase_name: str | None) -> None:
         """Look at what changes between batches: the place, the history, the optimizers."""
-        self.epoch, phase, self.inside = epoch, phase_name or "", None
-        if phase != self._phase:
-            self._phase = phase
-            self._series.clear()
+        self._position = Position(epoch, phase_name or "")
+        self._note_last_step()
         if step_num < self._last_step:
             self.must_begin = True
         self.numbers.look_at_streams()
         self._rates.look(self.manager.optimizers)
         self.append_history()
+        self._look_at_next_row()
 
     def begin_training(self, step_num: int, epoch: int, phase_name: str | None) -> None:
         """Look, and begin a segment if the training is not where the last one has ended."""
@@ -214,22 +241,33 @@ class StoredRuns:
         if self.must_begin:
             self._begin(step_num)
 
+    def begin_anew(self) -> None:
+        """Begin a segment with the next row: the training goes on from another place."""
+        self.must_begin = True
+        self._look_at_next_row()
+
     def _begin(self, from_step: int) -> None:
         """Begin a segment: earlier rows of later steps count no more."""
-        self._rows, self.must_begin, self._last_step = self._history(), False, from_step
-        cut = from_step if from_step or any(self._rows.values()) else -1
-        self.writer.append(Begin(cut, time(), {stage: list(rows) for stage, rows in self._rows.items()}))
-        self._rates.forget()
-        self._batch_size = 0  # so that both are written for the new segment
+        self.must_begin, self._last_step = False, from_step
+        history = self._history()
+        self._take_history_for_written()
+        cut = from_step if from_step or any(history.values()) else -1
+        self.writer.append(Begin(cut, time(), history))
+        self._rates.forget()  # so that they are written for the new segment
         early, self._early = self._early, []
         for item in early:
             self.writer.append(item)
 
     # ---- the history ---------------------------------------------------------------------------------------------
 
-    def _history(self) -> dict[str, list[dict[str, Any]]]:
+    def _history(self) -> dict[str, list[Row]]:
+        """Copy all rows, for a segment that begins."""
         history = self.manager.history
         return {EPOCHS: [*map(dict, history.epochs)], EVALUATIONS: [*map(dict, history.evaluations)]}
+
+    def _take_history_for_written(self) -> None:
+        history = self.manager.history
+        self._written = {EPOCHS: written_all(history.epochs), EVALUATIONS: written_all(history.evaluations)}
 
     def append_history(self) -> bool:
         """Append the rows of the history that are new, and the last one if it was replaced; return whether there are.
@@ -240,13 +278,12 @@ class StoredRuns:
             return False
         history, has_new = self.manager.history, False
         for stage, rows in ((EPOCHS, history.epochs), (EVALUATIONS, history.evaluations)):
-            written = self._rows[stage]
-            if written and rows[len(written) - 1 : len(written)] != written[-1:]:
-                written.pop()
-            for number in range(len(written), len(rows)):
-                written.append(dict(rows[number]))
-                self.writer.append(HistoryRow(stage, number, written[-1], time()))
+            first = self._written[stage].first_new(rows)
+            for number in range(first, len(rows)):
+                self.writer.append(HistoryRow(stage, number, dict(rows[number]), time()))
                 has_new = True
+            if first < len(rows):
+                self._written[stage] = written_all(rows)
         return has_new
 
     # ---- figures -------------------------------------------------------------------------------------------------
@@ -254,31 +291,43 @@ class StoredRuns:
     def append_batch(
         self, step: int, loss: Tensor | None, losses: Mapping[str, Tensor], datasource: str, batch_size: int
     ) -> None:
-        """Append the losses of a batch, and its size and learning rates if they have changed."""
-        if self.must_begin:
-            self._begin(step - 1)
-        append, keep, epoch, now = self.writer.append, self.numbers.keep, self.epoch, time()
-        if loss is not None:
-            if ("loss", datasource) not in self._series:
-                self._copies_loss = must_be_copied(loss)  # decided seldom, since losses come from the same code
-            kept = keep(loss) if self._copies_loss else loss.detach()
-            append((self._number("loss", datasource), step, epoch, now, kept))
-        for name, value in losses.items():
-            append((self._number(f"losses/{name}", datasource), step, epoch, now, keep(value)))
-        if type(batch_size) is not int or batch_size != self._batch_size:
-            self._batch_size = batch_size
-            append((self._number("batch_size"), step, epoch, now, keep(batch_size)))
-        if self._rates.have_changed:
-            for name, rate in self._rates.take().items():
-                append((self._number(name), step, epoch, now, rate))
-        self._rates.read()
+        """Append a batch whose row the loop does not append."""
+        row = self.numbers.keep(loss), step, self.numbers.keep(batch_size), time(), datasource, kept_parts(losses)
+        self.append(row)
         self._last_step = step
 
-    def _number(self, name: str, datasource: str = "") -> int:
-        number = self._series.get((name, datasource))
-        if number is None:
-            number = self._series[name, datasource] = self.writer.number(Series(name, BATCHES, datasource, self._phase))
-        return number
+    def append(self, row: BatchRow) -> None:
+        """Append the first row after something may have changed, and what has; the next ones go to the queue itself."""
+        loss, step, _, _, _, parts = row
+        for value in (loss, *(parts or {}).values()):
+            self.numbers.note_stream(value)
+        if self.must_begin:
+            self._begin(step - 1)
+        if self._position != self._told_position:
+            self._told_position = self._position
+            self.writer.append(self._position)
+        if self._rates.have_changed:
+            self.writer.append(Rates(self._rates.take()))
+        self.writer.append(row)
+        if self._losses is not None:
+            self._is_looking = False
+            self._losses.read(self._reader, self.writer.queue, look=self.writer.look)
+
+    def _look_at_next_row(self) -> None:
+        self._is_looking = True
+        if self._losses is not None:
+            self._losses.read(self._reader, self)
+
+    def _tell_rates(self) -> None:
+        """Append the rates that an optimizer steps with; while a row is awaited, the row does it."""
+        if not self._is_looking:
+            self.writer.append(Rates(self._rates.take()))
+
+    def _note_last_step(self) -> None:
+        """Note of which step the last row was that has gone to the queue."""
+        latest = None if self._losses is None else self._losses.latest
+        if latest is not None and latest is not self._last_row:
+            self._last_row, self._last_step = latest, latest[1]
 
     def append_figure(self, item: Item) -> None:
         """Append a figure of a hook."""
@@ -286,3 +335,23 @@ class StoredRuns:
             self._early.append(item)  # nothing is superseded before the training begins
         else:
             self.writer.append(item)
+
+
+class Written(NamedTuple):
+    """How many rows of the history were appended, and a copy of the last one."""
+
+    count: int
+    last: Row | None
+
+    def first_new(self, rows: Sequence[Row]) -> int:
+        """Return the number of the first row to append: of the last one, if it was replaced."""
+        is_replaced = self.count > 0 and rows[self.count - 1 : self.count] != [self.last]
+        return self.count - is_replaced
+
+
+NOTHING: Final = Written(0, None)
+
+
+def written_all(rows: Sequence[Row]) -> Written:
+    """Take all rows for written."""
+    return Written(len(rows), dict(rows[-1])) if rows else NOTHING

@@ -77,7 +77,7 @@ class ProgressBar(Extension):
         self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
         self._notebook = NotebookOutput()
         self._show = [show] if isinstance(show, str) else list(show)
-        self.post_train_step_batch = with_parameters(["train_manager"], self._end_batch, seldom=self._show)
+        self.post_train_step_batch = with_parameters([], self._end_batch, seldom=self._show)
 
     def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
         total = train_manager.epochs if train_manager.epochs > epoch_num else None  # None: train_epochs(n) goes beyond
@@ -85,15 +85,12 @@ class ProgressBar(Extension):
 
     def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int, batches_done: int) -> None:
         total = train_manager.steps_per_epoch or length_of(train_manager.train_data)
-        self._open("train_step_epoch", f"epoch {epoch_num + 1}", "batch", total=total, done=batches_done)
+        self._open("train_step_epoch", f"epoch {epoch_num + 1}", "batch", total, batches_done, train_manager)
 
-    def pre_train_step_batch(self) -> None:
-        self._begin("train_step_epoch")
-
-    def _end_batch(self, asked: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
+    def _end_batch(self, shown: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
         bar = self._bars.get("train_step_epoch")
         if bar is not None:
-            bar.advance({name: asked[name] for name in self._show if name in asked}, asked["train_manager"])
+            bar.advance(shown)
 
     @always
     def post_train_step_epoch(self, epoch_num: int) -> None:
@@ -110,7 +107,8 @@ class ProgressBar(Extension):
         self._open("eval_step_epoch", f"eval {datasource_name:.30}", "batch", total=total)
 
     def pre_eval_step_batch(self) -> None:
-        self._begin("eval_step_epoch")
+        if "eval_step_epoch" in self._bars:
+            self._bars["eval_step_epoch"].begun += 1
 
     def post_eval_step_batch(self) -> None:
         bar = self._bars.get("eval_step_epoch")
@@ -123,18 +121,23 @@ class ProgressBar(Extension):
 
     # ---- bars ------------------------------------------------------------------------------------------------------
 
-    def _open(self, stage: str, text: str, unit: str, total: int | None, done: int = 0) -> None:
+    def _open(
+        self,
+        stage: str,
+        text: str,
+        unit: str,
+        total: int | None,
+        done: int = 0,
+        train_manager: TrainManager | None = None,
+    ) -> None:
         file = self.file or sys.stderr
         options: dict[str, Any] = {"desc": text, "unit": unit, "total": total, "initial": done}
+        options["train_manager"] = train_manager
         options["interval"] = self.interval
         if is_notebook(self.file):
             self._bars[stage] = _NotebookBar(output=self._notebook, ncols=NOTEBOOK_COLUMNS, **options)
         elif self.force or file.isatty():
             self._bars[stage] = _Bar(file=file, **options)
-
-    def _begin(self, stage: str) -> None:
-        if stage in self._bars:
-            self._bars[stage].begun += 1
 
     def _close(self, stage: str, *, leave: bool = False) -> None:
         bar = self._bars.pop(stage, None)  # None if another hook skipped the stage, or there is no terminal
@@ -148,23 +151,29 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
 
     monitor_interval = 0  # tqdm's thread would redraw between two steps, when nothing has changed
 
-    def __init__(self, *, interval: float, **options: Any) -> None:
+    def __init__(self, *, interval: float, train_manager: TrainManager | None = None, **options: Any) -> None:
         self._texts: dict[str, list[str]] = {}  # of each fixture, as it was when the bar was drawn and it was alive
         self._step_text = ""
         # tqdm draws at every update; `advance` decides when to update
         super().__init__(**{"dynamic_ncols": True, **options}, mininterval=0, miniters=1)
-        self.begun = int(self.n)  # batches that have begun, skipped batches included
+        self._train_manager = train_manager  # of a bar of batches that are trained on
+        self.begun = int(self.n)  # batches of an evaluation that have begun, skipped batches included
         self._interval = interval
         self._drawn_at = time.monotonic()
 
-    def advance(self, shown: Mapping[str, Any], train_manager: TrainManager | None = None) -> None:
+    def advance(self, shown: Mapping[str, Any]) -> None:
         """Move to the batch that has begun last, if it is time to draw again."""
         if time.monotonic() - self._drawn_at >= self._interval:
             self._texts |= {name: texts_of(name, value) for name, value in shown.items()}
-            if train_manager is not None:
-                self._step_text = f"{1000 * train_manager.median_step_seconds:.3g} ms/step"
-            self.move_to(self.begun)
+            if self._train_manager is not None:
+                self._step_text = f"{1000 * self._train_manager.median_step_seconds:.3g} ms/step"
+            self.move_to_last()
             self._drawn_at = time.monotonic()
+
+    def move_to_last(self) -> None:
+        """Draw the bar with the batch that has begun last; a bar of epochs stays where it is."""
+        last = self.begun if self._train_manager is None else self._train_manager.batch_num
+        self.move_to(max(last, int(self.n)))
 
     def move_to(self, done: int) -> None:
         """Draw the bar with ``done`` units done."""
@@ -206,6 +215,6 @@ class _NotebookBar(_Bar):
     def close(self) -> None:
         self.leave = len(self._output.lines) == 1  # an output cannot be taken away, so the last bar stays in it
         if self.leave:
-            self.move_to(max(self.begun, int(self.n)))
+            self.move_to_last()
         super().close()
         self._output.lines.pop(id(self), None)

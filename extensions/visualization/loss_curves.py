@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from train_manager.core.decorators import always
+from train_manager.core.decorators import always, replaced_by
 from train_manager.core.extension import Extension
+from train_manager.core.hooks import replacement_of
 from train_manager.core.schedule import Schedule
 from train_manager.files.atomic import replace_file
-from train_manager.metrics.deferred import DeferredScalars, numbers
+from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, kept_parts
+from train_manager.metrics.deferred import kept_scalar, numbers, read_scalars
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.curves import Curve, Curves, PartCurves, loaded_curve, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, rendered
@@ -56,11 +58,13 @@ class LossCurves(Extension):
     An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
     run of its own is left out.
 
-    *Runs at:* the start and the end of ``train`` and ``train_step_epoch``, and the end of ``train_step_batch``,
-    ``eval`` and ``run``; around ``train_step_batch`` if ``update`` is given.
+    *Runs at:* the start and the end of ``run``, ``train`` and ``train_step_epoch``, and the end of ``eval``; around
+    ``train_step_batch`` if ``update`` is given. With a schedule, or in a loop without ``batch_losses``, at the end of
+    ``train_step_batch`` too.
 
-    *Asks for:* ``loss``, ``losses``, ``true_batch_size``, ``step_num``, ``epoch_num``, ``batches_done``,
-    ``train_result``, ``eval_results``, ``standalone_eval`` and ``train_dir``, without which it is refused.
+    *Asks for:* ``batch_losses``, or else ``loss``, ``losses`` and ``true_batch_size`` of a batch; ``step_num``,
+    ``epoch_num``, ``batches_done``, ``train_result``, ``eval_results``, ``standalone_eval`` and ``train_dir``, without
+    which it is refused.
 
     *Leaves behind:* ``train_dir/plots/loss_curves.svg``, and ``.png`` if ``png`` is given, drawn as the run of a
     training ends, also after an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing
@@ -87,8 +91,7 @@ class LossCurves(Extension):
         self.eval_sets: dict[str, Curves] = {}
         self.parts = PartCurves()
         self.metrics: dict[str, dict[str, Curve]] = {}
-        self._losses = DeferredScalars()  # the losses of steps that are not in the curves yet
-        self._steps: list[tuple[int, int]] = []  # their step_num and batch size
+        self._rows: list[BatchRow] = []  # of batches that are not in the curves yet
         self._examples = 0
         self._epoch_sum = self._epoch_weight = 0.0
         self._epoch: int | None = None  # the epoch that is open, counted from 1
@@ -102,6 +105,10 @@ class LossCurves(Extension):
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
+    def pre_run(self, batch_losses: BatchLosses | None = None) -> None:
+        if batch_losses is not None and replacement_of(self, "post_train_step_batch"):
+            batch_losses.read(self, self._rows, look=self._take_losses)
+
     def pre_train(self) -> None:
         self._has_trained = True
         if self._drawn_at is None:
@@ -109,19 +116,18 @@ class LossCurves(Extension):
 
     def pre_train_step_epoch(self, epoch_num: int, batches_done: int, train_dir: Path) -> None:
         self._draw_seldom(train_dir)
+        self._take_losses()  # those before the epoch are not of its mean
         self._epoch = epoch_num + 1
         if not batches_done:  # else the epoch goes on
             self._epoch_sum = self._epoch_weight = 0.0
             self.parts.begin_epoch()
 
+    @replaced_by("batch_losses")
     def post_train_step_batch(
         self, loss: Tensor, losses: Mapping[str, Tensor], step_num: int, true_batch_size: int
     ) -> None:
-        self.parts.append(losses, step_num, true_batch_size)
-        is_full = self._losses.append(loss)
-        self._steps.append((step_num, true_batch_size))
-        self._is_drawn = False
-        if is_full:
+        self._rows.append((kept_scalar(loss), step_num, true_batch_size, 0.0, "", kept_parts(losses)))
+        if len(self._rows) >= MOST:
             self._take_losses()
 
     def post_train_step_epoch(self, epoch_num: int, train_result: Mapping[str, float]) -> None:
@@ -164,7 +170,9 @@ class LossCurves(Extension):
         self._draw_seldom(train_dir)
 
     @always
-    def post_run(self, train_dir: Path) -> None:
+    def post_run(self, train_dir: Path, batch_losses: BatchLosses | None = None) -> None:
+        if batch_losses is not None:
+            batch_losses.end(self)
         has_trained, self._has_trained = self._has_trained, False
         if has_trained:  # else train_on_batch, each call of which may be a run
             self._draw_once(train_dir)
@@ -175,15 +183,18 @@ class LossCurves(Extension):
                 self.metrics.setdefault(name, {}).setdefault(of, Curve()).append(epoch_num, value)
 
     def _take_losses(self) -> None:
-        """Move the deferred losses into the curves, with one copy from the device for all of them."""
-        steps, self._steps = self._steps, []
-        sizes = numbers([size for _, size in steps])
-        for loss, (step, _), examples in zip(self._losses.take(), steps, sizes, strict=True):
+        """Move the losses of the rows into the curves, with one copy from the device for all of them."""
+        rows = [(loss, *rest) for loss, *rest in self._rows if loss is not None]  # an own train_batch may have none
+        self._rows.clear()  # not a new list: the rows to come go to this one
+        self._is_drawn = self._is_drawn and not rows
+        losses, sizes = read_scalars([loss for loss, *_ in rows]), numbers([size for _, _, size, *_ in rows])
+        for loss, examples, (_, step, _, _, _, parts) in zip(losses, sizes, rows, strict=True):
             self._examples += examples
             self._epoch_sum += loss * examples
             self._epoch_weight += examples
             self.training["batch"].append(step, loss)
             self.training["example"].append(self._examples, loss)
+            self.parts.append(parts or {}, step, examples)
 
     def _draw_after_step(self, train_dir: Path) -> Iterator[None]:  # the hook around_train_step_batch: see __init__
         yield
@@ -212,6 +223,7 @@ class LossCurves(Extension):
             self._draw_once(train_dir)
 
     def _draw_once(self, train_dir: Path) -> None:
+        self._take_losses()
         if self._is_drawn:
             return
         began = time.monotonic()
@@ -246,8 +258,7 @@ class LossCurves(Extension):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
-        self._losses.take()
-        self._steps.clear()
+        self._rows.clear()
         self.training = loaded_curves(state["training"])
         self.eval_sets = {name: loaded_curves(curves) for name, curves in state["eval_sets"].items()}
         self.parts.load_state_dict(state["parts"])

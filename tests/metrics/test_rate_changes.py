@@ -25,9 +25,11 @@ def test_groups_and_optimizers_are_in_the_name_where_there_are_several() -> None
 
 
 def test_rates_that_stay_have_not_changed() -> None:
-    rates = looking_at(optimizer=sgd(0.5))
+    optimizer = sgd(0.5)
+    rates = looking_at(optimizer=optimizer)
     rates.take()
-    rates.read()
+    rates.look({"optimizer": optimizer})
+    optimizer.step()
 
     assert not rates.have_changed
 
@@ -37,7 +39,7 @@ def test_a_rate_that_is_a_tensor_changes_as_it_is_written_to() -> None:
     rates = looking_at(optimizer=optimizer)
     first = rates.take()["lr"]
     optimizer.param_groups[0]["lr"].mul_(0.5)
-    rates.read()
+    optimizer.step()
 
     assert (first.item(), rates.have_changed, rates.take()["lr"].item()) == (0.5, True, 0.25)
 
@@ -47,7 +49,7 @@ def test_a_group_that_is_added_is_seen_at_once() -> None:
     rates = looking_at(optimizer=optimizer)
     rates.take()
     optimizer.add_param_group({"params": [torch.zeros(1)], "lr": 0.25})
-    rates.read()
+    optimizer.step()
 
     assert rates.take() == {"lr/0": 0.5, "lr/1": 0.25}
 
@@ -58,3 +60,46 @@ def test_forgotten_rates_are_told_again() -> None:
     rates.forget()
 
     assert rates.take() == {"lr": 0.5}
+
+
+def test_a_rate_that_is_set_after_the_step_counts_with_the_next_step() -> None:
+    optimizer, told = sgd(0.5), []
+    rates = RateChanges(lambda: told.append(rates.take()))
+    rates.look({"optimizer": optimizer})
+    rates.take()
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.25
+    assert told == []
+    optimizer.step()
+
+    assert told == [{"lr": 0.25}]
+
+
+def test_a_rate_that_is_set_for_the_step_alone_counts() -> None:
+    optimizer = sgd(0.5)
+    rates = looking_at(optimizer=optimizer)
+    optimizer.param_groups[0]["lr"] = 0.25
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.5
+
+    assert rates.take() == {"lr": 0.25}
+
+
+def test_at_its_end_nothing_of_it_is_left_in_the_optimizer() -> None:
+    optimizer = sgd(0.5)
+    rates = looking_at(optimizer=optimizer)
+    rates.end()
+
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def test_an_optimizer_that_takes_the_place_of_another_is_watched_in_its_place() -> None:
+    first, second = sgd(0.5), sgd(0.5)
+    rates = looking_at(optimizer=first)
+    rates.take()
+    rates.look({"optimizer": second})
+    second.param_groups[0]["lr"] = 0.25
+    second.step()
+
+    assert rates.take() == {"lr": 0.25}
+    assert not first._optimizer_step_pre_hooks

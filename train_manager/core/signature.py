@@ -155,8 +155,8 @@ class NamedCall:
 
 def _is_usual(parameter: Parameter) -> bool:
     """Return whether a parameter is given by position if it is required, or else by name."""
-    has_default = parameter.default is not Parameter.empty
-    return parameter.kind is Parameter.POSITIONAL_OR_KEYWORD or (parameter.kind is Parameter.KEYWORD_ONLY and has_default)
+    is_named = parameter.kind is Parameter.KEYWORD_ONLY and parameter.default is not Parameter.empty
+    return is_named or parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
 
 
 def with_parameters(
@@ -197,7 +197,7 @@ def _call_with_mapping(
 
     The required ones may be given by position, which is quicker, the others by name.
     """
-    values = dict(zip(names, given, strict=False))
+    values = dict(zip(names, given, strict=False)) if given else {}
     for name, value in named.items():
         if type(value) is not _Absent:
             values[name] = value

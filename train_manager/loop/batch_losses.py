@@ -1,6 +1,6 @@
 """The losses of the batches, handed to all who read them: one row for each batch, made once.
 
-A hook of every batch costs a call and the fixtures that it names. A reader costs an append, and looks at the rows later.
+A hook of every batch costs a call and the fixtures that it names; a reader costs an append, and looks at rows later.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
 
 from torch import Tensor
 
-from train_manager.metrics.deferred import must_be_copied
+from train_manager.metrics.deferred import kept_scalar
 
 MOST: Final = 1000
 """So many batches go by until all readers are asked to look: a scalar occupies up to 512 bytes of a GPU."""
@@ -97,7 +97,7 @@ class BatchLosses:
             datasource: the name of the data that it is of.
             parts: of the loss, as they are in the batch.
         """
-        row = loss, step, examples, time(), datasource, kept(parts) if parts else None
+        row = loss, step, examples, time(), datasource, kept_parts(parts) if parts else None
         self.latest = row
         for append in self.appends:
             append(row)
@@ -113,8 +113,6 @@ class BatchLosses:
         return [reader for reader in self._readers if not any(reader.who is one for one in self._resting)]
 
 
-def kept(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the parts of a loss without their graphs; copies, if their memory may be written again."""
-    return {
-        name: part.detach().clone() if must_be_copied(part) else part.detach() for name, part in parts.items()
-    }
+def kept_parts(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parts of a loss without their graphs."""
+    return {name: kept_scalar(part) for name, part in parts.items()}

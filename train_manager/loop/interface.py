@@ -796,6 +796,10 @@ class Interface(Extensible, Generic[Model]):
         return self._progress.run.entry
 
     @property
+    def batch_num(self) -> int:
+        return self._progress.feed.batch_num
+
+    @property
     def datasource_name(self) -> str:
         return self._progress.feed.datasource_name
 

@@ -26,6 +26,11 @@ def must_be_copied(value: Tensor) -> bool:
     return not value.is_cpu or value.is_inference() or value._version > 0 or value._is_view()
 
 
+def kept_scalar(value: Tensor) -> Tensor:
+    """Return a scalar without its graph; a copy, if its memory may be written again."""
+    return value.detach().clone() if must_be_copied(value) else value.detach()
+
+
 def numbers(values: Sequence[Any]) -> list[Any]:
     """Return plain numbers, such as batch sizes; if all of them are tensors, with one copy to the host.
 
@@ -35,6 +40,21 @@ def numbers(values: Sequence[Any]) -> list[Any]:
     if values and all(isinstance(value, Tensor) for value in values):
         return torch.stack(list(values)).tolist()
     return [value.item() if isinstance(value, Tensor) else value for value in values]
+
+
+def read_scalars(scalars: Sequence[Tensor]) -> list[float]:
+    """Return the values of scalars that were kept, with one copy to the host.
+
+    Raises:
+        InputError: one that was not copied was changed in place meanwhile, so its value is lost.
+    """
+    if any(scalar._version for scalar in scalars if not scalar.is_inference()):
+        raise InputError(
+            "a scalar whose reading was deferred, such as the loss of a step, was changed in place",
+            name="loss",
+            cure="make a new tensor instead: loss = loss * 2, not loss.mul_(2)",
+        )
+    return torch.stack(list(scalars)).tolist() if scalars else []
 
 
 class DeferredScalars:
@@ -83,13 +103,7 @@ class DeferredScalars:
             InputError: a scalar was changed in place after it was appended, so its value is lost.
         """
         scalars, self._scalars = self._scalars, []
-        if not self._copies and any(scalar._version for scalar in scalars if not scalar.is_inference()):
-            raise InputError(
-                "a scalar whose reading was deferred, such as the loss of a step, was changed in place",
-                name="loss",
-                cure="make a new tensor instead: loss = loss * 2, not loss.mul_(2)",
-            )
-        return torch.stack(scalars).tolist() if scalars else []
+        return read_scalars(scalars)
 
 
 @final

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from train_manager.metrics.deferred import must_be_copied
+from train_manager.metrics.deferred import kept_scalar
 
 
 @final
@@ -27,11 +27,13 @@ class HostNumbers:
 
     def keep(self, value: Any) -> Any:
         """Return what of a value is kept: a tensor that nobody changes, without its graph."""
-        if not isinstance(value, Tensor):
-            return value
-        if value.device.type == "cuda" and value.device not in self._streams:
+        self.note_stream(value)
+        return kept_scalar(value) if isinstance(value, Tensor) else value
+
+    def note_stream(self, value: Any) -> None:
+        """Note on which stream a value is computed, for a tensor that is kept elsewhere."""
+        if isinstance(value, Tensor) and value.device.type == "cuda" and value.device not in self._streams:
             self._streams[value.device] = torch.cuda.current_stream(value.device)
-        return value.detach().clone() if must_be_copied(value) else value.detach()
 
     def look_at_streams(self) -> None:
         """Look again on which stream the training computes, at the next value."""

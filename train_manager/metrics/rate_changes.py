@@ -1,9 +1,10 @@
-"""Learning rates that are looked at after every step, and told when they change."""
+"""Learning rates as the optimizers step with them, and whether they are others than those told last."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, Final, final
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -11,63 +12,103 @@ from torch.optim import Optimizer
 
 @final
 class RateChanges:
-    """Find the steps whose learning rates differ from those of the step before.
+    """Watch the learning rates that optimizers step with, and tell when they change.
 
     >>> import torch
     >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=.5)
-    >>> rates = RateChanges()
+    >>> rates = RateChanges(lambda: print(rates.take()))
     >>> rates.look({"optimizer": optimizer})
-    >>> for step in range(3):
-    ...     if rates.have_changed:
-    ...         print(step, rates.take())
-    ...     optimizer.param_groups[0]["lr"] = .1  # by a schedule, for the next step
-    ...     rates.read()
-    0 {'lr': 0.5}
-    1 {'lr': 0.1}
+    >>> rates.take()
+    {'lr': 0.5}
+    >>> optimizer.step()
+    >>> optimizer.param_groups[0]["lr"] = .1
+    >>> optimizer.step()
+    {'lr': 0.1}
+    >>> rates.end()
 
-    Attributes:
-        have_changed: whether those of the present step have not been taken yet.
+    What a hook sets for the time of a step alone, as ``WarmUp`` does, is what counts.
+
+    Args:
+        changed: called before the step of an optimizer whose rates have changed.
     """
 
-    def __init__(self) -> None:
-        self.have_changed = False
-        self._names: list[str] = []  # of the optimizers; "" for a sole one
-        self._lists: list[list[dict[str, Any]]] = []  # the groups of each optimizer
-        self._groups: Sequence[Mapping[str, Any]] = ()
-        self._has_tensors = False
-        self._marks: list[Any] = []
-        self._rates: list[Any] = []
+    def __init__(self, changed: Callable[[], object] = lambda: None) -> None:
+        self._changed = changed
+        self._watched: list[_Watched] = []
+        self._told: list[Any] = []
 
     def look(self, optimizers: Mapping[str, Optimizer]) -> None:
-        """Look which optimizers and groups there are, and read their rates."""
-        self._names = [f"/{name}" for name in optimizers] if len(optimizers) > 1 else [""]
-        self._lists = [optimizer.param_groups for optimizer in optimizers.values()]
-        # The list of a sole optimizer, so that a group that is added is seen at once.
-        self._groups = self._lists[0] if len(self._lists) == 1 else [group for one in self._lists for group in one]
-        self._has_tensors = any(isinstance(group.get("lr"), Tensor) for group in self._groups)
-        self.read()
+        """Watch these optimizers from now on, and no others; the rates of a new one count before its first step."""
+        ids = {name: id(optimizer) for name, optimizer in optimizers.items()}
+        if ids != {watched.name: id(watched.optimizer) for watched in self._watched}:
+            self.end()
+            self._watched = [_Watched(name, optimizer, self._note) for name, optimizer in optimizers.items()]
+
+    def end(self) -> None:
+        """Watch none any more."""
+        for watched in self._watched:
+            watched.end()
+        self._watched = []
 
     def forget(self) -> None:
         """Take the present rates for new ones."""
-        self._marks = []
-        self.read()
+        self._told = []
 
-    def read(self) -> None:
-        """Read the rates that the next step will have; a tensor is not read, but its counter of changes."""
-        marks = [group["lr"] for group in self._groups]
-        if self._has_tensors:
-            marks = [(id(rate), rate._version) if isinstance(rate, Tensor) else rate for rate in marks]
-        if marks != self._marks:
-            self._marks, self.have_changed = marks, True
-            rates = (group["lr"] for group in self._groups)
-            self._rates = [rate.detach().clone() if isinstance(rate, Tensor) else rate for rate in rates]
+    @property
+    def have_changed(self) -> bool:
+        """Whether the rates are others than those told last."""
+        return self._marks() != self._told
 
     def take(self) -> dict[str, Any]:
-        """Return the rates of the present step: "lr", or "lr/<optimizer>/<group>" where there are several."""
-        self.have_changed = False
-        rates = iter(self._rates)
+        """Return the rates: "lr", or "lr/<optimizer>/<group>" where there are several."""
+        self._told = self._marks()
         found = {}
-        for name, groups in zip(self._names, self._lists, strict=False):
-            for number, rate in zip(range(len(groups)), rates, strict=False):
-                found[f"lr{name}" if len(groups) == 1 else f"lr{name}/{number}"] = rate
+        for watched in self._watched:
+            name = f"lr/{watched.name}" if len(self._watched) > 1 else "lr"
+            for number, rate in enumerate(watched.rates):
+                found[name if len(watched.rates) == 1 else f"{name}/{number}"] = rate
         return found
+
+    def _marks(self) -> list[Any]:
+        return [mark for watched in self._watched for mark in watched.marks]
+
+    def _note(self) -> None:
+        if self.have_changed:
+            self._changed()
+
+
+class _Watched:
+    """The rates of one optimizer as it has stepped last.
+
+    Attributes:
+        marks: what differs if the rates do: a number, or of a tensor its counter of changes, for it is not read.
+        rates: the rates themselves; copies of tensors.
+    """
+
+    def __init__(self, name: str, optimizer: Optimizer, note: Callable[[], None]) -> None:
+        self.name, self.optimizer, self._note = name, optimizer, note
+        self._read()
+        self._handle = optimizer.register_step_pre_hook(self._before_step)
+
+    def end(self) -> None:
+        """Leave the optimizer."""
+        self._handle.remove()
+
+    def _before_step(self, optimizer: Optimizer, *_: object) -> None:
+        rates = list(map(_rate_of, optimizer.param_groups))  # without a comprehension, which costs a call in each step
+        if (list(map(_mark_of, rates)) if self._has_tensors else rates) != self.marks:
+            self._read()
+            self._note()
+
+    def _read(self) -> None:
+        rates = list(map(_rate_of, self.optimizer.param_groups))
+        self._has_tensors = any(isinstance(rate, Tensor) for rate in rates)
+        self.marks = list(map(_mark_of, rates))
+        self.rates = [rate.detach().clone() if isinstance(rate, Tensor) else rate for rate in rates]
+
+
+_rate_of: Final = itemgetter("lr")
+
+
+def _mark_of(rate: Any) -> Any:
+    return (id(rate), rate._version) if isinstance(rate, Tensor) else rate

@@ -14,6 +14,7 @@ Its files in reading order; each imports only those above it:
     renewal          an entry of run.json that is written again as it changes
     metric_schema    the tables of metrics.sqlite
     metric_items     what waits to be written there
+    batch_figures    figures made of the rows of batches
     metric_rows      rows on their way into the tables: their segments, and what they supersede
     metric_database  the file as its writer has it open: one transaction for each call
     metric_writer    figures on their way into the file: a queue, and a thread

@@ -1,10 +1,15 @@
-"""What waits to be written into ``metrics.sqlite``, beside scalars: those are plain tuples, for there are many."""
+"""What waits to be written into ``metrics.sqlite``, and what it is made of.
+
+Scalars and the rows of batches are plain tuples, for there are many.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from train_manager.loop.batch_losses import BatchRow
 
 Scalar: TypeAlias = tuple[int, int, int, float, Any]
 """Number of the series, step, epoch, time, and the value: a number, or a tensor that is read as it is written."""
@@ -59,3 +64,23 @@ class Other:
 
 
 Item: TypeAlias = Scalar | Begin | HistoryRow | Other
+"""What is written."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """The rows of batches that come after it are of this epoch, and of this phase ("" outside of phases)."""
+
+    epoch: int
+    phase: str
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The learning rates, by the names of their series, from the next row of a batch on."""
+
+    rates: Mapping[str, Any]
+
+
+Queued: TypeAlias = Item | BatchRow | Position | Rates
+"""What the training appends."""

@@ -22,8 +22,9 @@ from time import monotonic
 from typing import Any, Final, final
 
 from train_manager.files.atomic import shown_path
+from train_manager.runs.record.batch_figures import BatchFigures
 from train_manager.runs.record.metric_database import MetricDatabase
-from train_manager.runs.record.metric_items import Item
+from train_manager.runs.record.metric_items import Item, Queued
 from train_manager.runs.record.metric_rows import Floats
 from train_manager.runs.record.metric_schema import Series
 from train_manager.telling.errors import InputError
@@ -66,23 +67,29 @@ class MetricWriter:
             if earlier.database.path == path and earlier.waiting:
                 earlier.flush()
         self._channel = channel = Channel(MetricDatabase(path, run, floats))
-        self._numbers: dict[Series, int] = {}
         self._end = weakref.finalize(self, channel.end)  # also as the interpreter ends
 
     def number(self, series: Series) -> int:
         """Return the number that stands for a series in what is appended."""
-        number = self._numbers.get(series)
-        if number is None:
-            number = self._numbers[series] = len(self._numbers)
-            self._channel.database.rows.series.append(series)
-        return number
+        return self._channel.numbers(series)
 
-    def append(self, item: Item) -> None:
+    def append(self, queued: Queued) -> None:
         """Leave a figure, or another item, for the thread."""
+        self._channel.queue.append(queued)
+        self.look()
+
+    @property
+    def queue(self) -> deque[Queued]:
+        """What waits for the thread. While a run is open, rows of batches are appended here, with a ``look`` at times.
+
+        The first row of a run goes through ``append``, which starts the thread.
+        """
+        return self._channel.queue
+
+    def look(self) -> None:
+        """Start the thread if none runs, drop what is too much, and tell what has gone wrong."""
         channel = self._channel
-        queue = channel.queue
-        queue.append(item)
-        if channel.needs_care or len(queue) > LIMIT:
+        if channel.needs_care or len(channel.queue) > LIMIT:
             channel.care()
 
     @property
@@ -118,7 +125,9 @@ class Channel:
     """What the training and the thread share; the thread holds it, so that the writer itself can be collected.
 
     Attributes:
-        queue: what the training has appended; ``append`` and ``popleft`` of a deque need no lock.
+        queue: what the training has appended, always the same object; ``append`` and ``popleft`` of a deque need no
+            lock.
+        numbers: of the series.
         needs_care: whether an append must call ``care``: no thread runs, or there is something to tell.
         keeps_open: whether the file stays open while no figures come.
         lost: figures that were thrown away, because too many waited.
@@ -127,15 +136,18 @@ class Channel:
 
     def __init__(self, database: MetricDatabase) -> None:
         self.database = database
+        self.queue: deque[Queued] = deque()
+        self.numbers = SeriesNumbers(database.rows.series)
+        self._figures = BatchFigures(self.numbers)
         self.keeps_open = False
         self.lost = self.refused = 0
         self._reset()
         _all.add(self)
 
     def _reset(self) -> None:
-        self.queue: deque[Item] = deque()
+        self.queue.clear()
         self.needs_care = True
-        self._waiting: list[Item] = []  # taken from the queue, and not written yet
+        self._waiting: list[Item] = []  # made of what was in the queue, and not written yet
         self._lock = threading.Lock()  # of the database; the training takes it only to flush and to close
         self._starting = threading.Lock()
         self._wake = threading.Event()
@@ -154,11 +166,13 @@ class Channel:
     # ---- the side of the training --------------------------------------------------------------------------------
 
     def care(self) -> None:
-        """Start the thread, if there is none; drop the newest figure, if too many wait; tell of a problem."""
-        if len(self.queue) > LIMIT and type(item := self.queue.pop()) is tuple:
+        """Start the thread, if there is none; drop the newest figures, if too many wait; tell of a problem."""
+        while len(self.queue) > LIMIT:
+            newest = self.queue.pop()
+            if type(newest) is not tuple:  # not a figure: what says where figures belong
+                self.queue.append(newest)
+                break
             self.lost += 1
-        elif len(self.queue) > LIMIT:
-            self.queue.append(item)  # not a figure: what says where figures belong
         self.needs_care = False
         if self._thread is None:
             self._start()
@@ -233,10 +247,10 @@ class Channel:
                         return
 
     def _leave(self) -> bool:
-        """End the thread, unless something has come meanwhile."""
+        """End the thread, unless something has come meanwhile, or a run has opened, whose rows need no care."""
         self._is_closing = False
         self._thread, self.needs_care = None, True
-        if not self.queue or self._has_ended:
+        if self._has_ended or not (self.queue or self.keeps_open):
             return True
         self._thread = threading.current_thread()
         return False
@@ -244,10 +258,7 @@ class Channel:
     def _write_all(self) -> None:
         """Write what waits; an item that cannot be stored is thrown away, so that the others can be."""
         at_once = MOST_AT_ONCE
-        while self.waiting:
-            with contextlib.suppress(IndexError):
-                while len(self._waiting) < MOST_AT_ONCE:
-                    self._waiting.append(self.queue.popleft())
+        while self._has_taken():
             try:
                 self.database.write(self._waiting[:at_once])
             except (sqlite3.OperationalError, OSError, InputError) as error:
@@ -264,6 +275,16 @@ class Channel:
             self._problem, self._is_told = None, False
         if self.database.rewritten > self._told_rewritten:
             self.needs_care = True
+
+    def _has_taken(self) -> bool:
+        """Make figures of what is in the queue, and return whether any wait."""
+        while len(self._waiting) < MOST_AT_ONCE:
+            try:
+                queued = self.queue.popleft()
+            except IndexError:
+                break
+            self._waiting += self._figures.of(queued)
+        return bool(self._waiting)
 
     def _keep_waiting(self, error: Exception) -> None:
         self._problem = f"{shown_path(self.database.path)} cannot be written: {what_of(error)}"
@@ -294,6 +315,31 @@ class Channel:
         if left is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(left))  # never collected, for that would close it
         self._reset()
+
+
+@final
+class SeriesNumbers:
+    """The numbers that stand for series; the training and the thread ask for them.
+
+    Args:
+        series: gets each series, at the place that is its number.
+    """
+
+    def __init__(self, series: list[Series]) -> None:
+        self._series = series
+        self._numbers: dict[Series, int] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, series: Series) -> int:
+        """Return the number of a series; it gets one if it is new."""
+        number = self._numbers.get(series)
+        if number is not None:
+            return number
+        with self._lock:
+            if series not in self._numbers:
+                self._series.append(series)
+                self._numbers[series] = len(self._series) - 1
+            return self._numbers[series]
 
 
 def what_of(error: BaseException) -> str:
