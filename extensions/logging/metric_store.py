@@ -202,7 +202,7 @@ class StoredRuns:
 
     def _append_aside(self) -> bool:
         """Append what a run has brought that has not trained: it supersedes nothing; return whether there is any."""
-        rows = self.manager.history.evaluations[self._written[EVALUATIONS].count :] if self._knows_step else []
+        rows = self.manager.history.evaluations[self._written[EVALUATIONS].rows :] if self._knows_step else []
         if not rows and not self._early:
             return False
         early, self._early = self._early, []
@@ -340,13 +340,13 @@ class StoredRuns:
 class Written(NamedTuple):
     """How many rows of the history were appended, and a copy of the last one."""
 
-    count: int
+    rows: int
     last: Row | None
 
     def first_new(self, rows: Sequence[Row]) -> int:
         """Return the number of the first row to append: of the last one, if it was replaced."""
-        is_replaced = self.count > 0 and rows[self.count - 1 : self.count] != [self.last]
-        return self.count - is_replaced
+        is_replaced = self.rows > 0 and rows[self.rows - 1 : self.rows] != [self.last]
+        return self.rows - is_replaced
 
 
 NOTHING: Final = Written(0, None)

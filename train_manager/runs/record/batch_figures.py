@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeGuard, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
 
 from train_manager.loop.batch_losses import BatchRow
 from train_manager.runs.record.metric_items import Begin, Item, Position, Queued, Rates, Scalar
@@ -27,19 +27,19 @@ class BatchFigures:
         self._batch_size: Any = None
         self._numbers: dict[tuple[str, str], int] = {}  # of the series of the phase, by name and datasource
 
-    def of(self, queued: Queued) -> Iterable[Item]:
+    def of(self, queued: Queued) -> Sequence[Item]:
         """Return what is written of one thing that the training has appended."""
-        if is_row(queued):
-            return self._of_row(queued)
+        if isinstance(queued, tuple):  # a row, or a scalar, which is shorter
+            return self._of_row(queued) if len(queued) == 6 else (queued,)
         if isinstance(queued, Position):
             self._move(queued)
-        elif isinstance(queued, Rates):
+            return ()
+        if isinstance(queued, Rates):
             self._rates = queued.rates
-        else:
-            if isinstance(queued, Begin):
-                self._batch_size = None  # so that it is written for the new segment
-            return (queued,)
-        return ()
+            return ()
+        if isinstance(queued, Begin):
+            self._batch_size = None  # so that it is written for the new segment
+        return (queued,)
 
     def _move(self, position: Position) -> None:
         if position.phase != self._position.phase:
@@ -61,8 +61,3 @@ class BatchFigures:
         if name not in self._numbers:
             self._numbers[name] = self._number(Series(name[0], BATCHES, name[1], self._position.phase))
         return self._numbers[name], step, self._position.epoch, time, value
-
-
-def is_row(queued: Queued) -> TypeGuard[BatchRow]:
-    """Return whether this is the row of a batch; a scalar is a tuple too, but a shorter one."""
-    return type(queued) is tuple and len(queued) == 6
