@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from train_manager import Extensible, Extension, FixtureNotFound, always, every, fixture, modifies, provides
 from train_manager.core.dispatch import CellOf, HookSequence, Run
+from train_manager.core.fixtures import Fixtures
+from train_manager.core.signature import with_parameters
 from train_manager.core.state import Alive, Options
 from train_manager.telling.tracebacks import FULL_TRACEBACK
 
@@ -307,3 +309,43 @@ def test_the_generated_function_does_what_a_loop_over_the_hooks_does(kinds: Any)
         expected = notes_of(kinds)
 
     assert notes_of(kinds) == expected
+
+
+class ByName(Extension):
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def post_step(self, x: int, *, y: int = 7, absent: int = 8) -> None:
+        self.seen.append((x, y, absent))
+
+
+def test_a_parameter_with_a_default_that_is_by_name_only_is_written_out() -> None:
+    stepper = Stepper([extension := ByName()])
+    stepper.step()
+
+    assert extension.seen == [(1, 2, 8)]
+    assert "absent=cell_absent.value if hasattr(cell_absent, 'value') else default_0_absent" in stepper.explain(
+        "step", format="code"
+    )
+
+
+class Seldom(Extension):
+    """Provide a fixture in the steps that are told."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+    def pre_step(self, fixtures: Fixtures) -> None:
+        if self.is_told:
+            fixtures.define("z", 3)
+
+
+def test_a_hook_made_of_names_is_written_out_and_gets_those_that_are_alive() -> None:
+    seen: list[object] = []
+    hook = with_parameters(["x"], lambda values: seen.append(dict(values)), seldom=["y", "z"])
+    stepper = Stepper([seldom := Seldom(), Extension.of(post_step=hook)])
+    for seldom.is_told in (False, True):
+        stepper.step()
+
+    assert seen == [{"x": 1, "y": 2}, {"x": 1, "y": 2, "z": 3}]
+    assert "stage._call" not in stepper.explain("step", format="code")

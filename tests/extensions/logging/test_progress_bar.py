@@ -245,6 +245,25 @@ def test_a_fixture_that_is_absent_in_some_steps_keeps_its_last_text() -> None:
     assert texts == [["second=0", "step_num=1"], ["second=0", "step_num=2"], ["second=2", "step_num=3"]]
 
 
+def test_an_epoch_that_goes_on_is_counted_from_where_it_was_left() -> None:
+    terminal = Terminal()
+    tm = tiny_manager(always_drawn(terminal))
+    tm.train_steps(1)
+    tm.train_steps(2)
+    assert [line.split("[")[0].split("|")[-1].strip() for line in terminal.drawn("epoch 1")] == [
+        "0/3",
+        "1/3",
+        "1/3",
+        "2/3",
+        "3/3",
+    ]
+
+
+def test_no_hook_of_the_bar_runs_before_a_batch() -> None:
+    tm = tiny_manager(ProgressBar())
+    assert "def pre_train_step_batch" not in tm.explain("train_step_batch", format="code")
+
+
 # ---- without a terminal --------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import math
 import sys
@@ -15,7 +16,18 @@ import train_manager
 from tests.fork_server import ForkServer
 from tests.host_reads import HostReads
 from tests.programs import code
-from train_manager import Extension, HookError, InputError, NonFiniteLoss, SkipBatch, TrainManager, add_loss, every
+from train_manager import (
+    Extensible,
+    Extension,
+    HookError,
+    InputError,
+    NonFiniteLoss,
+    SkipBatch,
+    TrainManager,
+    add_loss,
+    every,
+    scheduled,
+)
 from train_manager.extensions import LossCurves, Metrics
 from train_manager.files.atomic import replace_file
 from train_manager.reporting.loss_figure import rendered
@@ -451,3 +463,116 @@ def test_each_loss_that_a_model_adds_has_a_curve_of_its_own(tmp_path: Path) -> N
         "valid",
         "sparsity (part)",
     ]
+
+
+# ---- where the losses come from --------------------------------------------------------------------------------------
+
+
+def test_no_hook_of_the_curves_runs_in_a_batch() -> None:
+    tm = tiny_manager(LossCurves(), train_dir="unused")
+
+    assert "LossCurves" not in tm.explain("train_step_batch", format="code")
+
+
+class OwnLoop(Extensible):
+    """A loop without the fixture `batch_losses`."""
+
+    def train(self, folder: Path) -> None:
+        with self.staged("run", {"train_dir": folder, "step_num": 0, "epoch_num": 0}):
+            with self.staged("train_step_epoch", {"batches_done": 0, "train_result": {}}):
+                for step in (1, 2):
+                    self.fixtures.modify("step_num", step)
+                    batch = {"loss": torch.tensor(float(step)), "losses": {}, "true_batch_size": 4}
+                    with self.staged("train_step_batch", batch):
+                        pass
+            with self.staged("eval", {"eval_results": {}, "standalone_eval": False}), self.staged("train"):
+                pass
+
+
+def test_a_loop_of_ones_own_gives_the_losses_to_the_hook(tmp_path: Path) -> None:
+    curves = LossCurves()
+    OwnLoop([curves]).train(tmp_path)
+    curves.state_dict()
+
+    assert (curves.training["batch"].x, curves.training["batch"].y) == ([1, 2], [1.0, 2.0])
+
+
+def test_the_hook_can_be_called_by_hand() -> None:
+    curves = LossCurves()
+    curves.post_train_step_batch(torch.tensor(0.5), {"part": torch.tensor(0.25)}, step_num=7, true_batch_size=4)
+    curves.state_dict()
+
+    assert (curves.training["batch"].x, curves.training["example"].x) == ([7], [4])
+    assert curves.parts.curves["part"]["batch"].y == [0.25]
+
+
+def test_a_hook_with_a_schedule_draws_the_batches_that_it_picks(tmp_path: Path) -> None:
+    curves = scheduled(LossCurves(), "post_train_step_batch", every(2))
+    tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
+
+    assert curves.training["batch"].x == [2, 4, 6]
+
+
+def test_a_subclass_with_a_hook_of_its_own_is_called_for_each_batch(tmp_path: Path) -> None:
+    class Odd(LossCurves):
+        def post_train_step_batch(self, loss: Tensor, losses: Any, step_num: int, true_batch_size: int) -> None:
+            if step_num % 2:
+                super().post_train_step_batch(loss, losses, step_num, true_batch_size)
+
+    curves = Odd()
+    tiny_manager(curves, epochs=2, train_dir=tmp_path).train()
+
+    assert curves.training["batch"].x == [1, 3, 5]
+
+
+def test_curves_that_pause_in_a_phase_have_no_batch_of_it(tmp_path: Path) -> None:
+    tm = tiny_manager(curves := LossCurves(), epochs=1, train_dir=tmp_path)
+    with tm.run():
+        with tm.phase("head", without=["loss_curves"]):
+            tm.train()
+        tm.train()
+
+    assert curves.training["batch"].x == [4, 5, 6]
+
+
+def test_batches_that_are_a_run_each_are_drawn_without_a_wait_for_any(tmp_path: Path) -> None:
+    tm = tiny_manager(curves := LossCurves(), train_dir=tmp_path)
+    with HostReads() as reads:
+        for batch in tm.train_data or ():
+            tm.train_on_batch(batch)
+    with HostReads() as without:
+        plain = tiny_manager()
+        for batch in plain.train_data or ():
+            plain.train_on_batch(batch)
+    curves.state_dict()
+
+    assert (reads.count, reads.stacks) == (without.count, without.stacks)
+    assert curves.training["batch"].x == [1, 2, 3]
+
+
+def test_batches_before_an_epoch_are_not_of_its_mean(tmp_path: Path) -> None:
+    tm = tiny_manager(curves := LossCurves(), losses := Losses(), train_dir=tmp_path)
+    with tm.run():
+        tm.train_on_batch(next(iter(tm.train_data or ())))
+        tm.train_epoch()
+
+    mean = sum(map(math.prod, zip(losses.values[1:], losses.weights[1:], strict=True))) / sum(losses.weights[1:])
+    assert curves.training["epoch"].y == pytest.approx([mean])
+
+
+def test_a_copy_that_is_made_within_a_run_draws_for_itself(tmp_path: Path) -> None:
+    tm = tiny_manager(curves := LossCurves(), train_dir=tmp_path)
+    with tm.run():
+        tm.train_steps(1)
+        again = copy.deepcopy(curves)
+        tm.train_steps(1)
+
+    assert (curves.training["batch"].x, again.training["batch"].x) == ([1, 2], [1])
+
+
+def test_at_most_a_thousand_losses_wait() -> None:
+    curves = LossCurves()
+    for step in range(1, 1001):
+        curves.post_train_step_batch(torch.tensor(0.5), {}, step, 1)
+
+    assert len(curves.training["batch"].x) == 1000
