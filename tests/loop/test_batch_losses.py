@@ -174,13 +174,13 @@ def test_the_loss_of_a_batch_with_updates_alone_is_their_sum() -> None:
 
 def test_a_skipped_batch_has_no_row() -> None:
     reads = Reads()
-    skip = Extension.of(pre_train_step_batch=lambda batch_num, train_manager: batch_num == 2 and _skip())
+    skip = Extension.of(pre_train_step_batch=lambda batch_num: batch_num == 2 and _skip())
     tiny_manager(reads, skip).train()
 
     assert steps_of(reads.rows) == [1, 2]
 
 
-def _skip() -> None:
+def _skip() -> bool:
     raise SkipBatch
 
 

@@ -400,7 +400,7 @@ def all_rows(folder: Path) -> dict[tuple[str, ...], list[tuple[float, ...]]]:
 class ByHook(MetricStore):
     """Store the same with a hook of each batch, as in a loop without rows."""
 
-    def post_train_step_batch(  # type: ignore[override]
+    def post_train_step_batch(
         self, step_num: int, losses: Any, datasource_name: str, true_batch_size: int, loss: Any = None
     ) -> None:
         super().post_train_step_batch(step_num, losses, datasource_name, true_batch_size, loss)

@@ -91,6 +91,18 @@ def test_a_figure_after_the_close_opens_the_file_again(path: Path) -> None:
     assert written(path) == [0.5, 0.25]
 
 
+def test_a_run_that_opens_as_the_thread_closes_keeps_it(path: Path) -> None:
+    writer = MetricWriter(path, "run")
+    fill(writer, 0.5)
+    writer.keeps_open = True
+    writer.close()
+    eventually(lambda: not writer._channel._is_closing)
+    writer.queue.append((writer.number(LOSS), 2, 1, 1700000002.0, 0.25))  # as rows are, without a look
+
+    eventually(lambda: not writer.waiting)
+    assert written(path) == [0.5, 0.25]
+
+
 def test_the_thread_ends_and_closes_the_file_if_no_figures_come(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metric_writer, "IDLE", 0.0)
     fill(MetricWriter(path, "run"), 0.5)

@@ -47,7 +47,8 @@ class BatchFigures:
         self._position = position
 
     def _of_row(self, row: BatchRow) -> list[Item]:
-        loss, step, examples, time, source, parts = row
+        loss, step, examples, time, datasource, parts = row
+        source = str(datasource)  # whatever a hook has left there: an error here would end the thread
         values = {} if loss is None else {("loss", source): loss}
         values |= {(f"losses/{name}", source): part for name, part in (parts or {}).items()}
         if type(examples) is not int or examples != self._batch_size:  # a tensor is not read here
