@@ -191,10 +191,10 @@ class StoredRuns:
         """Append what is new, and let go of the manager; after more than one batch, close the file."""
         self._note_last_step()
         is_long, self._has_trained = self._has_trained or self._last_step - self._first_step > 1, False
-        has_new = self._append_aside() if self.must_begin else self.append_history()
+        self._rates.end()  # first, for a warning that is an error may end what follows
         if self._losses is not None:
             self._losses.end(self._reader)
-        self._rates.end()
+        has_new = self._append_aside() if self.must_begin else self.append_history()
         self._manager, self._reader, self._losses, self._last_row = None, None, None, None
         self._knows_step, self.writer.keeps_open = False, False
         if is_long or has_new:  # else train_on_batch, each call of which may be a run: the thread closes the file
