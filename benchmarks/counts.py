@@ -15,6 +15,7 @@ from benchmarks import peers, trace
 from benchmarks.dispatch import COUNTS
 from benchmarks.section import Claim, Section, lines, table
 from benchmarks.stages import KINDS, OURS
+from train_manager.extensions import default_extensions
 
 QUICK: dict[str, Any] = {}
 
@@ -40,6 +41,7 @@ def section(with_peers: bool = True) -> Section:
     rows = [[name, *(f"{python}+{c}" for python, c in calls)] for name, calls in counted.items()]
     saved, loaded = trace.save_and_load()
     traces = {"a plain step": trace.step(), "a step with a hook at each stage": trace.step(trace.Inside())}
+    traces |= {"100 steps": trace.steps(), "100 with the default extensions": trace.steps(default_extensions())}
     traces |= {"a save": saved, "a load": loaded}
     traced = [[name, *map(str, (one.opcodes, one.calls, one.moves, len(+one.called)))] for name, one in traces.items()]
     text = TEXT.format(

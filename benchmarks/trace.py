@@ -5,6 +5,8 @@ A move is a call from one file of the library into another one. None of these ha
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 import tempfile
 from collections import Counter
@@ -114,6 +116,35 @@ def step(*extensions: Extension) -> Trace:
     with tracing() as eleven:
         tm.train_steps(11)
     return eleven - ten
+
+
+class TracedBatches:
+    """Batches of which those after the first few are traced, from one pull to the next."""
+
+    def __init__(self, before: int, traced: int) -> None:
+        self._before, self._traced = before, traced
+        self.trace = Trace()
+
+    def __len__(self) -> int:
+        return self._before + self._traced + 1
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = new_batches(len(self))
+        yield from batches[: self._before]
+        with tracing() as self.trace:
+            yield from batches[self._before : -1]
+        yield batches[-1]
+
+
+def steps(extensions: Any = None, count: int = 100) -> Trace:
+    """Count so many steps of a training with a folder; the loop that pulls the batches is not traced."""
+    batches = TracedBatches(20, count)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()):
+            model, loss = new_model(), nn.functional.cross_entropy
+            given: dict[str, Any] = {"train_data": batches, "eval_at": (), "train_dir": folder}
+            TrainManager(model=model, loss=loss, optimizer=sgd, extensions=extensions, **given).train()
+    return batches.trace
 
 
 class InsideStages(Extension):

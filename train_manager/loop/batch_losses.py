@@ -1,4 +1,4 @@
-"""The losses of the batches, handed to all who read them: one row for each batch, made once.
+"""The losses of the batches, handed to all readers: one row for each batch, made once.
 
 A hook of every batch costs a call and the fixtures that it names; a reader costs an append, and looks at rows later.
 """
@@ -22,22 +22,22 @@ the data that it is of, and the parts of the loss by name, or None. A plain tupl
 
 
 class Rows(Protocol):
-    """What rows are appended to: a list, a deque."""
+    """An object that rows are appended to: a list, a deque."""
 
     def append(self, row: BatchRow, /) -> object: ...
 
 
 class Reader(NamedTuple):
-    """One who reads, what its rows go to, and what asks it to look at them."""
+    """A reader, where its rows go, and the function that asks it to look at them."""
 
-    who: object
+    of: object
     append: Callable[[BatchRow], object]
     look: Callable[[], object]
 
 
 @final
 class BatchLosses:
-    """The fixture ``batch_losses`` of a run: whoever reads gets a row for each batch that is counted.
+    """The fixture ``batch_losses`` of a run: each reader gets a row for each batch that is counted.
 
     >>> from train_manager import Extension
     >>> from train_manager.testing import tiny_manager
@@ -66,23 +66,23 @@ class BatchLosses:
         self._readers: tuple[Reader, ...] = ()
         self._resting: tuple[object, ...] = ()
 
-    def read(self, who: object, rows: Rows, look: Callable[[], object] = lambda: None) -> None:
+    def read(self, reader: object, rows: Rows, look: Callable[[], object] = lambda: None) -> None:
         """Append each row to ``rows`` from the next batch on, in place of where this reader's rows went before.
 
         Args:
-            who: the reader, as ``end`` knows it; an extension that pauses gets no rows.
+            reader: the object that reads, as an extension; one that pauses gets no rows.
             rows: a list, or another object with ``append``.
             look: called after every 1,000 batches, when the rows should be read and taken out of ``rows``.
         """
-        reader = Reader(who, rows.append, look)
-        self._use([*(other for other in self._readers if other.who is not who), reader], self._resting)
+        others = [other for other in self._readers if other.of is not reader]
+        self._use([*others, Reader(reader, rows.append, look)], self._resting)
 
-    def end(self, who: object) -> None:
+    def end(self, reader: object) -> None:
         """Append no further row for this reader, if it is one."""
-        self._use([reader for reader in self._readers if reader.who is not who], self._resting)
+        self._use([other for other in self._readers if other.of is not reader], self._resting)
 
     def rest(self, resting: Collection[object]) -> None:
-        """Leave these readers out, and none else, as long as their extensions pause."""
+        """Leave out these readers alone, as long as their extensions pause."""
         self._use(self._readers, resting)
 
     def add(
@@ -110,7 +110,7 @@ class BatchLosses:
         self.appends = tuple(reader.append for reader in self._present())
 
     def _present(self) -> list[Reader]:
-        return [reader for reader in self._readers if not any(reader.who is one for one in self._resting)]
+        return [reader for reader in self._readers if not any(reader.of is one for one in self._resting)]
 
 
 def kept_parts(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
