@@ -107,7 +107,7 @@ FIXTURES: Final = {
     "start_step": FixtureType("int", "`step_num` as the training call began"),
     "end_step": FixtureType("int | None", "what `step_num` will be as the call ends; None while that is unknown"),
     "standalone_eval": FixtureType("bool", "whether the run is a call of `tm.eval()`, and not a training"),
-    "batch_losses": FixtureType("BatchLosses", "hands the losses of all batches to those who read them"),
+    "batch_losses": FixtureType("BatchLosses", "hands the losses of all batches to its readers"),
     "train_dir": FixtureType("Path", "the folder for the files of extensions; only if the manager has one"),
     "writer": FixtureType("FigureWriter", "writes figures of your own; only with the extension `MetricStore`"),
     # Of load_checkpoint.

@@ -21,7 +21,7 @@ Its files in reading order; each imports only those above it:
     run_state     what hooks have requested in a run, and what its evaluations have found
     call          where a training call began, and where it will end
     epoch         an epoch that is open, and the part of it that the present call trains
-    batch_losses  the losses of the batches, handed to all that read them
+    batch_losses  the losses of the batches, handed to all readers
     progress      how far the training has come, or a phase of it
     calls         which calls a program has made, for a resumed one makes them again
     phases        what each phase has of its own, and which were opened
