@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import train_manager.manager
+import train_manager.loop.closed_stages
 from tests.fork_server import ForkServer
 from tests.rotation import ALL_PLACES, choose_all, is_in_turn
 
@@ -65,7 +65,7 @@ def inner_stages(request: pytest.FixtureRequest) -> Iterator[None]:
     """The stages inside ``train_step_batch``: closed where nothing looks into them, or open in each batch."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "open":
-            patch.setattr(train_manager.manager, "opened_for", lambda *arguments: "the tests")
+            patch.setattr(train_manager.loop.closed_stages, "opened_for", lambda *arguments: "the tests")
         yield
 
 

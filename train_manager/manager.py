@@ -35,11 +35,12 @@ from train_manager.loop.arguments import (
 )
 from train_manager.loop.batch_losses import BatchLosses
 from train_manager.loop.call import Call
+from train_manager.loop.closed_stages import ClosedStages
 from train_manager.loop.cures import add_cure
 from train_manager.loop.epoch import EpochEnd, EpochPart
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, epoch_length, eval_batches
-from train_manager.loop.interface import Chosen, Interface, Model
+from train_manager.loop.interface import Interface, Model
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserved_modes
 from train_manager.loop.objectives import Objective
@@ -63,7 +64,7 @@ from train_manager.loop.outputs import (
 from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
 from train_manager.loop.phases import Level
 from train_manager.loop.progress import Progress
-from train_manager.loop.region import INNER, Region, Watch, changed_from_inside, opened_for
+from train_manager.loop.region import Region, changed_from_inside
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import RunState
@@ -90,7 +91,7 @@ EPOCHS_WITHOUT_STEP: Final = 3
 """So many in a row end ``train_steps``: its steps would never be done."""
 
 
-class TrainManager(Interface[Model]):
+class TrainManager(ClosedStages[Model]):
     """Train and evaluate a model; use it as it is, or subclass it and override what differs.
 
     >>> import torch
@@ -815,19 +816,11 @@ class TrainManager(Interface[Model]):
                     raise
             else:
                 self.fixtures["loss"] = require_scalar_loss(self.model.train_step(self.fixtures["batch"]))
-            loss = self._count_step(
-                step, size
-            )  # before the post hooks, which read step_num as that of a batch that is done
+            # Before the post hooks, which read step_num as that of a batch that is done.
+            loss = self._count_step(step, size)
             if clock is not None:
                 self._step_seconds.append(clock.seconds())
         return loss
-
-    def _region(self) -> Region | None:
-        """Return what trains on a batch without its inner stages; None if this batch opens them."""
-        region = self._setup.region
-        if region is None or region.version != self._store.version:
-            region = self._setup.region = self._new_region()
-        return region if region.is_watched and not self._windows.is_any_open else None
 
     def _train_parts(self, region: Region | None, parts: Parts, step: Step) -> None:
         """Train on a batch: in its region, or in ``train_batch`` if something looks into the stages there."""
@@ -843,72 +836,6 @@ class TrainManager(Interface[Model]):
             returned = self._chosen.train_batch()
         if returned is not None:
             raise returned_a_value(returned, "train_batch")
-
-    def _opened_for(self) -> str:
-        """Return what needs the inner stages of a batch; empty if nothing does."""
-        setup = self._setup
-        return opened_for(self._registry.plans.__getitem__, setup.model, setup.optimizer, self._own_parts())
-
-    def _notes_on_stages(self) -> Mapping[str, str]:
-        region = self._setup.region
-        is_known = region is not None and region.version == self._store.version
-        needs = region.opened_for if region is not None and is_known else self._opened_for()
-        return dict.fromkeys(INNER, f"opened for {needs}" if needs else "stays closed: nothing looks into it")
-
-    def _new_region(self) -> Region:
-        setup, needs = self._setup, self._opened_for()
-        if (
-            not needs
-        ):  # while the plan of the present stage does not look for them, so they are not seldom in this batch
-            self._store.meet("train_step_batch", ("inputs", "targets", "true_batch_size", "global_batch_size"))
-        held = self._store, self._windows, self._collector, self._counts
-        return Region(needs, setup.model, setup.optimizer, *held, self._methods())
-
-    def _methods(self) -> tuple[Any, ...]:
-        """Return the functions behind the methods that a region takes the place of."""
-        return tuple(self._function_of(name) for name in (*_PARTS, *_FORWARDS))
-
-    def _choose(self) -> Chosen:
-        region = self._setup.region
-        if (
-            region is not None and region.methods != self._methods()
-        ):  # a method was replaced, on the object or its class
-            self._setup.region = None
-        return super()._choose()
-
-    @contextmanager
-    def _watched(self, region: Region) -> Iterator[None]:
-        """Watch the first batch of a region."""
-        before, watch = self._chosen, Watch(self._store)
-        forward, loss_forward = watch.of(before.train_model_forward), watch.of(before.train_loss_forward)
-        self._chosen = before._replace(train_model_forward=forward, train_loss_forward=loss_forward)
-        try:
-            yield
-            region.opened_for = "code that writes fixtures or opens stages" if watch.has_seen else ""
-            region.is_watched = not watch.has_seen
-            if self._chosen.unpacks_as_usual and not any(self._overrides(name, Interface) for name in _FORWARDS):
-                region.calls(self.called_model, self._loss_by_position())
-        finally:
-            self._chosen = before
-
-    def _loss_by_position(self) -> Callable[..., Tensor] | None:
-        """Return the loss if it takes ``(prediction, targets)`` as PyTorch's do; the model is called as usual then."""
-        objective, loss = self.objective, self.loss
-        is_usual = objective is None or objective.predicts_as_usual
-        named, call = self._named_loss
-        return loss if is_usual and named is loss and call is None else None
-
-    def _own_parts(self) -> Iterator[str]:
-        """Yield the methods of this class or object that the stages must be open for."""
-        from train_manager.checker.effects import leaves_stages_alone  # here: it comes with the check of the first run
-
-        for name, function in _PARTS.items():
-            if self._function_of(name) is not function:
-                yield name
-        for name in _FORWARDS:
-            function = self._function_of(name)
-            if function is None or not leaves_stages_alone(function, type(self)):
-                yield name
 
     def _leave_out(self, requests: Requests) -> None:
         """Skip the batch if the point of decision says so, for another process has skipped its own."""
@@ -1219,5 +1146,6 @@ class TrainManager(Interface[Model]):
         self.history.add_evaluation(results or {}, place)
 
 
-_PARTS = {name: vars(TrainManager)[name] for name in ("train_batch", "forward", "update", "backward", "step")}
-_FORWARDS = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")
+TrainManager._trained_by = {
+    name: vars(TrainManager)[name] for name in ("train_batch", "forward", "update", "backward", "step")
+}

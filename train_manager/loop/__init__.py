@@ -36,4 +36,5 @@ Its files in reading order; each imports only those above it:
     recorded_arguments  what a TrainManager was made with
     rebuilt_arguments  how it is made again from a checkpoint
     interface     what users override, set, read and call around a run
+    closed_stages  which stages of a batch stay closed
 """
