@@ -730,7 +730,7 @@ class TrainManager(ClosedStages[Model]):
     def _decided_end_of_epoch(self) -> EpochEnd | None:
         """Do between two batches what was requested, and return how the epoch ends here; None if it goes on."""
         progress = self._progress
-        call_ends = self.step_num == progress.call.step_limit
+        call_ends = self._counts.step_num == progress.call.step_limit
         is_asked = call_ends or self._decides or self._asked_from_outside is not None
         if not is_asked and progress.requests(progress.feed.has_ended) is NOTHING:
             return None  # as nearly always
@@ -801,14 +801,15 @@ class TrainManager(ClosedStages[Model]):
                 "losses": step.losses,
             },
         ):
-            is_clocked = not self.step_num % CLOCKED or self.step_num == self._progress.call.start_step
+            done = self._counts.step_num
+            is_clocked = not done % CLOCKED or done == self._progress.call.start_step
             clock = StepClock(self._store) if is_clocked else None  # after the pre hooks, whose time does not count
             step.skip_is_decided = True
             if self._decides:
                 self._leave_out(self.decide(NOTHING))  # a hook of this process would have skipped the batch before
             region = self._region()
             parts, size = self._unpack(feed.data_name, seldom=region is not None)
-            if isinstance(self.model, nn.Module):
+            if region is not None or isinstance(self.model, nn.Module):
                 try:
                     self._train_parts(region, parts, step)
                 except Exception as error:
@@ -1069,7 +1070,7 @@ class TrainManager(ClosedStages[Model]):
         """Return the parts of the batch as its pre hooks have left it: what they did to it is what is trained on."""
         as_usual = self._chosen.unpacks_as_usual
         parts = parts_of(self._store.cells["batch"].value) if as_usual else require_parts(self._chosen.unpack_batch())
-        self._progress.run.structures[data_name].check(parts, self.step_num + 1)
+        self._progress.run.structures[data_name].check(parts, self._counts.step_num + 1)
         return parts
 
     def _unpack(self, data_name: str, *, seldom: bool = False) -> tuple[Parts, Any]:
@@ -1089,27 +1090,28 @@ class TrainManager(ClosedStages[Model]):
 
     def _count_step(self, step: Step, size: Any) -> Tensor | None:
         """Move the counts, before the post hooks of the batch; return its loss, as the last hook has left it."""
-        counts, cells = self._counts, self._store.cells
+        counts, cells, loss = self._counts, self._store.cells, step.forward_loss
         # A fixture that no hook has asked for has no owner yet, and is as it was defined.
-        examples = size if cells["true_batch_size"].owner is None else cells["true_batch_size"].value
-        seen = size if cells["global_batch_size"].owner is None else cells["global_batch_size"].value
-        has_loss = step.forward_loss is not None or "loss" in self.fixtures
-        loss: Tensor | None = cells["loss"].value if has_loss else None
+        examples = size if cells["true_batch_size"].owner is None else self._store.cells["true_batch_size"].value
+        seen = size if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
+        if cells["loss"].owner is not None or (loss is None and "loss" in self.fixtures):
+            loss = self.fixtures["loss"]
         kept = self._progress.count_losses(loss, step.update_losses, counts.step_num + 1, examples)
         step.is_counted = True
         if loss is None and step.update_losses:
             loss = kept = step.sum_of_updates()  # which needs no look for nan, since its parts get one
             self.fixtures["loss"] = loss
-        self._windows.ended = cells["update_ends"].value
+        self._windows.ended = self._store.cells["update_ends"].value
         counts.step_num += 1
         counts.samples_seen = counts.samples_seen + seen  # not in place, for hooks may have it
-        cells["step_num"].value = counts.step_num
-        cells["samples_seen"].value = counts.samples_seen
-        rows: BatchLosses = cells["batch_losses"].value
+        self._store.cells["step_num"].value = counts.step_num
+        self._store.cells["samples_seen"].value = counts.samples_seen
+        rows: BatchLosses = self._store.cells["batch_losses"].value
         if rows.appends:
             # As hooks have left it; one that no hook has asked for has no owner yet.
             source = cells["datasource_name"]
-            name = self._progress.feed.datasource_name if source.owner is None else source.value
+            is_asked = source.owner is not None
+            name = self._store.cells["datasource_name"].value if is_asked else self._progress.feed.datasource_name
             rows.add(kept, counts.step_num, examples, name, step.losses)
         return loss
 

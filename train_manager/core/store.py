@@ -126,6 +126,14 @@ class Store(State):
                 raise messages.exists(self, name, definer)
         scope.seldom = {**waiting, **values}
 
+    def define_waiting(self, name: str, value: Any, scope: Scope, definer: Definer) -> None:
+        """Give a scope one seldom fixture more, whose name was met."""
+        waiting = scope.seldom or {}
+        if self.late[name].owner is not None or name in waiting:
+            self.bring(name)
+            raise messages.exists(self, name, definer)
+        scope.seldom = {**waiting, name: value}
+
     def meet(self, stage: str, seldom: Collection[str]) -> None:
         """Note names of seldom fixtures that are new here; the functions that call hooks look for them from now on."""
         if self.late.keys() >= set(seldom):

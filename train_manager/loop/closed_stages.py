@@ -15,6 +15,9 @@ from train_manager.loop.region import INNER, Region, Watch, opened_for
 FORWARDS: Final = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")
 """The methods that a region calls; the common ones first, which the others call."""
 
+SELDOM: Final = ("inputs", "targets", "true_batch_size", "global_batch_size", "prediction", "loss")
+"""The fixtures of a batch that wait until something asks for them, if the batch has a region."""
+
 
 class ClosedStages(Interface[Model]):
     """The part of a TrainManager that decides whether a batch has a region."""
@@ -42,7 +45,7 @@ class ClosedStages(Interface[Model]):
     def _new_region(self) -> Region:
         setup, needs = self._setup, self._opened_for()
         if not needs:  # seldom from the next batch on, for the plan of the present stage does not look for them
-            self._store.meet("train_step_batch", ("inputs", "targets", "true_batch_size", "global_batch_size"))
+            self._store.meet("train_step_batch", SELDOM)
         held = self._store, self._windows, self._collector, self._counts
         return Region(needs, setup.model, setup.optimizer, *held, self._methods())
 

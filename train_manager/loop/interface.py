@@ -406,8 +406,8 @@ class Interface(Extensible, Generic[Model]):
 
     def _forward_again(self) -> Tensor:
         """Compute the loss of the forward pass anew, without its stages; the fixtures keep their values."""
+        before = self.fixtures["prediction"]
         cell = self._store.cells["prediction"]  # not by `modify`, which a hook would have to declare
-        before = cell.value
         try:
             with Losses() as losses:
                 cell.value = self._chosen.train_model_forward()

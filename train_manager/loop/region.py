@@ -126,7 +126,7 @@ class Region:
             else:
                 inputs = parts["inputs"] if cells["inputs"].owner is None else cells["inputs"].value
                 prediction = self._model_call(self._called, inputs)
-            store.define("prediction", require_prediction(prediction, self._model), batch, _HERE)
+            store.define_waiting("prediction", require_prediction(prediction, self._model), batch, _HERE)
             batch.part = LOSS
             if loss_of is None:
                 returned = chosen.train_loss_forward()
@@ -134,7 +134,7 @@ class Region:
                 targets = parts["targets"] if cells["targets"].owner is None else cells["targets"].value
                 returned = loss_of(prediction, targets)
             loss = require_training_loss(losses.total(returned))
-            store.define("loss", loss, batch, _HERE)
+            store.define_waiting("loss", loss, batch, _HERE)
         except Exception as error:
             note_place(error, store.path)
             raise
