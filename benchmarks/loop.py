@@ -48,8 +48,8 @@ weights of the bare loop: bit for bit, or within {near:g} if a toolkit adds in a
 
 "{floor}" is the bare loop in methods, with a `with self.staged(name)` that does nothing for each stage
 of ours: no loop of this form that opens them can be cheaper. Train Manager opens the stages inside the batch only if
-something looks into them, as the hook in "{inside}" does. The limits are ratios, for every figure is larger on a
-slower machine.
+something looks into them, as the hook of its second line does. The limits are ratios, for every figure is
+larger on a slower machine.
 
 Logging, checkpoints and progress bars are off: Lightning has `barebones=True`, transformers neither clips nor checks
 for nan. Keras trains its own layers on torch, which is part of its figure.{notes}
@@ -160,7 +160,6 @@ def section(rounds: int = 31, steps: int = 500, with_peers: bool = True) -> Sect
     text = TEXT.format(
         raw=raw_us.shown(1),
         floor=FLOOR,
-        inside=INSIDE,
         near=NEAR,
         inexact=", ".join(inexact) or "none of these",
         table=table(heads, rows(above, over)),

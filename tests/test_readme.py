@@ -34,7 +34,7 @@ def test_it_names_every_extension_that_ships() -> None:
 
 
 def test_its_figures_are_those_of_the_page_of_benchmarks() -> None:
-    section = BENCHMARKS.partition("## One training step")[2]
+    section = BENCHMARKS.partition("## One training step")[2].partition("\n## ")[0]
     measured = dict(re.findall(r"^\| ([\w ]+?) +\| [^|]+\| +([\d.]+) \[", section, re.MULTILINE))
     claimed = dict(re.findall(r"^\| (\w[\w ]*?) +\| +([\d.]+) x", README, re.MULTILINE))
 

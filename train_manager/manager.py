@@ -1094,8 +1094,7 @@ class TrainManager(ClosedStages[Model]):
         # A fixture that no hook has asked for has no owner yet, and is as it was defined.
         examples = size if cells["true_batch_size"].owner is None else self._store.cells["true_batch_size"].value
         seen = size if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
-        if cells["loss"].owner is not None or (loss is None and "loss" in self.fixtures):
-            loss = self.fixtures["loss"]
+        loss = self.fixtures.get("loss") if loss is None else self._store.cells["loss"].value
         kept = self._progress.count_losses(loss, step.update_losses, counts.step_num + 1, examples)
         step.is_counted = True
         if loss is None and step.update_losses:

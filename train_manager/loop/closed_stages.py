@@ -15,7 +15,7 @@ from train_manager.loop.region import INNER, Region, Watch, opened_for
 FORWARDS: Final = ("model_forward", "train_model_forward", "loss_forward", "train_loss_forward")
 """The methods that a region calls; the common ones first, which the others call."""
 
-SELDOM: Final = ("inputs", "targets", "true_batch_size", "global_batch_size", "prediction", "loss")
+SELDOM: Final = ("inputs", "targets", "true_batch_size", "global_batch_size", "prediction")
 """The fixtures of a batch that wait until something asks for them, if the batch has a region."""
 
 

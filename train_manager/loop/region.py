@@ -134,7 +134,7 @@ class Region:
                 targets = parts["targets"] if cells["targets"].owner is None else cells["targets"].value
                 returned = loss_of(prediction, targets)
             loss = require_training_loss(losses.total(returned))
-            store.define_waiting("loss", loss, batch, _HERE)
+            store.define("loss", loss, batch, _HERE)  # not seldom: most hooks of a batch ask for it
         except Exception as error:
             note_place(error, store.path)
             raise
