@@ -6,6 +6,7 @@ from torch import Tensor
 
 from train_manager.core.decorators import provides
 from train_manager.core.extension import Extension
+from train_manager.metrics.averages import in_32_bits
 from train_manager.rebuilding.recorded import recorded
 
 
@@ -44,5 +45,5 @@ class EvalTotals(Extension):
     @provides("num_batches", "num_samples", "cum_loss", stage="eval_step_epoch")
     def post_eval_step_batch(self, loss: Tensor, true_batch_size: int) -> tuple[int, int, Tensor | float]:
         batches, samples, cum_loss = self._totals
-        self._totals = (batches + 1, samples + true_batch_size, cum_loss + loss.detach() * true_batch_size)
+        self._totals = (batches + 1, samples + true_batch_size, cum_loss + in_32_bits(loss.detach()) * true_batch_size)
         return self._totals

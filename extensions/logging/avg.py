@@ -12,7 +12,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.core.signature import with_parameters
-from train_manager.metrics.averages import mean_of
+from train_manager.metrics.averages import in_32_bits, mean_of
 from train_manager.metrics.deferred import numbers
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -38,7 +38,7 @@ class Avg(Extension):
     *Asks for:* the fixtures ``names``, and ``weight`` if it is given.
 
     *Leaves behind:* a fixture ``avg_<name>`` of ``over`` for each name, renewed at the end of every ``at``. The mean of
-    tensors is a tensor; it is not read on the host.
+    tensors is a tensor, of at least 32 bits; it is not read on the host.
 
     Args:
         names: fixtures that are numbers or tensors.
@@ -91,7 +91,7 @@ class Avg(Extension):
 
     def _add(self, name: str, value: Any, weight: Any) -> None:
         total, weights = self._totals.get(name, (0, 0))
-        found = value.detach() if hasattr(value, "detach") else value
+        found = in_32_bits(value.detach() if hasattr(value, "detach") else value)
         if isinstance(total, Tensor) and isinstance(found, Tensor):
             total = total.to(found.device)  # after a checkpoint, which is loaded on the CPU
         self._totals[name] = total + found * weight, weights + weight

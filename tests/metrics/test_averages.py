@@ -152,3 +152,13 @@ def test_the_mean_of_tensors_without_weight_is_a_tensor_that_is_nan() -> None:
     found = mean_of(torch.zeros((), dtype=torch.float64), 0)
 
     assert (found.dtype, found.isnan().item()) == (torch.float64, True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_moving_average_of_values_in_16_bits_moves_by_less_than_they_can_tell_apart(dtype: torch.dtype) -> None:
+    average = ExponentialMovingAverage(share=0.001)
+    for value in [1.0] * 1000 + [1.5] * 1000:
+        average.append(torch.tensor(value, dtype=dtype))
+
+    assert average.value is not None
+    assert average.value.item() == pytest.approx(1.5 - 0.5 * 0.999**1000, rel=1e-4)

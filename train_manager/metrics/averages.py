@@ -12,9 +12,18 @@ from torch import Tensor
 from train_manager.metrics.deferred import DeferredScalars, numbers
 
 
+def in_32_bits(value: Any) -> Any:
+    """Return a tensor of a 16-bit float as one of 32 bits, for a sum; anything else as it is.
+
+    With 8 bits of precision, a sum in bfloat16 does not grow any more from 256 times its summands on.
+    """
+    is_short = isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16)
+    return value.float() if is_short else value
+
+
 @final
 class ExponentialMovingAverage:
-    """An average that follows its values: ``average + share * (value - average)``.
+    """An average that follows its values, in at least 32 bits: ``average + share * (value - average)``.
 
     The first ``1 / share`` values are averaged plainly, so that the first value does not dominate.
 
@@ -35,7 +44,7 @@ class ExponentialMovingAverage:
 
     def append(self, value: Tensor) -> None:
         """Add a value, without reading it on the host."""
-        value = value.detach()
+        value = in_32_bits(value.detach())
         self.count += 1
         share = max(self.share, 1 / self.count)
         # A new tensor, because a caller may still hold the last one.

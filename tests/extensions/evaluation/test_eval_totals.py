@@ -58,3 +58,13 @@ def test_totals_of_two_halves_of_a_set_give_the_mean_loss_of_the_whole() -> None
 
 def test_the_totals_of_no_batch_are_zero() -> None:
     assert EvalTotals().totals() == (0.0, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_losses_in_16_bits_are_added_up_in_32(dtype: torch.dtype) -> None:
+    totals = EvalTotals()
+    totals.pre_eval_step_epoch()
+    for _ in range(3000):
+        found = totals.post_eval_step_batch(torch.tensor(1.5, dtype=dtype), true_batch_size=1)
+
+    assert float(found[2]) == 4500

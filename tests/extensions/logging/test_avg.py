@@ -157,3 +157,16 @@ def test_it_is_refused_without_a_fixture() -> None:
         Avg()
 
     assert str(caught.value) == 'Avg needs the name of a fixture, but was given none\n  name one: Avg("loss")'
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_mean_of_many_values_in_16_bits_is_their_mean(dtype: torch.dtype) -> None:
+    class Steps(Extensible):
+        def train(self) -> float:
+            with self.staged("train_step_epoch"):
+                for _ in range(3000):
+                    with self.staged("train_step_batch", {"loss": torch.tensor(1.5, dtype=dtype)}):
+                        pass
+                return float(self.fixtures["avg_loss"])
+
+    assert Steps([Avg("loss")]).train() == 1.5
