@@ -13,6 +13,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
+from train_manager.metrics.averages import in_32_bits
 from train_manager.model.optimizers import optimizer_of
 from train_manager.model.per_object import PerObject, name_of_part
 from train_manager.rebuilding.recorded import recorded
@@ -138,7 +139,7 @@ class EMA(Extension):
         for model, average in self._averages.items():
             for name, parameter in model.named_parameters():
                 if id(parameter) in new and name in average.tensors:
-                    average.tensors[name] = fitted(average.tensors[name], new[id(parameter)])
+                    average.tensors[name] = fitted(average.tensors[name], in_32_bits(new[id(parameter)]))
 
     @property
     def average(self) -> dict[str, Tensor]:
@@ -210,7 +211,8 @@ class Average:
     """The average of one model.
 
     Attributes:
-        tensors: the average of each tensor, by its name in the model.
+        tensors: the average of each tensor, by its name in the model; of one in 16 bits in 32, where it moves by less
+            than 16 bits can tell apart.
         updates: the steps that are in it.
         name: of the model, in a checkpoint.
     """
@@ -234,14 +236,13 @@ class Average:
     @torch.no_grad()
     def update(self, current: Mapping[str, Tensor], decay: float) -> None:
         """Move the average towards the current tensors; a tensor that is new is its own average."""
-        before = self.tensors
+        before, current = self.tensors, {name: in_32_bits(tensor.detach()) for name, tensor in current.items()}
         self.tensors = {
-            name: fitted(before[name], tensor) if name in before else tensor.detach().clone()
-            for name, tensor in current.items()
+            name: fitted(before[name], tensor) if name in before else tensor.clone() for name, tensor in current.items()
         }
         groups: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
         for name in filter(before.__contains__, current):
-            tensor = current[name].detach()
+            tensor = current[name]
             averages, tensors = groups.setdefault((tensor.device, tensor.dtype), ([], []))
             averages.append(self.tensors[name])
             tensors.append(tensor)

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.extensions import EMA, Constrain
-from train_manager.extensions.optimization.ema import decay_after
+from train_manager.extensions.optimization.ema import Average, decay_after
 from train_manager.model.constraints import non_negative
 from train_manager.testing import tiny_manager
 
@@ -431,3 +431,23 @@ def test_an_optimizer_that_does_not_exist_is_refused_before_the_first_step() -> 
     with pytest.raises(InputError, match=r"^EMA finds no optimizer 'generator'\n"):
         tm.train()
     assert tm.step_num == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_average_of_a_model_in_16_bits_moves_at_the_default_decay(dtype: torch.dtype) -> None:
+    """By a thousandth of the distance in each step, which 16 bits cannot tell apart from nothing."""
+    average = Average()
+    average.update({"weight": torch.ones(1, dtype=dtype)}, decay=0.999)
+    for _ in range(1000):
+        average.update({"weight": torch.full((1,), 2.0, dtype=dtype)}, decay=0.999)
+
+    assert average.tensors["weight"].item() == pytest.approx(2 - 0.999**1000, rel=1e-4)
+
+
+def test_the_average_of_a_model_in_16_bits_has_its_type_for_the_model() -> None:
+    model = nn.Linear(2, 2, dtype=torch.bfloat16)
+    batches = [(torch.rand(4, 2, dtype=torch.bfloat16), torch.rand(4, 2, dtype=torch.bfloat16))] * 3
+    tm = tiny_manager(EMA(), model=model, loss=nn.functional.mse_loss, train_data=batches, eval_data={})
+    tm.train()
+
+    assert tm.extension(EMA).average["weight"].dtype == torch.bfloat16
