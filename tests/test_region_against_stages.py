@@ -632,7 +632,7 @@ PROGRAMS: Final[dict[str, tuple[Program, str]]] = {
     "error in the step": (train(optimizer=lambda: lambda p: Failing(p, lr=0.1)), ""),
     "error of torch": (wrong_shape, ""),
     "loss without a gradient": (train(loss=lambda: detached_at(3)), ""),
-    "loss that is no scalar": (train(loss=lambda: unreduced_at(3)), ""),
+    "loss that is not a scalar": (train(loss=lambda: unreduced_at(3)), ""),
     "Ctrl-C in the model": (train(model=lambda: net(at_pass=raising(KeyboardInterrupt("enough"), 3))), ""),
     "stop": (train(lambda: stop_at("post_train_step_batch", when=lambda tm: tm.step_num == 3)), ""),
     "end_epoch": (train(lambda: ask(TrainManager.end_epoch, 3)), ""),
