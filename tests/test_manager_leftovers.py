@@ -7,7 +7,7 @@ import gc
 import pickle
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -250,14 +250,7 @@ def test_a_training_that_nothing_refers_to_any_more_is_freed_without_a_collectio
         return tm
 
     trained()  # the first import of a module leaves frames behind
-    gc.disable()
-    try:
-        tm = trained()
-        model = weakref.ref(tm.model)
-        del tm
-        assert model() is None
-    finally:
-        gc.enable()
+    assert is_freed_at_once(trained)
 
 
 def test_a_model_that_an_extension_keeps_is_freed_with_its_manager() -> None:
@@ -267,11 +260,16 @@ def test_a_model_that_an_extension_keeps_is_freed_with_its_manager() -> None:
         return tm
 
     trained()
+    assert is_freed_at_once(trained)
+
+
+def is_freed_at_once(make: Callable[[], TrainManager]) -> bool:
+    """Return whether a model goes with its manager, without a garbage collection."""
     gc.disable()
     try:
-        tm = trained()
+        tm = make()
         model = weakref.ref(tm.model)
         del tm
-        assert model() is None
+        return model() is None
     finally:
         gc.enable()

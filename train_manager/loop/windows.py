@@ -147,11 +147,6 @@ class Windows:
         if is_last and self.gathered is not None:
             self.gathered(optimizer)
 
-    def leave_open(self, name: str, optimizer: Optimizer) -> None:
-        """Keep the gradients of a first backward pass, for batches to come."""
-        window = self._open[name] = Window(optimizer)
-        window.backwards = 1
-
     def backward_again(self, name: str, loss: Tensor) -> None:
         """Run the backward pass of a loss that was computed anew, in place of the one before."""
         with self._set_aside(name):
