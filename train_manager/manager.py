@@ -348,7 +348,8 @@ class TrainManager(ClosedStages[Model]):
         around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
         phase = phases.enter(name, outer)
         call = Call(outer.progress.call.number, self.step_num)
-        self._setup, self._progress = setup, Progress(run, call, phase["epoch_num"] if phase["is_done"] else 0)
+        key = f"phase {phases.number}: {' > '.join(phase['path'])}"
+        self._setup, self._progress = setup, Progress(run, call, phase["epoch_num"] if phase["is_done"] else 0, key)
         run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
         failed = True
         try:
@@ -519,8 +520,7 @@ class TrainManager(ClosedStages[Model]):
 
         Not after an epoch that was stopped half-way and saved there: its position in the data is lost by now.
         """
-        is_partial = bool(self.history.epochs) and "partial" in self.history.epochs[-1]
-        return not is_partial or self._progress.saved_at != self._place_of_checkpoint()
+        return self._progress.partial is None or self._progress.saved_at != self._place_of_checkpoint()
 
     # ---- training, from the outside in -------------------------------------------------------------------------------
 
@@ -681,7 +681,7 @@ class TrainManager(ClosedStages[Model]):
     @skippable("train_step_epoch")
     def _train_step_epoch(self, epochs_after: int | None) -> None:
         progress = self._progress
-        progress.part = EpochPart()  # before the pre hooks, which may end the epoch
+        progress.meet_epoch(self.train_data)  # before the pre hooks, which may end the epoch
         done = progress.feed.done_of(self.train_data, self.steps_per_epoch)
         with self.staged("train_step_epoch", {"batches_done": done}) as stage:
             began, first_step = perf_counter(), None if progress.feed.is_unfinished else self.step_num
@@ -692,15 +692,38 @@ class TrainManager(ClosedStages[Model]):
             is_complete = self._train_all_batches()
             progress.end_part(perf_counter() - began)  # before the epoch counts as completed
             if is_complete:
-                step_schedulers(self.lr_schedule)  # after the losses were checked: an epoch with nan has no next rate
-                progress.epoch_num += 1
-                self.fixtures.modify("epoch_num", progress.epoch_num)  # before the post hooks of the epoch
+                self._complete_epoch()
                 if epochs_after is not None:
                     self._expect_end(epochs_after, first_step)
             self.fixtures["train_result"] = progress.epoch.figures()
             row = self._record_epoch(is_complete)  # before the post hooks of the epoch
             stage.keep("train_result")
         row.update(figures_of(stage.kept["train_result"]))  # as hooks have left it
+
+    def _end_own_epoch_in_run(self) -> None:
+        with self._methods_chosen(), self._in_run("end_epoch"):
+            self._end_own_epoch()
+
+    @skippable("train_step_epoch")
+    def _end_own_epoch(self) -> None:
+        """End the epoch of a loop of the program's own, in which nothing is left to train."""
+        progress = self._progress
+        assert progress.own is not None, "there is one"
+        progress.part = EpochPart()
+        with self.staged("train_step_epoch", {"batches_done": progress.own.batches}) as stage:
+            progress.end_own_epoch()
+            progress.run.number_anew()
+            self._complete_epoch()
+            self.fixtures["train_result"] = progress.epoch.figures()
+            row = self._record_epoch(is_complete=True)
+            stage.keep("train_result")
+        row.update(figures_of(stage.kept["train_result"]))
+
+    def _complete_epoch(self) -> None:
+        """Step the schedules, and count the epoch, before its post hooks."""
+        step_schedulers(self.lr_schedule)  # after the losses were checked: an epoch with nan has no next rate
+        self._progress.epoch_num += 1
+        self.fixtures.modify("epoch_num", self._progress.epoch_num)
 
     def _train_all_batches(self) -> bool:
         """Train on one epoch's batches; return whether the epoch is complete."""
@@ -763,8 +786,12 @@ class TrainManager(ClosedStages[Model]):
                 if not all(part.training for part in module.modules()):
                     module.train()  # until the run ends
             number = self._progress.run.number_own_batch(is_last=last_batch)
+            self._progress.begin_own_batch()
             loss = self._train_or_drop(self._setup.on_device(batch), Step(number, is_own=True, is_own_last=last_batch))
-            if self._decide().save:
+            requests = self._decide()
+            if requests.end_epoch and not self._progress.feed.is_unfinished:
+                self._end_own_epoch()
+            if requests.save:
                 self._save_checkpoint()
             return loss
 
@@ -1131,12 +1158,13 @@ class TrainManager(ClosedStages[Model]):
 
     def _record_epoch(self, is_complete: bool) -> dict[str, Any]:
         """Add the present epoch to the history, and return its row; a part without a batch is not added."""
-        epoch = self._progress.epoch
+        progress, epoch = self._progress, self._progress.epoch
         row = {**self._place(), "seconds": epoch.seconds, **epoch.figures()}
         if not is_complete:
             row |= {"epoch": self.epoch_num + 1, "partial": True}
-        if is_complete or self._progress.feed.batch_num:
-            self.history.add_epoch(row)
+        if is_complete or progress.feed.batch_num:
+            index = self.history.add_epoch(row, replaces=progress.partial)
+            progress.partial = None if is_complete else index
         return row
 
     def _record_evaluation(self, results: Mapping[str, EvalResult] | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TextIO
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 from torch import Tensor
@@ -11,13 +12,17 @@ from torch import Tensor
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
-from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMean, mean_of
+from train_manager.loop.books import Book
+from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMeans, mean_of
 from train_manager.metrics.metric import metric_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
 from train_manager.reporting.tables import text_table
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import cut
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
 
 Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
 
@@ -49,8 +54,8 @@ class Metrics(Extension):
     *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of
     ``train_step_epoch``, ``eval_step_batch``, ``eval`` and ``train``.
 
-    *Asks for:* ``loss``, ``true_batch_size``, ``batch_num``, ``train_result``, ``eval_result`` and ``eval_results``;
-    for its metrics ``prediction`` and ``targets``, or the fixtures that they name.
+    *Asks for:* ``loss``, ``true_batch_size``, ``train_result``, ``eval_result`` and ``eval_results``; for its metrics
+    ``prediction`` and ``targets``, or the fixtures that they name.
 
     *Leaves behind:* the lazy fixture ``metrics`` of ``train_step_batch``, a dict of scalar tensors (the loss of the
     batch, ``moving_loss``, then the metrics), which are not read on the host; the metrics in ``eval_result``, after the
@@ -96,11 +101,13 @@ class Metrics(Extension):
         self.epoch: dict[str, float] = {}
         self.eval_sets: dict[str, dict[str, float]] = {}
         self._is_pending = False  # whether the present batch is not in the averages yet
+        self._of_epoch = Book(WeightedMeans)
         self.reset()
         parameters: list[Any] = [
             "loss",
             "true_batch_size",
             *(name for metric in self._train.values() for name in metric.parameters),
+            Parameter("train_manager", Parameter.KEYWORD_ONLY, default=None),
         ]
         self.post_train_step_batch = with_parameters(parameters, self._train_on)
         self.metrics = fixture("train_step_batch")(with_parameters(parameters, self._provide))
@@ -123,22 +130,22 @@ class Metrics(Extension):
         """Start the moving averages anew."""
         self._loss: Tensor | None = None  # of the last batch
         self._means: dict[str, ExponentialMovingAverage] = {}
-        self._of_epoch: dict[str, WeightedMean] = {}
 
     def totals(self) -> dict[str, tuple[float, float]]:
         """Return the sum and the weight of each mean over the examples of the epoch; this waits for the device."""
-        return {name: mean.totals() for name, mean in self._of_epoch.items()}
+        return self._of_epoch.latest.totals()
 
     # ---- hooks -----------------------------------------------------------------------------------------------------
 
-    def pre_train_step_batch(self, batch_num: int) -> None:
+    def pre_train_step_batch(self) -> None:
         self._is_pending = True
-        if batch_num == 1:
-            self._of_epoch = {}
 
     @modifies("train_result")
-    def post_train_step_epoch(self, train_result: Mapping[str, float]) -> dict[str, float]:
-        self.epoch = {**train_result, **{name: mean_of(*totals) for name, totals in self.totals().items()}}
+    def post_train_step_epoch(
+        self, train_result: Mapping[str, float], train_manager: TrainManager | None = None
+    ) -> dict[str, float]:
+        totals = self._of_epoch.of(train_manager).totals()
+        self.epoch = {**train_result, **{name: mean_of(*of) for name, of in totals.items()}}
         return dict(self.epoch)
 
     def pre_eval_step_epoch(self) -> None:
@@ -173,10 +180,9 @@ class Metrics(Extension):
     def state_dict(self) -> dict[str, Any]:
         """Return the moving averages, the means of the open epoch, and the last numbers of each evaluation set."""
         means = {name: mean.state_dict() for name, mean in self._means.items()}
-        of_epoch = {name: mean.state_dict() for name, mean in self._of_epoch.items()}
         sets = {name: dict(result) for name, result in self.eval_sets.items()}
         last = {"loss": self._loss, "epoch": dict(self.epoch), "eval_sets": sets}
-        return {**super().state_dict(), "means": means, "of_epoch": of_epoch, **last}
+        return {**super().state_dict(), "means": means, "epochs": self._of_epoch.state_dict(), **last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
@@ -187,9 +193,8 @@ class Metrics(Extension):
         for name, saved in state["means"].items():
             self._means[name] = ExponentialMovingAverage(self.share)
             self._means[name].load_state_dict(saved)
-        for name, saved in state["of_epoch"].items():
-            self._of_epoch[name] = WeightedMean()
-            self._of_epoch[name].load_state_dict(saved)
+        before = {"": state.get("of_epoch", {})}  # of a checkpoint of an earlier version
+        self._of_epoch.load_state_dict(state.get("epochs", before))
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -198,12 +203,13 @@ class Metrics(Extension):
             return
         self._is_pending = False
         self._loss = values["loss"].detach()
+        of_epoch = self._of_epoch.of(values.get("train_manager"))
         with torch.no_grad():
             self._append("moving_loss", self._loss)
             for metric in self._train.values():
                 for name, value in metric.of_batch(values).items():
                     self._append(name, value)
-                    self._of_epoch.setdefault(name, WeightedMean()).append(value, values["true_batch_size"])
+                    of_epoch.append(name, value, values["true_batch_size"])
 
     def _provide(self, values: Mapping[str, Any]) -> dict[str, Tensor]:  # the fixture metrics: see __init__
         self._train_on(values)

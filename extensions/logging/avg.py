@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, Final, final
 
 from torch import Tensor
 
@@ -12,10 +13,19 @@ from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
 from train_manager.core.signature import with_parameters
+from train_manager.loop.books import Book
 from train_manager.metrics.averages import in_32_bits, mean_of
 from train_manager.metrics.deferred import numbers
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+PERS: Final = {"train_step_epoch": "epoch", "train": "phase"}
+"""What a mean over a stage lives as long as; over another stage as long as the manager, or until the stage opens again."""
+
+MANAGER: Final = Parameter("train_manager", Parameter.KEYWORD_ONLY, default=None)
 
 
 @recorded
@@ -58,60 +68,75 @@ class Avg(Extension):
             raise InputError(what, name="names", cure='name one: Avg("loss")')
         self.names = names
         self.weight = weight
-        self._begin()
+        self._totals = Book(Totals, per=PERS.get(over, "manager"))
         asked = [*names, *([] if weight is None else [weight])]
-        hook = with_parameters([], self._renew, seldom=asked)
+        hook = with_parameters([MANAGER], self._renew, seldom=asked)
         setattr(self, f"post_{at}", _Inside(over)(provides(*map("avg_{}".format, names), stage=over)(hook)))
         begins = {"train_step_epoch": self._begin_epoch, "train": self._begin_call}
         setattr(self, f"pre_{over}", begins.get(over, self._begin))
 
     # ---- the hook before `over`: see __init__ ----------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        self._totals: dict[str, tuple[Any, Any]] = {}  # sum and weight of each fixture that was alive
+    def _begin(self, train_manager: TrainManager | None = None) -> None:
+        self._totals.begin(train_manager)
 
-    def _begin_epoch(self, batches_done: int = 0) -> None:
-        if not batches_done:  # else the epoch goes on
-            self._begin()
+    def _begin_epoch(self, batches_done: int = 0, train_manager: TrainManager | None = None) -> None:
+        if train_manager is None and not batches_done:  # an epoch of a TrainManager has a value of its own
+            self._totals.begin()
 
-    def _begin_call(self, start_step: int = 0, step_num: int = 0) -> None:
+    def _begin_call(
+        self, start_step: int = 0, step_num: int = 0, train_manager: TrainManager | None = None
+    ) -> None:
         if start_step == step_num:  # else the call goes on from a checkpoint
-            self._begin()
+            self._totals.begin(train_manager)
 
     # ---- the mean --------------------------------------------------------------------------------------------------
 
     def _renew(self, values: Mapping[str, Any]) -> Any:  # the hook after `at`: see __init__
+        totals = self._totals.of(values.get("train_manager"))
         if self.weight is None or self.weight in values:
             weight = 1 if self.weight is None else values[self.weight]
             for name in self.names:
                 if name in values:
-                    self._add(name, values[name], weight)
-        means = tuple(map(self._mean, self.names))
+                    totals.append(name, values[name], weight)
+        means = tuple(mean_of(*totals.get(name, (0, 0))) for name in self.names)
         return means if len(means) > 1 else means[0]
-
-    def _add(self, name: str, value: Any, weight: Any) -> None:
-        total, weights = self._totals.get(name, (0, 0))
-        found = in_32_bits(value.detach() if hasattr(value, "detach") else value)
-        if isinstance(total, Tensor) and isinstance(found, Tensor):
-            total = total.to(found.device)  # after a checkpoint, which is loaded on the CPU
-        self._totals[name] = total + found * weight, weights + weight
-
-    def _mean(self, name: str) -> Any:
-        return mean_of(*self._totals.get(name, (0, 0)))
 
     def totals(self) -> dict[str, tuple[Any, Any]]:
         """Return the sum and the weight of each fixture so far; tensors are not read on the host."""
-        return {name: self._totals.get(name, (0, 0)) for name in self.names}
+        return {name: self._totals.latest.get(name, (0, 0)) for name in self.names}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sum and the weight of each fixture, of what is open."""
-        totals = {name: [total, *numbers([weight])] for name, (total, weight) in self._totals.items()}
-        return {**super().state_dict(), "totals": totals}
+        return {**super().state_dict(), "means": self._totals.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
-        self._totals = {name: (total, weight) for name, (total, weight) in state["totals"].items()}
+        before = {"": state.get("totals", {})}  # of a checkpoint of an earlier version
+        self._totals.load_state_dict(state.get("means", before))
+
+
+@final
+class Totals(dict[str, tuple[Any, Any]]):
+    """The sum and the weight of each fixture that was alive, by its name."""
+
+    def append(self, name: str, value: Any, weight: Any) -> None:
+        """Add a value, without reading it on the host."""
+        total, weights = self.get(name, (0, 0))
+        found = in_32_bits(value.detach() if hasattr(value, "detach") else value)
+        if isinstance(total, Tensor) and isinstance(found, Tensor):
+            total = total.to(found.device)  # after a checkpoint, which is loaded on the CPU
+        self[name] = total + found * weight, weights + weight
+
+    def state_dict(self) -> dict[str, list[Any]]:
+        """Return the sums and the weights, these as numbers."""
+        return {name: [total, *numbers([weight])] for name, (total, weight) in self.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.clear()
+        self.update({name: (total, weight) for name, (total, weight) in state.items()})
 
 
 class _Inside(Schedule):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from time import perf_counter
 from typing import Any, final
 
+from train_manager.loop.books import Lifetime
 from train_manager.metrics.averages import mean_of
 from train_manager.metrics.deferred import FiniteLosses
 
@@ -33,16 +35,20 @@ class OpenEpoch:
     """What an epoch has come to so far; it goes on in the next training call if this one leaves it unfinished.
 
     Attributes:
+        lifetime: what the values of a ``Book`` belong to that extensions measure over this epoch.
         total: the sum of its losses, by examples, before the present part.
         examples: how many examples these were.
         seconds: how long they took.
         begun: the same sum and number of a part that a checkpoint was written in, until it goes on.
+        is_left: a part of it was begun before the present one.
     """
 
+    lifetime: Lifetime = field(default_factory=Lifetime)
     total: float = 0.0
     examples: float = 0.0
     seconds: float = 0.0
     begun: tuple[float, float] = 0.0, 0.0
+    is_left: bool = False
 
     def add(self, total: float, examples: float, seconds: float) -> None:
         """Add the totals of a part of the epoch, and how long it took."""
@@ -75,6 +81,7 @@ class OpenEpoch:
         self.total, self.examples = state.get("total", 0.0), state.get("examples", 0.0)
         self.seconds = state.get("seconds", 0.0)
         self.begun = tuple(state.get("part", (0.0, 0.0)))
+        self.is_left = bool(state)
 
     def totals(self) -> tuple[float, float]:
         """Return the sum of its losses, by examples, and the number of examples, before the present part."""
@@ -83,6 +90,46 @@ class OpenEpoch:
     def figures(self) -> dict[str, float]:
         """Return the mean loss over examples, if a batch had one."""
         return {"loss": mean_of(*self.totals())} if self.examples else {}
+
+
+@final
+class OwnEpoch:
+    """The epoch of a loop of the program's own: the batches that ``train_on_batch`` was given since the last end.
+
+    Attributes:
+        epoch: what it has come to so far.
+        losses: of its batches, looked at together.
+        batches: how many there were.
+    """
+
+    def __init__(self, key: str, number: int) -> None:
+        self.epoch = OpenEpoch(Lifetime(key))
+        self.losses = FiniteLosses(number)
+        self.batches = 0
+        self._began = perf_counter()
+
+    def ended(self) -> OpenEpoch:
+        """Return what it has come to.
+
+        Raises:
+            NonFiniteLoss: a loss was nan or infinite.
+        """
+        self.epoch.add(*self.losses.totals(), perf_counter() - self._began)
+        return self.epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what it has come to so far.
+
+        Raises:
+            NonFiniteLoss: a loss was nan or infinite.
+        """
+        seconds = self.epoch.seconds + perf_counter() - self._began
+        return {"losses": list(self.losses.totals()), "seconds": seconds, "batches": self.batches}
+
+    def load_state_dict(self, state: Mapping[str, Any], number: int) -> None:
+        """Go on from what ``state_dict`` returned, in the epoch of this number."""
+        self.losses = FiniteLosses(number, *state["losses"])
+        self.epoch.seconds, self.batches = state["seconds"], state["batches"]
 
 
 @final

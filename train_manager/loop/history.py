@@ -49,12 +49,17 @@ class History:
         self.epochs: list[Row] = []
         self.evaluations: list[Row] = []
 
-    def add_epoch(self, row: Row) -> None:
-        """Add an epoch; the row of its part is replaced."""
-        last = self.epochs[-1] if self.epochs else {}
-        if last.get("partial") and all(last.get(key) == row.get(key) for key in ("epoch", "phase")):
-            self.epochs.pop()
+    def add_epoch(self, row: Row, replaces: int | None = None) -> int:
+        """Add the row of an epoch, or of a part of it, and return where it is in ``epochs``.
+
+        Args:
+            row: what is measured.
+            replaces: where the row of an earlier part of this epoch is.
+        """
+        if replaces is not None:
+            del self.epochs[replaces]
         self.epochs.append(row)
+        return len(self.epochs) - 1
 
     def add_evaluation(self, results: Mapping[str, EvalResult], place: Row) -> None:
         """Add an evaluation of one or several sets; ``place`` is what their rows begin with."""
@@ -68,15 +73,15 @@ class History:
 
         Evaluations before the first epoch are left out, and so are standalone ones.
         """
-        rows, before = [], 0
+        rows, before = [], dict[str | None, int]()  # by phase: a phase may be between two parts of an epoch
         for epoch in self.epochs:
-            row = dict(epoch)
+            row, phase = dict(epoch), epoch.get("phase")
             for found in self.evaluations:
-                is_of_epoch = before < found["step"] <= epoch["step"] and found.get("phase") == epoch.get("phase")
+                is_of_epoch = before.get(phase, 0) < found["step"] <= epoch["step"] and found.get("phase") == phase
                 if is_of_epoch and "standalone" not in found:
                     row.update({f"{found['set']} {name}": value for name, value in figures_of(found).items()})
             rows.append(row)
-            before = epoch["step"]
+            before[phase] = epoch["step"]
         return rows
 
     def to_pandas(self, rows: str = "epochs") -> DataFrame:

@@ -37,6 +37,7 @@ from train_manager.loop.arguments import (
     require_train_dir_for_hooks,
     warn_of_idle_hooks,
 )
+from train_manager.loop.books import Lifetime, saved_or_loaded
 from train_manager.loop.call import Call
 from train_manager.loop.counts import Counts
 from train_manager.loop.cures import say_that_train_batch_lacks_a_prediction
@@ -634,9 +635,41 @@ class Interface(Extensible, Generic[Model]):
         return True
 
     def end_epoch(self) -> None:
-        """End the epoch after this step, as if its data had ended; the next one begins. Outside an epoch it is void."""
-        if "train_step_epoch" in self.fixtures.path:
-            self._progress.part.end_requested = True
+        """End the epoch after this step, as if its data had ended; the next one begins.
+
+        In a loop of your own it ends the epoch that the batches of ``train_on_batch`` are, since the last end of one:
+        between two batches at once, in a hook of a batch after its step. Hooks of ``train_step_epoch`` run, schedules
+        step, ``epoch_num`` moves, and ``history`` has a row; nothing is evaluated.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> with tm.run():
+        ...     for batch in [*tm.train_data, *tm.train_data]:
+        ...         loss = tm.train_on_batch(batch)
+        ...         if tm.step_num % 3 == 0:
+        ...             tm.end_epoch()
+        >>> tm.epoch_num, [round(row["loss"], 3) for row in tm.history.epochs]
+        (2, [0.7, 0.676])
+
+        Without such a batch, and where ``train_steps`` has left an epoch open, it is void.
+
+        Raises:
+            StageError: no run is open, and batches of ``train_on_batch`` are in no epoch yet.
+        """
+        stages, progress = self.fixtures.path, self._progress
+        if "train_step_epoch" in stages or "train_step_batch" in stages:
+            progress.part.end_requested = True
+        elif progress.own is None or progress.feed.is_unfinished:
+            return
+        elif not stages:
+            cure = "hold a run open around your loop: with tm.run():"
+            raise StageError("end_epoch() was called between two batches, but no run is open", stages=stages, cure=cure)
+        elif stages[-1] in ("run", "phase"):
+            self._end_own_epoch_in_run()
+
+    if TYPE_CHECKING:
+
+        def _end_own_epoch_in_run(self) -> None: ...
 
     def eval_soon(self) -> None:
         """Ask for an evaluation between this step and the next; for hooks, which cannot evaluate themselves.
@@ -953,7 +986,7 @@ class Interface(Extensible, Generic[Model]):
             **states[0],
             "calls": self._resume.calls.state_dict(),
             "phases": {"entered": self._resume.phases.state_dict(), "open": states[1:]},
-            "extensions": {name: one.state_dict() for name, one in self._registry.extensions.items()},
+            "extensions": self._extension_states(),
             "schedules": self._schedule_states(),
             "attributes": {name: one.state_dict() for name, one in self._attributes().items()},
             "windows": self._windows.state_dict(),
@@ -1011,14 +1044,7 @@ class Interface(Extensible, Generic[Model]):
         require_fit([*found, *self._missing(state, is_whole=is_whole)], strict=strict)
         for level, of_level in zip(levels, saved, strict=False):
             level.load_state_dict(of_level)
-        for name, extension in self._registry.extensions.items():
-            if name in state["extensions"]:
-                try:
-                    extension.load_state_dict(state["extensions"][name])
-                except Exception as error:
-                    if isinstance(error, TrainManagerError):
-                        raise
-                    raise not_a_state(error, f"the state of extension {name!r}") from error
+        self._load_extension_states(state["extensions"])
         self._load_schedule_states(state["schedules"])
         for name, attribute in self._attributes().items():
             if name in state["attributes"]:
@@ -1029,6 +1055,22 @@ class Interface(Extensible, Generic[Model]):
             self._windows.load_state_dict(state["windows"], self.optimizers)
         set_random_state(state["random"])
 
+    def _extension_states(self) -> dict[str, Any]:
+        with saved_or_loaded(self._open_lifetimes()):
+            return {name: one.state_dict() for name, one in self._registry.extensions.items()}
+
+    def _load_extension_states(self, states: Mapping[str, Any]) -> None:
+        """Load those of the extensions that are here; after the epochs and phases, to which values of them belong."""
+        for name, extension in self._registry.extensions.items():
+            if name in states:
+                try:
+                    with saved_or_loaded(self._open_lifetimes()):
+                        extension.load_state_dict(states[name])
+                except Exception as error:
+                    if isinstance(error, TrainManagerError):
+                        raise
+                    raise not_a_state(error, f"the state of extension {name!r}") from error
+
     def _keep_changes_to_loaded(self) -> None:
         """Take what hooks have changed of the parts that were loaded into the state that is restored once more."""
         resume = self._resume
@@ -1038,6 +1080,19 @@ class Interface(Extensible, Generic[Model]):
             from train_manager.checkpoints.copies import copied
 
             resume.state |= copied(changed)
+
+    def _lifetime(self, per: str) -> Lifetime:
+        """Return the lifetime of the present epoch, of the present phase, or of all."""
+        if per == "epoch":
+            return self._progress.lifetime_of_epoch()
+        return self._progress.lifetime if per == "phase" else self._levels()[0].progress.lifetime
+
+    def _open_lifetimes(self) -> dict[str, list[Lifetime]]:
+        """Return the lifetimes that go on: of open epochs, of the training and the open phases, and of all."""
+        levels = [level.progress for level in self._levels()]
+        phases = [progress.lifetime for progress in levels]
+        epochs = [lifetime for progress in levels for lifetime in progress.open_epochs()]
+        return {"epoch": epochs, "phase": phases, "manager": phases[:1]}
 
     def _place_of_checkpoint(self) -> tuple[int, ...]:
         """Return what a checkpoint of this moment is of."""

@@ -8,8 +8,9 @@ from typing import Any, Final, final
 
 from torch import Tensor
 
+from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call, InterruptedCall
-from train_manager.loop.epoch import EpochPart, OpenEpoch
+from train_manager.loop.epoch import EpochPart, OpenEpoch, OwnEpoch
 from train_manager.loop.feed import Feed
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.run_state import RunState
@@ -29,7 +30,10 @@ class Progress:
         epoch_num: epochs completed.
         first_step: the ``step_num`` from which these are counted: 0, or that at which the phase began.
         feed: where the batches come from.
+        lifetime: what the values of a ``Book`` belong to that extensions measure over the training or the phase.
         epoch: the epoch that is open, or was last.
+        partial: where the row of an epoch that was left is in the history; None if none was.
+        own: the epoch of a loop of the program's own, if that has trained since the last end of an epoch.
         part: the part of it that the present call trains.
         losses: of the batches since that part began or ended, looked at together.
         step: the batch that is trained on.
@@ -40,11 +44,14 @@ class Progress:
         saved_at: what the last checkpoint was of.
     """
 
-    def __init__(self, run: RunState, call: Call, epoch_num: int = 0) -> None:
+    def __init__(self, run: RunState, call: Call, epoch_num: int = 0, key: str = "") -> None:
+        self.lifetime = Lifetime(key)
         self.epoch_num = epoch_num
         self.first_step = call.start_step
         self.feed = Feed()
-        self.epoch = OpenEpoch()
+        self.epoch = OpenEpoch(Lifetime(key))
+        self.partial: int | None = None
+        self.own: OwnEpoch | None = None
         self.part = EpochPart()
         self.losses = FiniteLosses(epoch_num + 1)
         self.step = NO_STEP
@@ -56,7 +63,7 @@ class Progress:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy feeds and counts for itself."""
-        own = {name: copy.copy(getattr(self, name)) for name in ("feed", "epoch", "run", "call")}
+        own = {name: copy.copy(getattr(self, name)) for name in ("feed", "epoch", "own", "run", "call")}
         return {**self.__dict__, **own, "step": NO_STEP}
 
     # ---- a run, a call, an epoch ---------------------------------------------------------------------------------
@@ -82,21 +89,44 @@ class Progress:
             number, start_step, self.reopens = new_call(), step_num, set()
         self.call, self.part = Call(number, start_step, entry, evaluates, limit), EpochPart()
 
+    def meet_epoch(self, data: Iterable[Any] | None) -> None:
+        """Make a new epoch of these data, unless one of them was left; an epoch of own batches is none then."""
+        self.own, self.part = None, EpochPart()
+        if not self.feed.goes_on_with(data):
+            self.epoch = OpenEpoch(Lifetime(self.lifetime.key))
+
     def begin_epoch(self, data: Iterable[Any] | None, *, is_last: bool) -> None:
-        """Begin an epoch of these data, or the next part of the one that was left.
+        """Begin the epoch that was met, or the next part of the one that was left.
 
         Args:
-            data: what is trained on.
+            data: what is trained on; a hook may have replaced it since.
             is_last: no epoch of the call comes after it.
 
         Raises:
             NonFiniteLoss: a loss of a batch before it was nan or infinite.
         """
         self.losses.check()
-        if not self.feed.goes_on_with(data):
-            self.epoch = OpenEpoch()
+        if self.epoch.is_left and not self.feed.goes_on_with(data):
+            self.epoch = OpenEpoch(Lifetime(self.lifetime.key))
+        self.epoch.is_left = True
         self.part.is_last = is_last  # not before: a schedule would ask the data of the epoch before whether it ends
         self.losses = self.epoch.losses_of_part(self.epoch_num + 1)
+
+    def begin_own_batch(self) -> None:
+        """Begin an own epoch with the first batch of ``train_on_batch`` since the last end of one."""
+        self.own = self.own or self._new_own_epoch()
+        self.own.batches += 1
+        self.losses = self.own.losses
+
+    def end_own_epoch(self) -> None:
+        """Make the own epoch the one that has ended last.
+
+        Raises:
+            NonFiniteLoss: a loss of one of its batches was nan or infinite.
+        """
+        assert self.own is not None, "there is one"
+        self.epoch, self.own = self.own.ended(), None
+        self.losses = FiniteLosses(self.epoch_num + 1)
 
     def end_part(self, seconds: float) -> None:
         """Add the losses of the present part to its epoch.
@@ -131,6 +161,17 @@ class Progress:
         if len(losses.origins) >= DeferredScalars.limit:
             losses.check()
         return kept
+
+    # ---- lifetimes -----------------------------------------------------------------------------------------------
+
+    def lifetime_of_epoch(self) -> Lifetime:
+        """Return that of the epoch that is open, or was last."""
+        return (self.epoch if self.own is None else self.own.epoch).lifetime
+
+    def open_epochs(self) -> list[Lifetime]:
+        """Return the lifetimes of the epochs that go on in the next training call."""
+        epochs = [self.epoch] if self.feed.is_unfinished else []
+        return [epoch.lifetime for epoch in [*epochs, *([] if self.own is None else [self.own.epoch])]]
 
     # ---- requests ------------------------------------------------------------------------------------------------
 
@@ -175,9 +216,11 @@ class Progress:
         return {
             "data": self.feed.state_dict(data),
             "epoch": self.epoch.state_dict(self.losses, is_open=is_open and self.feed.is_unfinished),
+            "own": None if self.own is None else self.own.state_dict(),
             "run": {
                 **self._call_to_go_on(open_stages, is_open=is_open),
                 "first_step": self.first_step,
+                "partial": self.partial,
                 "evaluated_at": self.run.evaluated_at,
                 "results": self.run.results,
                 "results_at": self.run.results_at,
@@ -206,6 +249,8 @@ class Progress:
         goes_on = self.feed.load_state_dict(state["data"], data, is_cut=is_cut)
         self.epoch.load_state_dict(state["epoch"] if goes_on else {})
         self.epoch_num, self.first_step = state["epoch_num"], run["first_step"]
+        self.partial = run.get("partial")
+        self._load_own_epoch(state.get("own"))
         self.run.evaluated_at = run["evaluated_at"]
         self.run.keep_results(run["results"], run["results_at"])
         self.reopens = set(run["open"]) - (set() if goes_on else {"train_step_epoch"})
@@ -214,3 +259,12 @@ class Progress:
         self.interrupted = (
             None if entry is None else InterruptedCall(entry, number, start_step, run["evaluated_at"], stop)
         )
+
+    def _load_own_epoch(self, state: Mapping[str, Any] | None) -> None:
+        self.own = None
+        if state is not None:
+            self.own = self._new_own_epoch()
+            self.own.load_state_dict(state, self.epoch_num + 1)
+
+    def _new_own_epoch(self) -> OwnEpoch:
+        return OwnEpoch(f"{self.lifetime.key} own".lstrip(), self.epoch_num + 1)

@@ -74,6 +74,10 @@ class RunState:
         self._own_batches = 0 if is_last else number
         return number
 
+    def number_anew(self) -> None:
+        """Begin the numbers of own batches anew, as an epoch ends."""
+        self._own_batches = 0
+
     def stop_to_come(self) -> list[Any] | None:
         """Return a stop that an epoch is still to end with; None if there is none."""
         is_to_come = self.stop_at == "epoch"

@@ -116,3 +116,35 @@ class WeightedMean:
             self._sum += value * weight
             self._weight += weight
         return self._sum, self._weight
+
+
+@final
+class WeightedMeans(dict[str, WeightedMean]):
+    """Weighted means by name; each begins with its first value.
+
+    >>> means = WeightedMeans()
+    >>> means.append("accuracy", torch.tensor(.5), weight=4)
+    >>> means.totals()
+    {'accuracy': (2.0, 4.0)}
+    """
+
+    def append(self, name: str, value: Tensor, weight: float) -> None:
+        """Add a value to the mean of this name, without reading it on the host."""
+        if name not in self:
+            self[name] = WeightedMean()
+        self[name].append(value, weight)
+
+    def totals(self) -> dict[str, tuple[float, float]]:
+        """Return the sum and the weight of each mean; this reads the values that are not in them yet."""
+        return {name: mean.totals() for name, mean in self.items()}
+
+    def state_dict(self) -> dict[str, dict[str, float]]:
+        """Return the sums so far; this reads the values that are not in them yet."""
+        return {name: mean.state_dict() for name, mean in self.items()}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.clear()
+        for name, saved in state.items():
+            self[name] = WeightedMean()
+            self[name].load_state_dict(saved)

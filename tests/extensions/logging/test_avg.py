@@ -86,7 +86,7 @@ def test_a_tensor_is_not_read_on_the_host() -> None:
     avg = Avg("loss", over="run")
     avg._renew({"loss": torch.ones((), device="meta")})
 
-    assert avg._totals["loss"][0].device.type == "meta"
+    assert avg.totals()["loss"][0].device.type == "meta"
 
 
 def avg_of(*steps: tuple[float, int]) -> Avg:
