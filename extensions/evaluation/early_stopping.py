@@ -11,6 +11,7 @@ from torch import nn
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.loop.arguments import modules_of_loss
+from train_manager.loop.books import Book
 from train_manager.metrics.monitor import Patience, is_at_start, metric_name, metric_value, mode_of, require_set
 from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
@@ -33,7 +34,8 @@ class EarlyStopping(Extension):
 
     Every evaluation counts, except that of the untrained model at the start (unless ``count_start`` is given), an
     evaluation that is a run of its own, and an evaluation from which a hook has left out the set. nan is never better.
-    A stopped training can go on; it stops again at the next evaluation that is not better.
+    A stopped training can go on; it stops again at the next evaluation that is not better. A phase counts for itself,
+    and leaves what is around it as it was.
 
     The model is left with its last weights, of ``patience`` evaluations after the best one; with ``restore_best``, with
     those of the best evaluation, however the training ends, except by an error. They are put back as the run or the
@@ -62,7 +64,8 @@ class EarlyStopping(Extension):
             takes a copy of the model at each evaluation that is better than all before.
 
     Attributes:
-        patience: the counter, with the ``best`` value so far and the evaluations it has ``waited`` since.
+        patience: the counter, with the ``best`` value so far and the evaluations it has ``waited`` since; that of the
+            phase, or of the training outside of phases, that was evaluated last.
 
     Raises:
         InputError: an argument is invalid, or the evaluation has no such metric.
@@ -82,21 +85,23 @@ class EarlyStopping(Extension):
         limit = require_count(patience, "patience", at_least=1)
         better = mode_of(monitor, mode, "EarlyStopping")
         self.count_start = count_start
-        self.patience: Patience = Patience(limit, better, require_number(min_delta, "min_delta", at_least=0))
+        least = require_number(min_delta, "min_delta", at_least=0)
         self.restore_best: bool = restore_best
-        self._best: BestWeights | None = None
-        self._is_trained = False  # since the best weights were put back
-        self._over_at: int | None = None  # the step of the evaluation at which the patience was over
-        self._is_loaded = False  # and not trained since
+        self._found = Book(lambda: Found(Patience(limit, better, least)), per="phase")
 
-    def pre_run(self) -> None:
-        self._is_trained = False  # an error may have ended the last run
+    @property
+    def patience(self) -> Patience:
+        return self._found.latest.patience
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        self._found.of(train_manager).is_trained = False  # an error may have ended the last run
 
     def pre_train(self, train_manager: TrainManager) -> None:
         require_set(self.monitor, train_manager.eval_data, "EarlyStopping")
-        self._is_trained = True
-        was_loaded, self._is_loaded = self._is_loaded, False
-        if was_loaded and self._over_at == train_manager.step_num and self.patience.waited >= self.patience.limit:
+        found = self._found.of(train_manager)
+        found.is_trained = True
+        was_loaded, found.is_loaded = found.is_loaded, False
+        if was_loaded and found.over_at == train_manager.step_num and found.patience.waited >= found.patience.limit:
             self._stop(train_manager)  # as before the checkpoint: a program that is started again trains nothing more
 
     def post_eval(
@@ -113,17 +118,19 @@ class EarlyStopping(Extension):
         value = metric_value(self.monitor, eval_results, train_manager.eval_data, "EarlyStopping")
         if value is None or (is_at_start(epoch_num, step_num, start_step) and not self.count_start):
             return
-        is_over = self.patience.is_over(value)
-        if self.restore_best and self.patience.waited == 0 and self.patience.best == value:
-            self._best = BestWeights(train_manager)
+        found = self._found.of(train_manager)
+        is_over = found.patience.is_over(value)
+        if self.restore_best and found.patience.waited == 0 and found.patience.best == value:
+            found.best = BestWeights(train_manager)
         if is_over:
-            self._over_at = step_num
+            found.over_at = step_num
             self._stop(train_manager)
 
     def _stop(self, train_manager: TrainManager) -> None:
-        best = "nan" if self.patience.best is None else f"{self.patience.best:.4g}"
-        waited = f"in {self.patience.waited} evaluations"
-        end = "" if self._best is None else f"; the weights of step {self._best.step_num} are put back"
+        found = self._found.of(train_manager)
+        best = "nan" if found.patience.best is None else f"{found.patience.best:.4g}"
+        waited = f"in {found.patience.waited} evaluations"
+        end = "" if found.best is None else f"; the weights of step {found.best.step_num} are put back"
         reason = f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}{end}"
         train_manager.stop(reason)
 
@@ -137,12 +144,14 @@ class EarlyStopping(Extension):
 
     def _put_back(self, train_manager: TrainManager) -> None:
         """Put the best weights back, if the model was trained since: in other runs its weights are the user's."""
-        if self._best is not None and self._is_trained and self._best.put_back(train_manager):
-            self._is_trained = False
+        found = self._found.of(train_manager)
+        if found.best is not None and found.is_trained and found.best.put_back(train_manager):
+            found.is_trained = False
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Forget the best weights, which are those of a smaller model."""
-        self._best = None
+        for found in self._found.values():
+            found.best = None
 
     def __repr__(self) -> str:
         limit, mode = self.patience.limit, self.patience.mode
@@ -151,22 +160,49 @@ class EarlyStopping(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, the number of evaluations since, and with ``restore_best`` the best weights."""
-        state = {**super().state_dict(), "best": self.patience.best, "waited": self.patience.waited}
-        if self._over_at is not None:
-            state["over_at"] = self._over_at
-        if self._best is not None:
-            kept = self._best
-            state |= {"weights": kept.modules, "averages": kept.averages, "best_step": kept.step_num}
-            state |= {"model": kept.name, "is_trained": self._is_trained}
-        return state
+        return {**super().state_dict(), "found": self._found.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
+        self._found.load_state_dict(state["found"] if "found" in state else {"": state})  # or of an earlier version
+
+
+@final
+class Found:
+    """What the evaluations of a phase, or outside of phases, have found.
+
+    Attributes:
+        patience: the counter.
+        best: the best weights, if they are kept.
+        is_trained: the model was trained since these were put back.
+        over_at: the step of the evaluation at which the patience was over.
+        is_loaded: it was loaded, and nothing was trained since.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self.patience = patience
+        self.best: BestWeights | None = None
+        self.is_trained = self.is_loaded = False
+        self.over_at: int | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value, the number of evaluations since, and the best weights."""
+        state: dict[str, Any] = {"best": self.patience.best, "waited": self.patience.waited}
+        if self.over_at is not None:
+            state["over_at"] = self.over_at
+        if self.best is not None:
+            kept = self.best
+            state |= {"weights": kept.modules, "averages": kept.averages, "best_step": kept.step_num}
+            state |= {"model": kept.name, "is_trained": self.is_trained}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
         self.patience.best, self.patience.waited = state["best"], state["waited"]
-        self._over_at, self._is_loaded = state.get("over_at"), True
-        self._best = BestWeights.loaded(state) if "weights" in state else None
-        self._is_trained = state.get("is_trained", self._is_trained)
+        self.over_at, self.is_loaded = state.get("over_at"), True
+        self.best = BestWeights.loaded(state) if "weights" in state else None
+        self.is_trained = state.get("is_trained", False)
 
 
 @final

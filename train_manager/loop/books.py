@@ -76,6 +76,7 @@ class Book(Generic[Value]):
         self._per = require_one_of(per, "per", PERS)
         self._values: PerObject[Lifetime, Value] = PerObject()
         self._by_hand = self.latest = make()
+        self._waiting: dict[str, Any] = {}  # states that were loaded by hand, until a manager is there
 
     def of(self, train_manager: Any = None) -> Value:
         """Return the value of the epoch or phase that a manager is in; without a manager, the one for hooks by hand."""
@@ -85,7 +86,7 @@ class Book(Generic[Value]):
         lifetime = train_manager._lifetime(self._per)
         value = self._values.get(lifetime)
         if value is None:
-            value = self._values[lifetime] = self._make()
+            value = self._values[lifetime] = self._loaded(self._waiting.pop(lifetime.key, None))
         self.latest = value
         return value
 
@@ -96,6 +97,10 @@ class Book(Generic[Value]):
         else:
             self._values.pop(train_manager._lifetime(self._per), None)
         return self.of(train_manager)
+
+    def values(self) -> list[Value]:
+        """Return all values, of all that lives."""
+        return [self._by_hand, *self._values.values()]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the values of the open epochs or phases of the manager that is saved, by their keys."""
@@ -109,6 +114,7 @@ class Book(Generic[Value]):
         lifetimes = _open_lifetimes.get()
         if lifetimes is None:
             self.latest = self._by_hand = self._loaded(state.get(""))
+            self._waiting = {} if self._per == "epoch" else dict(state)  # an epoch to come begins anew
             return
         for lifetime in lifetimes[self._per]:
             self.latest = self._values[lifetime] = self._loaded(state.get(lifetime.key))
