@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from train_manager.core.decorators import always, provides
+from train_manager.core.decorators import always, priority, provides
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, require_set
@@ -58,15 +57,14 @@ class LRSchedule(Extension):
     optimizer, and swaps it back, its scheduler goes on. To begin with small rates, add ``WarmUp``.
 
     *Runs at:* the start of ``run``, ``train`` and ``train_step_batch``, the start and the end of ``train_step_epoch``
-    and ``train_optimizer_step``, and the end of ``eval``.
+    and ``train_optimizer_step`` (its start after other hooks, priority 1000), and the end of ``eval``.
 
     *Asks for:* ``epoch_num``, ``step_num``, ``start_step``, ``update_num``, ``eval_results`` and ``standalone_eval``;
-    ``optimizer_name`` if it is alive, and ``warm_up_factor``, so that ``WarmUp`` multiplies the rates before they are
-    read; the optimizer.
+    ``optimizer_name`` if it is alive; the optimizer.
 
-    *Leaves behind:* ``learning_rates`` of ``train_step_batch``: the rate of each parameter group in this step of the
-    optimizer; with ``optimizer="critic"`` it is called ``learning_rates_critic``. It is not defined for a batch after
-    which the optimizer does not step.
+    *Leaves behind:* ``learning_rates`` of ``train_step_batch``: the rates that the optimizer steps with, one for each
+    parameter group, the factor of ``WarmUp`` included; with ``optimizer="critic"`` it is called
+    ``learning_rates_critic``. It is not defined for a batch after which the optimizer does not step.
 
     Args:
         make: returns a scheduler for an optimizer.
@@ -116,10 +114,9 @@ class LRSchedule(Extension):
 
     def _rates_hook(self) -> Callable[..., Any]:
         """Return the hook that provides the rates; a fixture of its own for each of several optimizers."""
-        factors = ["warm_up_factor", *([] if self.optimizer is None else [f"warm_up_factor_{self.optimizer}"])]
-        optional = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in factors]
-        rates = "learning_rates" if self.optimizer is None else f"learning_rates_{self.optimizer}"
-        hook = provides(rates, stage="train_step_batch")(with_parameters(["train_manager", *optional], self._rates))
+        name = "learning_rates" if self.optimizer is None else f"learning_rates_{self.optimizer}"
+        hook = provides(name, stage="train_step_batch")(with_parameters(["train_manager"], self._rates))
+        hook = priority(1000)(hook)  # last: what WarmUp and other hooks set for the step counts
         return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
 
     def _rates(self, asked: Mapping[str, Any]) -> tuple[Rate, ...]:  # the hook pre_train_optimizer_step: see __init__

@@ -10,9 +10,19 @@ def sgd(*rates: float | torch.Tensor) -> torch.optim.Optimizer:
 
 
 def looking_at(**optimizers: torch.optim.Optimizer) -> RateChanges:
+    """Return the rates of optimizers that have stepped once."""
     rates = RateChanges()
     rates.look(optimizers)
+    for optimizer in optimizers.values():
+        optimizer.step()
     return rates
+
+
+def test_an_optimizer_that_has_not_stepped_has_no_rates_yet() -> None:
+    rates = RateChanges()
+    rates.look({"optimizer": sgd(0.5)})
+
+    assert (rates.have_changed, rates.take()) == (False, {})
 
 
 def test_a_sole_rate_is_called_lr() -> None:
@@ -66,13 +76,12 @@ def test_a_rate_that_is_set_after_the_step_counts_with_the_next_step() -> None:
     optimizer, told = sgd(0.5), []
     rates = RateChanges(lambda: told.append(rates.take()))
     rates.look({"optimizer": optimizer})
-    rates.take()
     optimizer.step()
     optimizer.param_groups[0]["lr"] = 0.25
-    assert told == []
+    assert told == [{"lr": 0.5}]
     optimizer.step()
 
-    assert told == [{"lr": 0.25}]
+    assert told == [{"lr": 0.5}, {"lr": 0.25}]
 
 
 def test_a_rate_that_is_set_for_the_step_alone_counts() -> None:

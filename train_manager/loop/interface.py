@@ -817,6 +817,9 @@ class Interface(Extensible, Generic[Model]):
         >>> from train_manager.testing import tiny_manager
         >>> tiny_manager().learning_rates
         {'optimizer': (0.5,)}
+
+        They stand in the optimizers now. The factor of ``WarmUp`` is among them only while an optimizer steps; the
+        fixture ``learning_rates`` of ``LRSchedule`` has the rates that it steps with.
         """
         return {name: learning_rates(optimizer) for name, optimizer in self.optimizers.items()}
 

@@ -18,15 +18,15 @@ class RateChanges:
     >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=.5)
     >>> rates = RateChanges(lambda: print(rates.take()))
     >>> rates.look({"optimizer": optimizer})
-    >>> rates.take()
-    {'lr': 0.5}
     >>> optimizer.step()
+    {'lr': 0.5}
     >>> optimizer.param_groups[0]["lr"] = .1
     >>> optimizer.step()
     {'lr': 0.1}
     >>> rates.end()
 
-    What a hook sets for the time of a step alone, as ``WarmUp`` does, is what counts.
+    What a hook sets for the time of a step alone, as ``WarmUp`` does, is what counts; so the rates of an optimizer that
+    has not stepped yet are not known.
 
     Args:
         changed: called before the step of an optimizer whose rates have changed.
@@ -38,7 +38,7 @@ class RateChanges:
         self._told: list[Any] = []
 
     def look(self, optimizers: Mapping[str, Optimizer]) -> None:
-        """Watch these optimizers from now on, and no others; the rates of a new one count before its first step."""
+        """Watch these optimizers from now on, and no others."""
         ids = {name: id(optimizer) for name, optimizer in optimizers.items()}
         if ids != {watched.name: id(watched.optimizer) for watched in self._watched}:
             self.end()
@@ -57,7 +57,8 @@ class RateChanges:
     @property
     def have_changed(self) -> bool:
         """Whether the rates are others than those told last."""
-        return self._marks() != self._told
+        marks = self._marks()
+        return bool(marks) and marks != self._told
 
     def take(self) -> dict[str, Any]:
         """Return the rates: "lr", or "lr/<optimizer>/<group>" where there are several."""
@@ -82,12 +83,14 @@ class _Watched:
 
     Attributes:
         marks: what differs if the rates do: a number, or of a tensor its counter of changes, for it is not read.
-        rates: the rates themselves; copies of tensors.
+        rates: the rates themselves; copies of tensors. Both are empty before its first step.
     """
 
     def __init__(self, name: str, optimizer: Optimizer, note: Callable[[], None]) -> None:
         self.name, self.optimizer, self._note = name, optimizer, note
-        self._read()
+        self.marks: list[Any] = []
+        self.rates: list[Any] = []
+        self._has_tensors = False
         self._handle = optimizer.register_step_pre_hook(self._before_step)
 
     def end(self) -> None:

@@ -18,7 +18,7 @@ from tests.eventually import eventually
 from tests.fork_server import ForkServer
 from tests.resuming import Kill, KilledError, Resume
 from train_manager import Extension, Interleaved, TrainManager, add_loss, every, modifies, read_run, scheduled
-from train_manager.extensions import Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
+from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
 from train_manager.runs.record.figure_writer import FigureWriter
 from train_manager.runs.record.metric_schema import Series
 from train_manager.telling.errors import InputError, StageError
@@ -166,7 +166,7 @@ def test_a_train_batch_without_a_loss_is_stored_without(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"^train_batch has not called"):
         tm.train()
 
-    assert {series.name for series in read_run(tmp_path).metrics.series()} == {"batch_size", "lr"}
+    assert {series.name for series in read_run(tmp_path).metrics.series()} == {"batch_size"}
 
 
 def test_batches_of_a_loop_of_ones_own_are_stored_though_each_is_a_run(tmp_path: Path) -> None:
@@ -460,6 +460,14 @@ def test_the_rates_of_a_warm_up_are_those_that_the_optimizer_has_stepped_with(tm
     tiny_manager(MetricStore(), WarmUp(steps=2, start=0.5), epochs=2, train_dir=tmp_path).train()
 
     assert stored(tmp_path, "lr") == {1: 0.25, 2: 0.375, 3: 0.5}
+
+
+def test_before_the_first_step_of_the_optimizer_no_rate_is_stored(tmp_path: Path) -> None:
+    """With a warm-up, the optimizer never steps with the rate that stands in it until then."""
+    extensions = MetricStore(), WarmUp(steps=2, start=0.5), Accumulate(2)
+    tiny_manager(*extensions, epochs=2, train_dir=tmp_path).train()
+
+    assert stored(tmp_path, "lr") == {2: 0.25, 3: 0.375, 5: 0.5}
 
 
 def test_a_rate_that_a_hook_sets_before_a_batch_is_of_that_batch(tmp_path: Path) -> None:

@@ -495,6 +495,32 @@ def test_a_warm_up_of_the_same_optimizer_multiplies_its_rates() -> None:
     assert seen == [0.25, 0.1875, 0.125]
 
 
+@pytest.mark.parametrize("name", [None, "optimizer"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_its_rates_have_the_factor_of_a_warm_up_that_names_the_optimizer_or_does_not(
+    name: str | None, reverse: bool
+) -> None:
+    rates = Rates()
+    practices = [WarmUp(2, start=0.5, optimizer=name), LRSchedule(halving)]
+    tiny_manager(rates, *(practices[::-1] if reverse else practices)).train()
+
+    assert rates.seen == [0.25, 0.375, 0.5]
+
+
+def test_its_rates_are_those_that_another_hook_sets_for_the_step() -> None:
+    class Quarter(Extension):
+        def pre_train_optimizer_step(self, optimizer: Optimizer) -> None:
+            optimizer.param_groups[0]["lr"] /= 4
+
+        def post_train_optimizer_step(self, optimizer: Optimizer) -> None:
+            optimizer.param_groups[0]["lr"] *= 4
+
+    rates = Rates()
+    tiny_manager(rates, LRSchedule(halving), Quarter(), epochs=2).train()
+
+    assert rates.seen == [0.125, 0.125, 0.125, 0.0625, 0.0625, 0.0625]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
