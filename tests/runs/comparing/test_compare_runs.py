@@ -44,6 +44,27 @@ def test_code_is_compared_with_that_of_the_first_run(tmp_path: Path) -> None:
     assert compared.differences() == ["code: train.py: only in the second run"]
 
 
+def test_code_whose_files_differ_is_not_told_to_be_the_same(tmp_path: Path) -> None:
+    """Both runs have changed one file since the same commit, and not in the same way."""
+    for name in "ab":
+        new = {"path": f"{name}.py", "how": "archive", "status": "new", "sha256": "a", "mode": "100644", "size": 1}
+        write_runs(tmp_path / name, entry())
+        write_code(tmp_path / name, entry()["id"], files=[new])
+
+    compared = compare_runs([tmp_path / name for name in "ab"])
+
+    section = compared.text().partition("\ncode")[2].partition("\nenvironment")[0]
+    assert section.splitlines() == [
+        " (3 the same)",
+        "         a         b",
+        "  files  -  2 differ",
+        "",
+        "a -> b: 2 files differ",
+        "  a.py: only in the first run",
+        "  b.py: only in the second run",
+    ]
+
+
 def test_the_shortest_ends_of_paths_tell_runs_apart(tmp_path: Path) -> None:
     for name in ("one/x", "two/x", "two/y"):
         write_runs(tmp_path / name, entry("aaaa1"), entry("bbbb2"))

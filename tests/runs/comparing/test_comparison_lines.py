@@ -23,7 +23,7 @@ FILES = CodeDifference(
 COMPARED = Compared(
     RUNS,
     parameters={"epochs": ("2", "2"), "optimizer.lr": ("0.1", "0.2"), "model.width": ("8", None)},
-    code={"commit": ("18afa3f", "18afa3f")},
+    code={"commit": ("18afa3f", "18afa3f"), "files": (None, "2 differ, not all compared")},
     environment={},
     data={"seed": ("0", "0")},
     metrics={"valid/loss": ("0.2500", "0.3000")},
@@ -49,7 +49,9 @@ parameters (1 the same)
   optimizer.lr   0.1    0.2
   model.width      8      -
 
-code: the same
+code (1 the same)
+         base                       other
+  files     -  2 differ, not all compared
 
 base -> other: 2 files differ
   train.py

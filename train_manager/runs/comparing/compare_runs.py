@@ -27,6 +27,7 @@ MOST_RUNS: Final = 10
 T = TypeVar("T")
 REASONS: Final = ("of the first run: ", "of the second run: ")
 DIGITS: Final = 8  # of a hash
+FILES: Final = "files"
 INTERPRETER: Final = "command.interpreter"
 COMMAND: Final = ("kind", "script", "module", "arguments", "interpreter", "folder")
 
@@ -121,14 +122,15 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
         for run, label, points in zip(found, labels, figures, strict=True)
     ]
 
+    files = tuple(_files([*zip(found, records, strict=True)]))
     return Comparison(
         runs=tuple(told),
         parameters=rows(_parameter_rows),
-        code=_side_by_side([_code_rows(record) for record in records]),
+        code=_with_files(_side_by_side([_code_rows(record) for record in records]), files),
         environment=_with_one_interpreter(rows(_environment_rows)),
         data=rows(_data_rows),
         metrics=_side_by_side(metrics),
-        files=tuple(_files([*zip(found, records, strict=True)])),
+        files=files,
         curves=_curves(figures),
         notes=tuple(notes),
     )
@@ -265,6 +267,19 @@ def _files(runs: Sequence[tuple[FoundRun, Mapping[str, Any] | None]]) -> Iterato
         found = code_differences((first.train_dir, record or {}), (run.train_dir, of_run or {}))
         told = [problem for problem in found.problems if not problem.startswith(REASONS)]  # _incomplete tells these
         yield replace(found, problems=tuple(told))
+
+
+def _with_files(rows: dict[str, Cells], files: Sequence[CodeDifference | None]) -> dict[str, Cells]:
+    """Return the rows of code, and how many files of each run are others than in the first one."""
+    told = [", ".join(_words_of(found)) if found is not None else None for found in files]
+    return {**rows, FILES: (None, *(words or None for words in told))} if any(told) else rows
+
+
+def _words_of(found: CodeDifference) -> Iterator[str]:
+    if found.files:
+        yield f"{len(found.files):,} differ{'s' if len(found.files) == 1 else ''}"
+    if found.problems:
+        yield "not all compared"
 
 
 def _curves(figures: Sequence[Mapping[str, Points]]) -> dict[str, list[Points]]:

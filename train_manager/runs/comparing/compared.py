@@ -43,7 +43,7 @@ class Compared:
     Attributes:
         runs: the runs, in the order in which they were given.
         parameters: the recorded constructor parameters, by their dotted paths.
-        code: commit, branch and changed files.
+        code: commit, branch and changed files; and how many files are others than in the first run, if any are.
         environment: the command, Python, packages, devices, threads, flags and variables.
         data: the seed, and the fingerprints of the data.
         metrics: the last figures, and the best ones.
