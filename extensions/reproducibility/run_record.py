@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from train_manager.checkpoints.manifest import MANIFEST
-from train_manager.core.decorators import priority
+from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.data.iteration import is_endless, is_read_once
 from train_manager.data.one_pass import one_pass
@@ -25,6 +25,7 @@ from train_manager.runs.record.command import command
 from train_manager.runs.record.digests import digest_of_batches
 from train_manager.runs.record.environment import devices, environment
 from train_manager.runs.record.fingerprint import fingerprint
+from train_manager.runs.record.made_objects import Made, made_objects, untold
 from train_manager.runs.record.outcomes import outcome
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.renewal import Renewal
@@ -58,12 +59,16 @@ class RunRecord(Extension):
     it takes milliseconds, loads no example and moves no random state. ``data="full"`` reads every batch of an epoch,
     as the first run opens.
 
+    Of an optimizer or a scheduler that a lambda or a function makes, ``made`` has the class and the options that are
+    plain values, so that ``train-manager compare`` tells a rate of 0.1 from one of 0.3; and of those of each phase.
+
     If runs are opened for single batches (``train_on_batch`` outside of a run), the entry is renewed once a second, and
     as the program ends.
 
-    *Runs at:* around ``run``; the end of ``load_checkpoint``.
+    *Runs at:* around ``run``; the end of ``load_checkpoint``; the start and the end of ``train``, the start of
+    ``phase``.
 
-    *Asks for:* ``train_dir``, ``checkpoint_loaded``, ``step_num``.
+    *Asks for:* ``train_dir``, ``checkpoint_loaded``, ``step_num``, ``phase_name``.
 
     *Leaves behind:* ``run.json`` in ``train_dir``.
 
@@ -101,6 +106,20 @@ class RunRecord(Extension):
         if checkpoint_loaded and self._present is not None:
             self._present.goes_on_from(Path(str(checkpoint_loaded)), step_num)
 
+    def pre_phase(self, train_manager: TrainManager, phase_name: str | None) -> None:
+        self._look(train_manager, phase_name)
+
+    def pre_train(self, train_manager: TrainManager, phase_name: str | None) -> None:
+        self._look(train_manager, phase_name)
+
+    @always  # an extension that was added to an open run makes its scheduler with the first batch
+    def post_train(self, train_manager: TrainManager, phase_name: str | None) -> None:
+        self._look(train_manager, phase_name)
+
+    def _look(self, train_manager: TrainManager, phase_name: str | None) -> None:
+        if self._present is not None:  # else the extension was added to an open run
+            self._present.look(train_manager, phase_name)
+
 
 class RecordedRuns:
     """The runs of one TrainManager, and their entry.
@@ -117,6 +136,7 @@ class RecordedRuns:
         self._knows_gpus = torch.cuda.is_initialized()
         self._training: dict[str, Any] | None = None  # how the last run that was no evaluation ended
         self._is_open = False
+        self._first: Made = {}  # what the training has had outside of phases
         self.entry = new_entry(train_manager)
         self._renewal = Renewal(train_dir, self.entry, self._complete, train_manager)
 
@@ -128,6 +148,7 @@ class RecordedRuns:
         calls[call] = calls.get(call, 0) + 1
         self._count(train_manager)
         if is_first:
+            self.look(train_manager)
             self._renewal.open()
             if is_full:
                 full_data(train_manager, self.entry)
@@ -151,6 +172,20 @@ class RecordedRuns:
         if call == "train_on_batch" and error is None:
             self.entry |= {"outcome": "running", "ended": None}  # one of many: the program's loop goes on
         self._renewal.changed()
+
+    def look(self, train_manager: TrainManager, phase_name: str | None = None) -> None:
+        """Add to the entry the optimizers and schedulers that are new; of a phase, those that are others in it."""
+        entry, before = self.entry, self.entry["made"]
+        found: Made = taken("made", lambda: made_objects(train_manager), entry["problems"])
+        if phase_name is None:
+            self._first = found | self._first
+            new = untold(self._first, entry["parameters"])
+        else:
+            own = {path: tree for path, tree in found.items() if tree != self._first.get(path)}
+            new = {f"phase {phase_name}.{path}": tree for path, tree in own.items()}
+        entry["made"] = before | {path: tree for path, tree in new.items() if path not in before}
+        if entry["made"] != before and self._renewal.is_open:
+            self._renewal.changed()
 
     def goes_on_from(self, checkpoint: Path, step: int) -> None:
         """Note the checkpoint that was loaded."""
@@ -180,16 +215,6 @@ class RecordedRuns:
 def new_entry(train_manager: TrainManager) -> dict[str, Any]:
     """Return the entry of a TrainManager whose first run opens; what cannot be had is among its ``problems``."""
     problems: list[str] = []
-
-    def taken(what: str, take: Callable[[], Any]) -> Any:
-        try:
-            found = take()
-            json.dumps(found, default=str)
-            return found
-        except Exception as error:  # a record must not end a training
-            problems.append(f"{what}: {type(error).__name__}: {error!s:.200}")
-            return {}
-
     tm = train_manager
     return {
         "id": tm.run_id,
@@ -202,15 +227,27 @@ def new_entry(train_manager: TrainManager) -> dict[str, Any]:
         "process": this_process(),
         "goes_on_from": None,
         "calls": {},
-        "command": taken("command", command),
-        "environment": taken("environment", environment),
+        "command": taken("command", command, problems),
+        "environment": taken("environment", environment, problems),
         "seed": tm.seed,
-        "parameters": taken("parameters", lambda: parameters_of(tm)),
-        "data": taken("data", lambda: cheap_data(tm)),
+        "parameters": taken("parameters", lambda: parameters_of(tm), problems),
+        "made": {},
+        "data": taken("data", lambda: cheap_data(tm), problems),
         "progress": {},
         "metrics": {},
         "problems": problems,
     }
+
+
+def taken(what: str, take: Callable[[], Any], problems: list[str]) -> Any:
+    """Return a part of an entry; an empty one, and why, if it cannot be had."""
+    try:
+        found = take()
+        json.dumps(found, default=str)
+        return found
+    except Exception as error:  # a record must not end a training
+        problems.append(f"{what}: {type(error).__name__}: {error!s:.200}")
+        return {}
 
 
 def say_problems(entry: Mapping[str, Any]) -> None:

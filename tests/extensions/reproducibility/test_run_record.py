@@ -10,21 +10,25 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import StepLR
 
 from tests.fork_server import ForkServer
 from tests.programs import code
 from tests.training import At, skip_stage
 from train_manager import Extension, InputError, recorded
-from train_manager.extensions import Checkpoints, RunRecord
+from train_manager.extensions import Checkpoints, LRSchedule, RunRecord
 from train_manager.extensions.reproducibility import run_record
 from train_manager.files.background import Background
 from train_manager.files.lock import WriterLock
+from train_manager.rebuilding.recorded_rows import expression
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.run_file import Entry, is_alive, outcome_of, read_runs, write_entry
 from train_manager.testing import tiny_manager
@@ -108,7 +112,7 @@ def test_no_hook_of_it_runs_in_a_step() -> None:
 
     stages = {hook.stage for hook in tm._registry.hooks if hook.owner == "run_record"}
 
-    assert stages == {"run", "load_checkpoint"}
+    assert stages == {"run", "load_checkpoint", "phase", "train"}
 
 
 # ---- how a run has ended ---------------------------------------------------------------------------------------------
@@ -411,6 +415,42 @@ def test_parameters_are_those_that_the_manager_was_made_with(tmp_path: Path) -> 
 
     assert (entry["seed"], model["width"], model["scale"]) == (3, 8, {"float": "inf"})
     assert "very-private" not in (tmp_path / "run.json").read_text()
+
+
+def made(train_dir: Path) -> dict[str, str]:
+    return {path: expression(tree) for path, tree in the_entry(train_dir)["made"].items()}
+
+
+def test_what_a_lambda_makes_is_recorded_as_it_was_made(tmp_path: Path) -> None:
+    """Not as the schedule, or a hook, has left it."""
+    schedule = LRSchedule(lambda optimizer: StepLR(optimizer, 3))
+    seen: list[dict[str, str]] = []
+    look = At("pre_train_step_batch", lambda: seen.append(made(tmp_path)))
+    halve = At("post_train", lambda train_manager: train_manager.optimizer.param_groups[0].update(lr=0.1))
+    tm = tiny_manager(
+        RunRecord(), schedule, look, halve, optimizer=lambda p: SGD(p, lr=0.25), epochs=4, train_dir=tmp_path
+    )
+    tm.train()
+    tm.train_epochs(1)
+
+    assert seen[0] == made(tmp_path)
+    assert seen[0] == {"optimizer": "SGD(lr=0.25)", "extensions.lr_schedule.make": "StepLR(step_size=3)"}
+
+
+def test_what_a_phase_trains_with_is_recorded(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), optimizer=partial(SGD, lr=0.25), train_dir=tmp_path)
+    own = LRSchedule(lambda optimizer: StepLR(optimizer, 3))
+    with tm.run():
+        tm.train()
+        with tm.phase("again", epochs=1):
+            tm.train()
+        with tm.phase("head", optimizer=SGD, extensions={"own": own}, epochs=1):
+            tm.train()
+
+    assert made(tmp_path) == {
+        "phase head.optimizer": "SGD()",
+        "phase head.extensions.own.make": "StepLR(step_size=3)",
+    }
 
 
 def test_a_metric_that_is_no_number_is_left_out_and_nan_is_kept(tmp_path: Path) -> None:

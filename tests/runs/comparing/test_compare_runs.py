@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.optim import SGD
+from torch.optim.lr_scheduler import StepLR
 
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
 from train_manager import compare_runs
@@ -26,6 +29,44 @@ def test_all_that_differs_is_told_in_lines(tmp_path: Path) -> None:
         "data train_data.kind: InMemory, none",
         "data train_data.length: 10, none",
         "data seed: 0, none",
+    ]
+
+
+def trained(folder: Path, optimizer: Any, **more: Any) -> Path:
+    tiny_manager(RunRecord(), optimizer=optimizer, train_dir=folder, **more).train()
+    return folder
+
+
+def test_a_rate_in_a_lambda_is_compared(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / str(lr), lambda parameters, lr=lr: SGD(parameters, lr=lr)) for lr in (0.1, 0.3)]
+
+    assert compare_runs(runs).differences() == ["parameter optimizer.lr: 0.1, 0.3"]
+
+
+def test_a_length_in_a_schedule_of_a_lambda_is_compared(tmp_path: Path) -> None:
+    runs = [
+        trained(tmp_path / str(size), SGD, lr_schedule=lambda optimizer, size=size: StepLR(optimizer, size))
+        for size in (3, 5)
+    ]
+
+    assert compare_runs(runs).differences() == ["parameter lr_schedule.step_size: 3, 5"]
+
+
+def test_a_lambda_and_a_partial_that_make_the_same_do_not_differ(tmp_path: Path) -> None:
+    made = trained(tmp_path / "made", lambda parameters: SGD(parameters, lr=0.1))
+    given = trained(tmp_path / "given", partial(SGD, lr=0.1))
+
+    assert compare_runs([made, given]).differences() == []
+
+
+def test_what_another_than_the_recorded_callable_has_made_is_a_row_of_its_own(tmp_path: Path) -> None:
+    of_groups = {"object": "torch.optim.sgd:SGD", "arguments": {"lr": {"tuple": [0.1, 0.2]}}}
+    write_runs(tmp_path / "a", entry(made={"optimizer": of_groups}))
+    write_runs(tmp_path / "b", entry())
+
+    assert compare_runs([tmp_path / "a", tmp_path / "b"]).differences() == [
+        "parameter optimizer made: SGD, none",
+        "parameter optimizer made.lr: (0.1, 0.2), none",
     ]
 
 

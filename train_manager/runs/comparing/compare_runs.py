@@ -18,6 +18,7 @@ from train_manager.runs.code.recorded_files import changed_files, read_code_reco
 from train_manager.runs.comparing.compared import Cells, Compared, ComparedRun, Points, differing
 from train_manager.runs.comparing.run_figures import BATCH_SIZE, curve_of, is_setting, last_and_best, points_of
 from train_manager.runs.record.environment import chosen_seed
+from train_manager.runs.record.made_objects import made_rows
 from train_manager.runs.record.run_file import outcome_of
 from train_manager.runs.record.run_paths import FoundRun, named_run, short_id
 from train_manager.runs.record.run_summary import MALFORMED
@@ -151,8 +152,11 @@ def _parameter_rows(run: FoundRun) -> Rows:
     recorded = run.entry.get("parameters")
     if not recorded:
         return {}
-    check(recorded)  # nothing that was not written by this library, and nothing too deep
-    return parameter_rows(recorded)
+    made = run.entry.get("made") or {}
+    for tree in (recorded, {"dict": made}):
+        check(tree)  # nothing that was not written by this library, and nothing too deep
+    rows = parameter_rows(recorded)
+    return rows | (parameter_rows({"dict": dict(made_rows(made, rows))}) if made else {})
 
 
 def _code_record(run: FoundRun) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ Its files in reading order; each imports only those above it:
     environment      where a program ran
     digests          what a value holds, in one number
     fingerprint      what data is made of, in a few numbers
+    made_objects     the optimizers and schedulers that lambdas and functions have made
     outcomes         how a run has ended, as its entry tells it
     run_file         run.json: what each run was
     renewal          an entry of run.json that is written again as it changes

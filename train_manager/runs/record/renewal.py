@@ -34,6 +34,9 @@ class Renewal:
         complete: adds to the entry what is read only when it is written; it is told whether that is for the last time.
         owner: the TrainManager; what is left is written as it goes.
         clock: returns seconds.
+
+    Attributes:
+        is_open: whether the entry was written for the first time.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Renewal:
         self._written = -SECONDS
         self._is_changed = False
         self._has_failed = False
-        self._is_open = False
+        self.is_open = False
         self._pid = os.getpid()
         weakref.finalize(owner, self._at_the_end)
 
@@ -64,7 +67,7 @@ class Renewal:
         """
         self._complete(self.entry, False)
         self._write()
-        self._is_open = True
+        self.is_open = True
 
     def changed(self) -> None:
         """Write the entry, now or a little later."""
@@ -100,7 +103,7 @@ class Renewal:
         self._has_failed = True
 
     def _at_the_end(self) -> None:
-        if self._is_open and (self._is_changed or self.entry["outcome"] == "running"):
+        if self.is_open and (self._is_changed or self.entry["outcome"] == "running"):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # nothing can be done about it any more
                 self.write(is_last=True)

@@ -28,6 +28,8 @@ def differences_around(one: Entry, other: Entry) -> Iterator[str]:
     """
     yield from _told("seed", differing({"": one.get("seed")}, {"": other.get("seed")}, "{}"))
     yield from _told("parameter", differing(_parameters(one), _parameters(other), "{}"))
+    if "made" in one and "made" in other:  # which an older record has not
+        yield from _told("parameter", differing(one["made"], other["made"], "{}"))
     yield from _told("data", _of_data(one.get("data") or {}, other.get("data") or {}))
     if one.get("outcome") == other.get("outcome") == "completed":
         yield from _told("progress", differing(one.get("progress") or {}, other.get("progress") or {}, "{}"))
