@@ -140,7 +140,7 @@ class ReferenceLoop:
         self.now.stop_at = "step" if self.now.stop_at == "step" else at
 
     def end_epoch(self) -> None:
-        self.now.end_epoch = True  # an epoch forgets it as it begins
+        self.now.end_epoch = True  # an epoch, and a batch of train_on_batch, forgets it as it begins
 
     def eval_soon(self) -> None:
         self.now.eval_soon = True
@@ -203,7 +203,20 @@ class ReferenceLoop:
             number = self.now.own_batches
             if last_batch:
                 self.now.own_batches = 0
-            return self.train_step_batch(batch, number, lambda: last_batch)
+            self.now.end_epoch = False
+            loss = self.train_step_batch(batch, number, lambda: last_batch)
+            if self.now.end_epoch and not self.source.is_within_epoch:
+                self.end_own_epoch()
+            return loss
+
+    def end_own_epoch(self) -> None:
+        if self.skips("pre_train_step_epoch"):
+            return
+        self.now.own_batches = 0
+        for scheduler in self.schedulers:
+            scheduler.step()
+        self.epoch_num += 1
+        self.skips("post_train_step_epoch")
 
     def eval(self) -> Any:
         with self.run():

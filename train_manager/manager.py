@@ -187,7 +187,7 @@ class TrainManager(ClosedStages[Model]):
         return self._make_call("train_epoch", epochs=1, evaluates=False)
 
     def train_on_batch(self, batch: Any, last_batch: bool = False) -> Tensor | None:
-        """Do one training step on a batch, in a loop of your own. Its hooks run; epochs do not move.
+        """Do one training step on a batch, in a loop of your own. Its hooks run; ``end_epoch`` ends an epoch of yours.
 
         Hold a run open around the loop: gradients that ``Accumulate`` gathers do not outlive a run.
 
@@ -211,6 +211,40 @@ class TrainManager(ClosedStages[Model]):
         with self._methods_chosen():
             loss = self._train_on_batch_in_run(batch, last_batch)
         return None if loss is None else loss.detach()
+
+    def end_epoch(self) -> None:
+        """End the epoch after this step, as if its data had ended; the next one begins.
+
+        In a loop of your own it ends the epoch that the batches of ``train_on_batch`` are, since the last end of one:
+        between two batches at once, in a hook of a batch after its step. Hooks of ``train_step_epoch`` run, schedules
+        step, ``epoch_num`` moves, and ``history`` has a row; nothing is evaluated.
+
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> with tm.run():
+        ...     for batch in [*tm.train_data, *tm.train_data]:
+        ...         loss = tm.train_on_batch(batch)
+        ...         if tm.step_num % 3 == 0:
+        ...             tm.end_epoch()
+        >>> tm.epoch_num, [round(row["loss"], 3) for row in tm.history.epochs]
+        (2, [0.7, 0.676])
+
+        Without such a batch, and where ``train_steps`` has left an epoch open, it is void.
+
+        Raises:
+            StageError: no run is open, and batches of ``train_on_batch`` are in no epoch yet.
+        """
+        stages, progress = self.fixtures.path, self._progress
+        if "train_step_epoch" in stages or "train_step_batch" in stages:
+            progress.part.end_requested = True
+        elif progress.own is None or progress.feed.is_unfinished:
+            return
+        elif not stages:
+            cure = "hold a run open around your loop: with tm.run():"
+            raise StageError("end_epoch() was called between two batches, but no run is open", stages=stages, cure=cure)
+        elif stages[-1] in ("run", "phase"):
+            with self._methods_chosen():
+                self._end_own_epoch_in_run()
 
     def eval(self, data: Mapping[str, Iterable[Any]] | Iterable[Any] | None = None) -> dict[str, EvalResult]:
         """Evaluate every set of ``eval_data``, now; or other data, in place of it for this once.
@@ -344,6 +378,7 @@ class TrainManager(ClosedStages[Model]):
         """Train what a phase consists of, with a progress of its own; what is around it comes back as it was."""
         phases, outer = self._resume.phases, Level(self._setup, self._progress)
         outer.progress.losses.check()  # a nan of before must not be told as one of the phase
+        self.fixtures["batch_losses"].look()  # while what is around the phase is what the rows are of
         setup = outer.setup.of_phase(given, f"phase {phases.number + 1}")
         around, run = self.fixtures["phase_name"], RunState(outer.progress.run.entry)
         phase = phases.enter(name, outer)
@@ -357,6 +392,7 @@ class TrainManager(ClosedStages[Model]):
             yield
             failed = run.stop_at is not None and run.stops_run
         finally:
+            self.fixtures["batch_losses"].look()
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is collected
             self._resume.phases.leave(self.epoch_num, failed=failed)
             outer.setup.device = self._setup.device  # a phase does not replace it
@@ -467,7 +503,11 @@ class TrainManager(ClosedStages[Model]):
                 self._has_run = True
             self._load_checkpoint()
             self._modify_counts()  # a post hook of load_checkpoint may have set tm.step_num
-            yield
+            try:
+                yield
+            except BaseException:
+                self._progress.own = None  # an error drops an epoch of the loop too
+                raise
             self._progress.losses.check()  # the last losses of train_on_batch are in no epoch that would look at them
             self._windows.drop_all("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
@@ -701,7 +741,7 @@ class TrainManager(ClosedStages[Model]):
         row.update(figures_of(stage.kept["train_result"]))  # as hooks have left it
 
     def _end_own_epoch_in_run(self) -> None:
-        with self._methods_chosen(), self._in_run("end_epoch"):
+        with self._in_run("end_epoch"):
             self._end_own_epoch()
 
     @skippable("train_step_epoch")

@@ -50,6 +50,11 @@ with staged("run"):                              # model, phase_name, epoch_num,
             if a hook has requested it: save_checkpoint, as above
         if eval_at says so, after the last epoch: eval, as below
     if a loop of yours calls train_on_batch: train_step_batch, as above
+    if it calls end_epoch after such batches, or a hook of theirs does:
+        with staged("train_step_epoch"):         # batches_done
+            lr_schedule.step()
+            epoch_num += 1
+            train_result = {"loss": mean over examples}                   # of train_step_epoch
     if its hooks have requested it: save_checkpoint, as above
     with staged("eval"):                         # eval_results
         for name, data in eval_data:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from torch import nn
@@ -87,7 +88,7 @@ class EarlyStopping(Extension):
         self.count_start = count_start
         least = require_number(min_delta, "min_delta", at_least=0)
         self.restore_best: bool = restore_best
-        self._found = Book(lambda: Found(Patience(limit, better, least)), per="phase")
+        self._found = Book(partial(Found, limit, better, least), per="phase")
 
     @property
     def patience(self) -> Patience:
@@ -165,7 +166,7 @@ class EarlyStopping(Extension):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
-        self._found.load_state_dict(state["found"] if "found" in state else {"": state})  # or of an earlier version
+        self._found.load_state_dict(state.get("found", {"": state}))  # or of an earlier version
 
 
 @final
@@ -180,8 +181,8 @@ class Found:
         is_loaded: it was loaded, and nothing was trained since.
     """
 
-    def __init__(self, patience: Patience) -> None:
-        self.patience = patience
+    def __init__(self, limit: int, mode: str, min_delta: float) -> None:
+        self.patience = Patience(limit, mode, min_delta)
         self.best: BestWeights | None = None
         self.is_trained = self.is_loaded = False
         self.over_at: int | None = None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 PERS: Final = {"train_step_epoch": "epoch", "train": "phase"}
-"""What a mean over a stage lives as long as; over another stage as long as the manager, or until the stage opens again."""
+"""How long the mean over a stage lives; over another stage until that opens again."""
 
 MANAGER: Final = Parameter("train_manager", Parameter.KEYWORD_ONLY, default=None)
 
@@ -84,9 +84,7 @@ class Avg(Extension):
         if train_manager is None and not batches_done:  # an epoch of a TrainManager has a value of its own
             self._totals.begin()
 
-    def _begin_call(
-        self, start_step: int = 0, step_num: int = 0, train_manager: TrainManager | None = None
-    ) -> None:
+    def _begin_call(self, start_step: int = 0, step_num: int = 0, train_manager: TrainManager | None = None) -> None:
         if start_step == step_num:  # else the call goes on from a checkpoint
             self._totals.begin(train_manager)
 

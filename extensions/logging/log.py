@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -13,9 +14,10 @@ from train_manager.core.schedule import Schedule
 from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
+from train_manager.loop.books import Book
 from train_manager.manager import TrainManager
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.epoch_lines import EpochLines
+from train_manager.reporting.epoch_lines import EpochLines, Printed
 from train_manager.reporting.lines import write_line
 from train_manager.reporting.values import once, texts_of
 from train_manager.schedules import every as every_nth
@@ -41,8 +43,9 @@ class Log(Extension):
 
     A line has the mean loss of the training over the examples of the epoch, and what hooks add to ``train_result``, as
     ``Metrics`` does; the results of each evaluation set; the seconds of the training without the evaluation; and "best"
-    if no evaluation before it was as good. The line "start" is the evaluation before the first epoch. If an evaluation
-    is within an epoch, or an epoch is left before its end, the line begins with the step.
+    if no evaluation before it was as good; a phase has a table and a best of its own. The line "start" is the
+    evaluation before the first epoch. If an evaluation is within an epoch, or an epoch is left before its end, the line
+    begins with the step.
 
     In a terminal the lines stand above the bars; in a notebook they are a table that is updated in place. An evaluation
     that is a run of its own has no line.
@@ -116,7 +119,7 @@ class Log(Extension):
         self.rate = None if rate is None else require_one_of(rate, "rate", tuple(UNITS))
         self.file = file
         self._last: tuple[float, int, Any] | None = None  # time, batches and examples at the last line
-        self._epochs = EpochLines(monitor, mode)
+        self._lines = Book(partial(EpochLines, monitor, mode, Printed()), per="phase")
         if not isinstance(every, str):
             asked = ["step_num", "epoch_num", "batch_num", "samples_seen", "stage", "train_manager"]
             self.post_train_step_batch = with_parameters(asked, self._print_batch, seldom=self.show.values())
@@ -129,16 +132,19 @@ class Log(Extension):
             done = f"step {step}, {epochs} epoch{'' if epochs == 1 else 's'} done"
             write_line(f"goes on from {shown_path(checkpoint_loaded)} ({done})", self.file)
 
-    def pre_train(self, epoch_num: int, step_num: int, start_step: int) -> None:
+    def pre_train(
+        self, epoch_num: int, step_num: int, start_step: int, train_manager: TrainManager | None = None
+    ) -> None:
         self._last = None  # the time between two trainings is not part of a rate
-        goes_on = start_step < step_num or self._epochs.has_training_at(step_num)
+        lines = self._lines.of(train_manager)
+        goes_on = start_step < step_num or lines.has_training_at(step_num)
         if epoch_num == 0 and not goes_on:
-            self._epochs.begin()
+            lines.begin(step_num)
 
     # ---- a line for each epoch -------------------------------------------------------------------------------------
 
-    def pre_train_step_epoch(self) -> None:
-        self._epochs.print_pending(self.file)  # if nothing has evaluated after the epoch before
+    def pre_train_step_epoch(self, train_manager: TrainManager | None = None) -> None:
+        self._lines.of(train_manager).print_pending(self.file)  # if nothing has evaluated after the epoch before
 
     def post_train_step_epoch(
         self, train_result: Mapping[str, float], step_num: int, train_manager: TrainManager
@@ -147,12 +153,12 @@ class Log(Extension):
         if self.by_epoch and rows and rows[-1]["step"] == step_num:  # else no batch was trained on
             row = rows[-1]
             label = f"step {step_num}" if row.get("partial") else epoch_label(row["epoch"], train_manager)
-            self._epochs.take_training(label, step_num, train_result, row["seconds"])
+            self._lines.of(train_manager).take_training(label, step_num, train_result, row["seconds"])
 
     @always
     @priority(-100)  # before the bars end, so that the line stands above them
-    def post_train(self) -> None:
-        self._epochs.print_pending(self.file)
+    def post_train(self, train_manager: TrainManager | None = None) -> None:
+        self._lines.of(train_manager).print_pending(self.file)
 
     def post_eval(
         self,
@@ -168,7 +174,7 @@ class Log(Extension):
         if self.by_epoch:
             own = {name: result for name, result in shown.items() if name in train_manager.eval_data}
             if own and not standalone_eval:
-                self._epochs.print_evaluation(own, step_num, self.file)
+                self._lines.of(train_manager).print_evaluation(own, step_num, self.file)
         elif shown:
             sets = "; ".join(f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in shown.items())
             counts = self._chosen(counts_of(step_num, epoch_num, stage))
@@ -199,12 +205,12 @@ class Log(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best evaluation so far, and where the lines of epochs are."""
-        return {**super().state_dict(), **self._epochs.state_dict()}
+        return {**super().state_dict(), "lines": self._lines.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned; the next line of an epoch stands below a header of its own."""
         super().load_state_dict(state)
-        self._epochs.load_state_dict(state)
+        self._lines.load_state_dict(state.get("lines", {"": state}))  # or of an earlier version
 
 
 def epoch_label(epoch: int, train_manager: TrainManager) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
 
 from torch.optim import Optimizer
 
 from train_manager.core.decorators import always, priority, provides
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
+from train_manager.loop.books import Book
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, require_set
 from train_manager.model.optimizers import (
     Rate,
@@ -54,7 +56,8 @@ class LRSchedule(Extension):
     has left out the set.
 
     The scheduler begins when the first run opens, and goes on from run to run. If a phase of the training swaps the
-    optimizer, and swaps it back, its scheduler goes on. To begin with small rates, add ``WarmUp``.
+    optimizer, and swaps it back, its scheduler goes on. With a metric, a phase has a scheduler of its own, for its
+    evaluations are of another training; the rates that it has reached stay. To begin with small rates, add ``WarmUp``.
 
     *Runs at:* the start of ``run``, ``train`` and ``train_step_batch``, the start and the end of ``train_step_epoch``
     and ``train_optimizer_step`` (its start after other hooks, priority 1000), and the end of ``eval``.
@@ -103,14 +106,13 @@ class LRSchedule(Extension):
         )
         self.optimizer = optimizer
         self.count_start = count_start
-        self.scheduler: Any = None
-        self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
-        self._name = ""  # of that optimizer in a checkpoint: which phase has brought it
-        self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # names and states, of swapped optimizers
-        self._is_idle = False
         self._done = 0  # epochs or steps that were done when the present one began
-        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
+        self._schedulers = Book(partial(Schedulers, self._new_scheduler), per="manager" if monitor is None else "phase")
         self.pre_train_optimizer_step = self._rates_hook()
+
+    @property
+    def scheduler(self) -> Any:
+        return self._schedulers.latest.scheduler
 
     def _rates_hook(self) -> Callable[..., Any]:
         """Return the hook that provides the rates; a fixture of its own for each of several optimizers."""
@@ -138,9 +140,9 @@ class LRSchedule(Extension):
             self._done = epoch_num
 
     @always  # if another hook fails now, the epoch is done all the same, and counts
-    def post_train_step_epoch(self, epoch_num: int) -> None:
+    def post_train_step_epoch(self, epoch_num: int, train_manager: TrainManager | None = None) -> None:
         if self.per == "epoch" and epoch_num > self._done:
-            self._step()
+            self._schedulers.of(train_manager).step()
 
     def pre_train_step_batch(self, train_manager: TrainManager, update_num: int) -> None:
         self._begin(train_manager)  # if the extension was added to an open run, or the optimizer was swapped
@@ -148,10 +150,12 @@ class LRSchedule(Extension):
             self._done = update_num
 
     @always  # also if a hook fails, or skips the batch, when the optimizer has stepped
-    def post_train_optimizer_step(self, update_num: int, optimizer_name: str | None = None) -> None:
+    def post_train_optimizer_step(
+        self, update_num: int, optimizer_name: str | None = None, train_manager: TrainManager | None = None
+    ) -> None:
         if self.per == "step":
             if update_num > self._done and self.optimizer in (None, optimizer_name):
-                self._step()
+                self._schedulers.of(train_manager).step()
             self._done = update_num  # also after a step of another optimizer
 
     def post_eval(
@@ -167,37 +171,25 @@ class LRSchedule(Extension):
             return
         value = metric_value(self.monitor, eval_results, train_manager.eval_data, "LRSchedule")
         if value is not None and (self.count_start or not is_at_start(epoch_num, step_num, start_step)):
-            self._step(value)
-
-    def _step(self, *metric: float) -> None:
-        if self.scheduler is not None and not self._is_idle:  # None before the first batch, if added to an open run
-            self.scheduler.step(*metric)
+            self._begin(train_manager)
+            self._schedulers.of(train_manager).step(value)
 
     # ---- the scheduler ---------------------------------------------------------------------------------------------
 
     def _begin(self, train_manager: TrainManager) -> None:
-        """Make the scheduler of the optimizer, anew or as it was when another took the optimizer's place."""
+        """Let the optimizer that is trained now have a scheduler."""
+        schedulers = self._schedulers.of(train_manager)
         is_known = self.optimizer is None or self.optimizer in optimizers_of(train_manager)
-        self._is_idle = not is_known and self._optimizer is not None  # in a phase without this optimizer
-        if self._is_idle:
+        schedulers.is_idle = not is_known and any(met.scheduler is not None for met in self._schedulers.values())
+        if schedulers.is_idle:  # in a phase without this optimizer
             return
         optimizer = optimizer_of(train_manager, self.optimizer, "LRSchedule")
-        if optimizer is None or optimizer is self._optimizer:  # None: a run that only evaluates
-            return
-        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
-            # Not the scheduler itself, which would keep the optimizer alive.
-            self._put_away[self._optimizer] = self._name, copy.deepcopy(self.scheduler.state_dict())
-        settings = settings_of(optimizer)
-        self.scheduler = self._usable(self.make(optimizer))
-        self._optimizer, self._name = optimizer, name_of_part(train_manager, "optimizer")
-        if self._name in self._loaded:
-            restore_settings(optimizer, settings)  # making a scheduler has set the first rates
-            self._take_loaded()
-        elif optimizer in self._put_away:
-            self.scheduler.load_state_dict(self._put_away.pop(optimizer)[1])
-            restore_settings(optimizer, settings)
+        if optimizer is not None:  # else a run that only evaluates
+            is_met = any(met is not schedulers and met.has(optimizer) for met in self._schedulers.values())
+            schedulers.use(optimizer, name_of_part(train_manager, "optimizer"), keeps_rates=is_met)
 
-    def _usable(self, scheduler: Any) -> Any:
+    def _new_scheduler(self, optimizer: Optimizer) -> Any:
+        scheduler = self.make(optimizer)
         kind = type(scheduler).__name__
         if not hasattr(scheduler, "step"):
             what = f"LRSchedule: make must return a scheduler with step(), but returned a {kind}"
@@ -215,16 +207,78 @@ class LRSchedule(Extension):
     # ---- saved state -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the scheduler, and the rates it has set, for each optimizer that it has met."""
-        met = {name: _kept(state, of) for of, (name, state) in self._put_away.items()}
-        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
-            met[self._name] = _kept(self.scheduler.state_dict(), self._optimizer)
-        found = {**self._loaded, **met}
-        return super().state_dict() | ({"schedulers": found} if found else {})
+        """Return the state of the schedulers, and the rates they have set, for each optimizer that they have met."""
+        met = self._schedulers.state_dict()
+        return super().state_dict() | ({"met": met} if met else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned and the rates; what an optimizer lacks yet, as soon as it is there."""
         super().load_state_dict(state)
+        self._schedulers.load_state_dict(state.get("met", {"": state}))  # or of an earlier version
+
+
+@final
+class Schedulers:
+    """The schedulers of the optimizers that a training, or a phase of it, has met.
+
+    Attributes:
+        scheduler: that of the present optimizer; None before there is one.
+        is_idle: the optimizer is not trained now.
+    """
+
+    def __init__(self, make: Callable[[Optimizer], Any]) -> None:
+        self._make = make
+        self.scheduler: Any = None
+        self.is_idle = False
+        self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
+        self._name = ""  # of that optimizer in a checkpoint: which phase has brought it
+        self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # names and states, of swapped optimizers
+        self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
+
+    def has(self, optimizer: Optimizer) -> bool:
+        """Return whether an optimizer has a scheduler here."""
+        return optimizer is self._optimizer or optimizer in self._put_away
+
+    def step(self, *metric: float) -> None:
+        """Step the scheduler."""
+        if self.scheduler is not None and not self.is_idle:  # None before the first batch, if added to an open run
+            self.scheduler.step(*metric)
+
+    def use(self, optimizer: Optimizer, name: str, *, keeps_rates: bool) -> None:
+        """Make the scheduler of an optimizer, anew or as it was when another took the optimizer's place.
+
+        Args:
+            optimizer: the one that is trained now.
+            name: its name in a checkpoint.
+            keeps_rates: a scheduler elsewhere has set its rates.
+        """
+        if optimizer is self._optimizer:
+            return
+        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
+            # Not the scheduler itself, which would keep the optimizer alive.
+            self._put_away[self._optimizer] = self._name, copy.deepcopy(self.scheduler.state_dict())
+        settings = settings_of(optimizer)
+        self.scheduler = self._make(optimizer)
+        self._optimizer, self._name = optimizer, name
+        if name in self._loaded:
+            restore_settings(optimizer, settings)  # making a scheduler has set the first rates
+            self._take_loaded()
+        elif optimizer in self._put_away:
+            self.scheduler.load_state_dict(self._put_away.pop(optimizer)[1])
+            restore_settings(optimizer, settings)
+        elif keeps_rates:
+            restore_settings(optimizer, settings)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of each scheduler, and its rates, by the names of the optimizers."""
+        met = {name: _kept(state, of) for of, (name, state) in self._put_away.items()}
+        if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
+            met[self._name] = _kept(self.scheduler.state_dict(), self._optimizer)
+        found = {**self._loaded, **met}
+        return {"schedulers": found} if found else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned, as far as the optimizers are here."""
         self._loaded = dict(state.get("schedulers", {}))
         for optimizer, (name, _) in list(self._put_away.items()):
             if name in self._loaded:

@@ -17,17 +17,21 @@ from train_manager.core.decorators import always, replaced_by
 from train_manager.core.extension import Extension
 from train_manager.core.hooks import replacement_of
 from train_manager.core.schedule import Schedule
+from train_manager.core.scope import Scope
 from train_manager.files.atomic import replace_file
 from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, kept_parts
+from train_manager.loop.books import Book
 from train_manager.metrics.deferred import kept_scalar, numbers, read_scalars
 from train_manager.rebuilding.recorded import recorded
-from train_manager.reporting.curves import Curve, Curves, PartCurves, loaded_curve, loaded_curves, new_curves
+from train_manager.reporting.curves import Curve, Curves, PartCurves, PartSums, loaded_curve, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, rendered
 from train_manager.reporting.loss_svg import loss_svg
 from train_manager.schedules import scheduled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from train_manager.manager import TrainManager
 
 NAME = "loss_curves"
 GAP = 100  # at least so many times the last drawing pass before the next one
@@ -63,8 +67,8 @@ class LossCurves(Extension):
     ``train_step_batch`` too.
 
     *Asks for:* ``batch_losses``, or else ``loss``, ``losses`` and ``true_batch_size`` of a batch; ``step_num``,
-    ``epoch_num``, ``batches_done``, ``train_result``, ``eval_results``, ``standalone_eval`` and ``train_dir``, without
-    which it is refused.
+    ``epoch_num``, ``train_result``, ``eval_results``, ``standalone_eval``, ``stage`` and ``train_dir``, without which
+    it is refused.
 
     *Leaves behind:* ``train_dir/plots/loss_curves.svg``, and ``.png`` if ``png`` is given, drawn as the run of a
     training ends, also after an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing
@@ -93,8 +97,9 @@ class LossCurves(Extension):
         self.metrics: dict[str, dict[str, Curve]] = {}
         self._rows: list[BatchRow] = []  # of batches that are not in the curves yet
         self._examples = 0
-        self._epoch_sum = self._epoch_weight = 0.0
-        self._epoch: int | None = None  # the epoch that is open, counted from 1
+        self._parts_of_epoch = Book(PartSums)
+        self._manager: TrainManager | None = None  # while a run is open
+        self._done = 0  # epochs that were completed as the present one began
         self._is_drawn, self._has_trained = True, False
         self._drawn_at: float | None = None  # when the last drawing ended, or the first training began
         self._drawing_seconds = FIRST_PNG if png else FIRST_DRAWING
@@ -105,26 +110,28 @@ class LossCurves(Extension):
 
     # ---- recording -------------------------------------------------------------------------------------------------
 
-    def pre_run(self, batch_losses: BatchLosses | None = None) -> None:
+    def pre_run(self, batch_losses: BatchLosses | None = None, train_manager: TrainManager | None = None) -> None:
+        self._manager = train_manager
         if batch_losses is not None and replacement_of(self, "post_train_step_batch"):
             batch_losses.read(self, self._rows, look=self._take_losses)
 
     def pre_train(self) -> None:
+        self._take_losses()  # of train_on_batch, which are of no epoch of this call
         self._has_trained = True
         if self._drawn_at is None:
             self._drawn_at = time.monotonic()
 
-    def pre_train_step_epoch(self, epoch_num: int, batches_done: int, train_dir: Path) -> None:
+    def pre_train_step_epoch(self, epoch_num: int, train_dir: Path) -> None:
         self._draw_seldom(train_dir)
-        self._take_losses()  # those before the epoch are not of its mean
-        self._epoch = epoch_num + 1
-        if not batches_done:  # else the epoch goes on
-            self._epoch_sum = self._epoch_weight = 0.0
-            self.parts.begin_epoch()
+        self._done = epoch_num
 
     @replaced_by("batch_losses")
     def post_train_step_batch(
-        self, loss: Tensor, losses: Mapping[str, Tensor], step_num: int, true_batch_size: int
+        self,
+        loss: Tensor,
+        losses: Mapping[str, Tensor],
+        step_num: int,
+        true_batch_size: int,
     ) -> None:
         self._rows.append((kept_scalar(loss), step_num, true_batch_size, 0.0, "", kept_parts(losses)))
         if len(self._rows) >= MOST:
@@ -132,13 +139,12 @@ class LossCurves(Extension):
 
     def post_train_step_epoch(self, epoch_num: int, train_result: Mapping[str, float]) -> None:
         self._take_losses()
-        is_whole = epoch_num == self._epoch  # False if the run was stopped within the epoch
-        self._epoch = None
-        if is_whole and self._epoch_weight:
-            self.training["epoch"].append(epoch_num, self._epoch_sum / self._epoch_weight)
-            self.parts.end_epoch(epoch_num)
-        if is_whole:
-            self._add_metrics("training", epoch_num, train_result)
+        if epoch_num == self._done:  # the run was stopped within the epoch
+            return
+        if "loss" in train_result:
+            self.training["epoch"].append(epoch_num, train_result["loss"])
+        self.parts.end_epoch(epoch_num, self._parts_of_epoch.of(self._manager))
+        self._add_metrics("training", epoch_num, train_result)
 
     def post_eval(
         self,
@@ -147,17 +153,19 @@ class LossCurves(Extension):
         step_num: int,
         standalone_eval: bool,
         train_dir: Path,
+        stage: Scope,
     ) -> None:
         if standalone_eval:  # not part of the training
             return
         self._take_losses()
+        is_within = "train_step_epoch" in stage.path
         for name, result in eval_results.items():
-            if self._epoch is None:
+            if not is_within:
                 self._add_metrics(name, epoch_num, result)
             if "loss" not in result:  # of an own eval_batch
                 continue
             curves = self.eval_sets.setdefault(name, new_curves())
-            if self._epoch is None:
+            if not is_within:
                 curves["epoch"].append(epoch_num, result["loss"])
             curves["batch"].append(step_num, result["loss"])
             curves["example"].append(self._examples, result["loss"])
@@ -166,7 +174,6 @@ class LossCurves(Extension):
 
     @always
     def post_train(self, train_dir: Path) -> None:
-        self._epoch = None
         self._draw_seldom(train_dir)
 
     @always
@@ -176,6 +183,7 @@ class LossCurves(Extension):
         has_trained, self._has_trained = self._has_trained, False
         if has_trained:  # else train_on_batch, each call of which may be a run
             self._draw_once(train_dir)
+        self._manager = None
 
     def _add_metrics(self, of: str, epoch_num: int, result: Mapping[str, float]) -> None:
         for name, value in result.items():
@@ -190,11 +198,10 @@ class LossCurves(Extension):
         losses, sizes = read_scalars([loss for loss, *_ in rows]), numbers([size for _, _, size, *_ in rows])
         for loss, examples, (_, step, _, _, _, parts) in zip(losses, sizes, rows, strict=True):
             self._examples += examples
-            self._epoch_sum += loss * examples
-            self._epoch_weight += examples
             self.training["batch"].append(step, loss)
             self.training["example"].append(self._examples, loss)
             self.parts.append(parts or {}, step, examples)
+        self.parts.take(self._parts_of_epoch.of(self._manager))
 
     def _draw_after_step(self, train_dir: Path) -> Iterator[None]:  # the hook around_train_step_batch: see __init__
         yield
@@ -213,7 +220,6 @@ class LossCurves(Extension):
     def _sets_and_parts(self) -> dict[str, Curves]:
         """Take all losses that are deferred, and return the curves beside those of the training."""
         self._take_losses()
-        self.parts.take()
         return {**self.eval_sets, **{f"{name} (part)": curves for name, curves in self.parts.curves.items()}}
 
     def _draw_seldom(self, train_dir: Path) -> None:
@@ -251,8 +257,7 @@ class LossCurves(Extension):
                 name: {of: curve.state_dict() for of, curve in curves.items()} for name, curves in self.metrics.items()
             },
             "examples": self._examples,
-            "epoch_sum": self._epoch_sum,
-            "epoch_weight": self._epoch_weight,
+            "parts_of_epochs": self._parts_of_epoch.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -267,5 +272,6 @@ class LossCurves(Extension):
             for name, curves in state.get("metrics", {}).items()
         }
         self._examples = state["examples"]
-        self._epoch_sum, self._epoch_weight = state["epoch_sum"], state["epoch_weight"]
+        before = {"": state["parts"].get("of_epoch", {})}  # of a checkpoint of an earlier version
+        self._parts_of_epoch.load_state_dict(state.get("parts_of_epochs", before))
         self._is_drawn = False  # the files may be older than the checkpoint

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from train_manager import Extension, SkipBatch, TrainManager
-from train_manager.core.decorators import always
 from train_manager.extensions import Avg, Metrics
 from train_manager.loop.books import Book
-from train_manager.telling.errors import InputError, StageError
+from train_manager.telling.errors import InputError
 
 
 class Numbers(list[float]):

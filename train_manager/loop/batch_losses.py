@@ -102,8 +102,12 @@ class BatchLosses:
         for append in self.appends:
             append(row)
         if not step % MOST:
-            for reader in self._present():
-                reader.look()
+            self.look()
+
+    def look(self) -> None:
+        """Ask all readers to look at their rows: so many are there, or those to come are of another phase."""
+        for reader in self._present():
+            reader.look()
 
     def _use(self, readers: Collection[Reader], resting: Collection[object]) -> None:
         self._readers, self._resting = tuple(readers), tuple(resting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -55,12 +54,12 @@ class Book(Generic[Value]):
     ...     def load_state_dict(self, state):
     ...         self.mean.load_state_dict(state["mean"])
     >>> result = tiny_manager(MeanSize(), epochs=2).train()
-    0.281
-    0.272
+    0.126
+    0.122
 
-    The value of an epoch is made as it is first asked for. It stays while the epoch is open, over several calls and over
-    phases between them, which have values of their own, and goes on from a checkpoint. An epoch that an error or a
-    hook drops takes its value along. Batches of ``train_on_batch`` are an epoch of their own, until ``end_epoch``.
+    The value of an epoch is made as it is first asked for. It stays while the epoch is open, over several calls and
+    over phases between them, which have values of their own, and goes on from a checkpoint. An epoch that an error or
+    a hook drops takes its value along. Batches of ``train_on_batch`` are an epoch of their own, until ``end_epoch``.
     A hook that is called by hand, without a manager, has one value.
 
     Args:
@@ -79,11 +78,12 @@ class Book(Generic[Value]):
         self._waiting: dict[str, Any] = {}  # states that were loaded by hand, until a manager is there
 
     def of(self, train_manager: Any = None) -> Value:
-        """Return the value of the epoch or phase that a manager is in; without a manager, the one for hooks by hand."""
-        if train_manager is None:
+        """Return the value of the epoch or phase that a TrainManager is in; without one, that of hooks by hand."""
+        find = getattr(train_manager, "_lifetime", None)
+        if find is None:
             self.latest = self._by_hand
             return self.latest
-        lifetime = train_manager._lifetime(self._per)
+        lifetime: Lifetime = find(self._per)
         value = self._values.get(lifetime)
         if value is None:
             value = self._values[lifetime] = self._loaded(self._waiting.pop(lifetime.key, None))
@@ -92,10 +92,11 @@ class Book(Generic[Value]):
 
     def begin(self, train_manager: Any = None) -> Value:
         """Replace that value by a new one, where something begins that is shorter than the epoch or phase."""
-        if train_manager is None:
+        find = getattr(train_manager, "_lifetime", None)
+        if find is None:
             self._by_hand = self._make()
         else:
-            self._values.pop(train_manager._lifetime(self._per), None)
+            self._values.pop(find(self._per), None)
         return self.of(train_manager)
 
     def values(self) -> list[Value]:
@@ -105,24 +106,27 @@ class Book(Generic[Value]):
     def state_dict(self) -> dict[str, Any]:
         """Return the values of the open epochs or phases of the manager that is saved, by their keys."""
         lifetimes = _open_lifetimes.get()
+        kept = [lifetime for lifetime in (lifetimes or {}).get(self._per, ()) if lifetime in self._values]
+        states = {lifetime.key: self._values[lifetime].state_dict() for lifetime in kept}
         if lifetimes is None:
-            return {"": self.latest.state_dict()}
-        return {one.key: self._values[one].state_dict() for one in lifetimes[self._per] if one in self._values}
+            states = {"": self.latest.state_dict()}
+        return {key: state for key, state in states.items() if state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned, to what has the same keys; the rest begins anew."""
         lifetimes = _open_lifetimes.get()
         if lifetimes is None:
-            self.latest = self._by_hand = self._loaded(state.get(""))
+            self._by_hand = self.latest = self._loaded(state.get(""))
             self._waiting = {} if self._per == "epoch" else dict(state)  # an epoch to come begins anew
-            return
-        for lifetime in lifetimes[self._per]:
-            self.latest = self._values[lifetime] = self._loaded(state.get(lifetime.key))
+        for lifetime in list(self._values) if lifetimes is None else lifetimes[self._per]:
+            self._waiting.pop(lifetime.key, None)
+            known = self._values.get(lifetime)
+            self.latest = self._values[lifetime] = self._loaded(state.get(lifetime.key), known)
 
-    def _loaded(self, state: Any) -> Value:
-        value = self._make()
+    def _loaded(self, state: Any, known: Value | None = None) -> Value:
+        value = self._make() if known is None or state is None else known
         if state is not None:
-            value.load_state_dict(copy.copy(state))
+            value.load_state_dict(state)
         return value
 
 

@@ -634,43 +634,6 @@ class Interface(Extensible, Generic[Model]):
         self._asked_from_outside = reason
         return True
 
-    def end_epoch(self) -> None:
-        """End the epoch after this step, as if its data had ended; the next one begins.
-
-        In a loop of your own it ends the epoch that the batches of ``train_on_batch`` are, since the last end of one:
-        between two batches at once, in a hook of a batch after its step. Hooks of ``train_step_epoch`` run, schedules
-        step, ``epoch_num`` moves, and ``history`` has a row; nothing is evaluated.
-
-        >>> from train_manager.testing import tiny_manager
-        >>> tm = tiny_manager()
-        >>> with tm.run():
-        ...     for batch in [*tm.train_data, *tm.train_data]:
-        ...         loss = tm.train_on_batch(batch)
-        ...         if tm.step_num % 3 == 0:
-        ...             tm.end_epoch()
-        >>> tm.epoch_num, [round(row["loss"], 3) for row in tm.history.epochs]
-        (2, [0.7, 0.676])
-
-        Without such a batch, and where ``train_steps`` has left an epoch open, it is void.
-
-        Raises:
-            StageError: no run is open, and batches of ``train_on_batch`` are in no epoch yet.
-        """
-        stages, progress = self.fixtures.path, self._progress
-        if "train_step_epoch" in stages or "train_step_batch" in stages:
-            progress.part.end_requested = True
-        elif progress.own is None or progress.feed.is_unfinished:
-            return
-        elif not stages:
-            cure = "hold a run open around your loop: with tm.run():"
-            raise StageError("end_epoch() was called between two batches, but no run is open", stages=stages, cure=cure)
-        elif stages[-1] in ("run", "phase"):
-            self._end_own_epoch_in_run()
-
-    if TYPE_CHECKING:
-
-        def _end_own_epoch_in_run(self) -> None: ...
-
     def eval_soon(self) -> None:
         """Ask for an evaluation between this step and the next; for hooks, which cannot evaluate themselves.
 

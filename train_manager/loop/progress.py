@@ -115,6 +115,7 @@ class Progress:
     def begin_own_batch(self) -> None:
         """Begin an own epoch with the first batch of ``train_on_batch`` since the last end of one."""
         self.own = self.own or self._new_own_epoch()
+        self.part.end_requested = False
         self.own.batches += 1
         self.losses = self.own.losses
 

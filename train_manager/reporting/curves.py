@@ -123,7 +123,9 @@ class PartCurves:
     >>> parts = PartCurves()
     >>> parts.append({"sparsity": torch.tensor(.5)}, step=1, examples=16)
     >>> parts.append({"sparsity": torch.tensor(.25)}, step=2, examples=16)
-    >>> parts.end_epoch(1)
+    >>> of_epoch = PartSums()
+    >>> parts.take(of_epoch)
+    >>> parts.end_epoch(1, of_epoch)
     >>> parts.curves["sparsity"]["batch"].y, parts.curves["sparsity"]["epoch"].y
     ([0.5, 0.25], [0.375])
 
@@ -137,7 +139,6 @@ class PartCurves:
         self.curves: dict[str, Curves] = {}
         # Values that are not in the curves yet; for each the step, the examples seen so far, and those of the batch.
         self._deferred: dict[str, tuple[DeferredScalars, list[tuple[int, Any, Any]]]] = {}
-        self._of_epoch: dict[str, list[float]] = {}  # by part: the weighted sum of its values, and the sum of weights
         self._examples: Any = 0  # a tensor if the batch sizes are tensors
 
     def append(self, losses: Mapping[str, Tensor], step: int, examples: Any) -> None:
@@ -145,45 +146,55 @@ class PartCurves:
         self._examples = self._examples + examples
         for name, value in losses.items():
             scalars, steps = self._deferred.setdefault(name, (DeferredScalars(), []))
-            is_full = scalars.append(value)
+            scalars.keep(value)
             steps.append((step, self._examples, examples))
-            if is_full:
-                self.take()
 
-    def take(self) -> None:
-        """Move the deferred values into the curves: one copy from the device for each part."""
+    def take(self, of_epoch: PartSums) -> None:
+        """Move the deferred values into the curves: one copy from the device for each part.
+
+        Args:
+            of_epoch: of the epoch that they are of.
+        """
         for name, (scalars, steps) in self._deferred.items():
             curves = self.curves.setdefault(name, new_curves())
-            epoch = self._of_epoch.setdefault(name, [0.0, 0.0])
             for value, (step, seen, examples) in zip(scalars.take(), steps, strict=True):
                 curves["batch"].append(step, value)
                 curves["example"].append(float(seen), value)
-                epoch[0] += value * float(examples)
-                epoch[1] += float(examples)
+                of_epoch.add(name, value, float(examples))
             steps.clear()
 
-    def begin_epoch(self) -> None:
-        """Begin the mean of the next epoch."""
-        self.take()
-        self._of_epoch = {}
-
-    def end_epoch(self, epoch: int) -> None:
+    def end_epoch(self, epoch: int, of_epoch: PartSums) -> None:
         """Add the point of a complete epoch."""
-        self.take()
-        for name, (total, weight) in self._of_epoch.items():
+        for name, (total, weight) in of_epoch.items():
             if weight:
                 self.curves[name]["epoch"].append(epoch, total / weight)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the curves and the sums of the open epoch, as plain dicts, lists and numbers."""
-        self.take()
+        """Return the curves, as plain dicts, lists and numbers."""
         curves = {name: {by: curve.state_dict() for by, curve in of.items()} for name, of in self.curves.items()}
-        of_epoch = {name: list(sums) for name, sums in self._of_epoch.items()}
-        return {"curves": curves, "of_epoch": of_epoch, "examples": numbers([self._examples])[0]}
+        return {"curves": curves, "examples": numbers([self._examples])[0]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what ``state_dict`` returned."""
         self._deferred = {}
         self.curves = {name: loaded_curves(curves) for name, curves in state["curves"].items()}
-        self._of_epoch = {name: list(sums) for name, sums in state["of_epoch"].items()}
         self._examples = state["examples"]
+
+
+@final
+class PartSums(dict[str, tuple[float, float]]):
+    """The parts of a loss over an epoch: the weighted sum of the values of each, and the sum of the weights."""
+
+    def add(self, name: str, value: float, weight: float) -> None:
+        """Add a value of a part."""
+        total, weights = self.get(name, (0.0, 0.0))
+        self[name] = total + value * weight, weights + weight
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """Return the sums, as plain lists."""
+        return {name: list(sums) for name, sums in self.items()}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[float]]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.clear()
+        self.update({name: (total, weight) for name, (total, weight) in state.items()})

@@ -12,26 +12,36 @@ from train_manager.reporting.lines import NotebookOutput, is_notebook, write_lin
 
 
 @final
+class Printed:
+    """Which lines were printed last: those below lines of another table need a header again."""
+
+    def __init__(self) -> None:
+        self.last: EpochLines | None = None
+
+
+@final
 class EpochLines:
     """The lines of the epochs: what the training of an epoch has come to waits for the evaluation after it.
 
     Args:
         monitor: the metric that says which evaluation is the best so far; None for the loss of the first set.
         mode: "min" or "max", the side on which it is better; None where its name says so.
+        printed: shared by all lines that stand below each other.
     """
 
-    def __init__(self, monitor: str | None, mode: str | None) -> None:
+    def __init__(self, monitor: str | None, mode: str | None, printed: Printed) -> None:
         self._monitor = None if monitor is None else metric_name(monitor, "Log")
         self._mode = mode_of(monitor or "loss", mode, "Log")
         self._notebook = NotebookOutput()
+        self._printed = printed
         self.begin()
 
-    def begin(self) -> None:
-        """Begin a table of a new training."""
+    def begin(self, step: int = 0) -> None:
+        """Begin a table of a new training, which begins at this step."""
         self._table = EpochTable()
         self._best = Patience(1, self._mode)
         self._pending: Row | None = None
-        self._label, self._step = "start", 0  # of the epoch that has ended last
+        self._label, self._step = "start", step  # of the epoch that has ended last
 
     def has_training_at(self, step: int) -> bool:
         """Return whether the training of these lines has come to this step."""
@@ -81,6 +91,8 @@ class EpochLines:
             self._table.lines(row)
             self._notebook.show(self._table.text(), self._table.html())
         else:
+            if self._printed.last is not self:
+                self._table, self._printed.last = EpochTable(), self
             # Most metrics are of both, training and evaluations: so one header for the line "start" and the next.
             metrics = [] if self._table.has(TRAINING) or TRAINING in row.groups else next(iter(row.groups.values()))
             for line in self._table.lines(row, [(TRAINING, name) for name in metrics]):
