@@ -104,6 +104,16 @@ def test_a_metric_that_is_not_a_scalar_is_refused(value: Any, found: str) -> Non
     )
 
 
+@pytest.mark.parametrize("value", [2**24 + 1, torch.tensor(2**24 + 1)])
+def test_a_metric_that_is_a_whole_number_keeps_its_digits(value: Any) -> None:
+    class Counts(Classify):
+        def metrics(self) -> Mapping[str, Any]:  # type: ignore[override]
+            return {"count": value}
+
+    objective = Counts()
+    assert tiny_manager(objective, loss=objective.loss).eval()["valid"]["count"] == 2**24 + 1
+
+
 def test_an_unknown_fixture_that_a_metric_names_is_an_error() -> None:
     class Asks(Classify):
         def metrics(self, predictions: Tensor) -> Mapping[str, Any]:  # type: ignore[override]

@@ -162,3 +162,7 @@ def test_a_moving_average_of_values_in_16_bits_moves_by_less_than_they_can_tell_
 
     assert average.value is not None
     assert average.value.item() == pytest.approx(1.5 - 0.5 * 0.999**1000, rel=1e-4)
+
+
+def test_the_mean_of_whole_numbers_in_tensors_keeps_their_digits() -> None:
+    assert mean_of(torch.tensor(2**24 + 1), 1).item() == 2**24 + 1

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from train_manager import InputError
 from train_manager.metrics.metric import metric_of
 
+VALUES = {"prediction": torch.eye(4), "targets": torch.tensor([0, 1, 0, 1])}
+
 
 class Right:
     """Accuracy, as an object that accumulates; its ``device`` says where it is."""
@@ -195,3 +197,39 @@ def test_a_collection_of_torchmetrics_gives_all_its_values() -> None:
     made.append({"prediction": torch.tensor([1, 0]), "targets": torch.tensor([1, 1])}, weight=2)
 
     assert made.result() == {"all_BinaryAccuracy": 0.5, "all_BinaryRecall": 0.5}
+
+
+BIG = 2**24 + 1  # which 32 bits round to 2 ** 24
+
+
+class Count(Right):
+    def compute(self) -> Tensor:
+        return torch.tensor(BIG)
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        lambda prediction, targets: BIG,
+        lambda prediction, targets: float(BIG),
+        lambda prediction, targets: torch.tensor(BIG),
+        lambda prediction, targets: torch.tensor([BIG - 1, BIG + 1]),
+        Count(),
+    ],
+)
+def test_a_number_keeps_all_of_its_digits(original: Any) -> None:
+    metric = metric_of("count", original)
+    for _ in range(2):
+        metric.append(VALUES, weight=4)
+
+    assert metric.result() == {"count": BIG}
+    assert metric.of_batch(VALUES)["count"].item() == BIG
+
+
+def test_a_metric_may_give_a_number_of_python_after_a_tensor() -> None:
+    found = iter([torch.tensor(1.5), BIG])
+    metric = metric_of("count", lambda prediction, targets: next(found))
+    for weight in (2, 1):
+        metric.append(VALUES, weight=weight)
+
+    assert metric.result() == {"count": (3 + BIG) / 3}

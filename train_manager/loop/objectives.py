@@ -12,7 +12,7 @@ from train_manager.core.decorators import modifies, overridable
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extension
 from train_manager.loop.model_calls import ModelCall
-from train_manager.metrics.averages import WeightedMean
+from train_manager.metrics.averages import WeightedMean, as_float
 from train_manager.telling.errors import InputError
 
 
@@ -83,7 +83,7 @@ class Objective(Extension):
 
 def _scalar(name: str, value: Any) -> Tensor:
     if isinstance(value, int | float):
-        return torch.tensor(float(value))
+        return torch.tensor(float(value), dtype=torch.float64)
     if not isinstance(value, Tensor) or value.dim():
         found = f"has shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"is a {type(value).__name__}"
         raise InputError(
@@ -92,4 +92,4 @@ def _scalar(name: str, value: Any) -> Tensor:
             asked_by="Objective.metrics",
             cure="reduce it to the mean over the batch: value.mean()",
         )
-    return value
+    return as_float(value)

@@ -21,6 +21,17 @@ def in_32_bits(value: Any) -> Any:
     return value.float() if is_short else value
 
 
+def as_float(value: Tensor) -> Tensor:
+    """Return a tensor of whole numbers as one of 64-bit floats, which hold them up to 2 ** 53; another as it is.
+
+    >>> as_float(torch.tensor(2**24 + 1)).item()
+    16777217.0
+    """
+    if value.is_floating_point():
+        return value
+    return value.float() if value.is_mps else value.double()  # MPS has no floats of 64 bits
+
+
 @final
 class ExponentialMovingAverage:
     """An average that follows its values, in at least 32 bits: ``average + share * (value - average)``.
@@ -66,7 +77,7 @@ def mean_of(total: Any, weight: Any) -> Any:
     3.0
     """
     try:
-        return total / weight
+        return (as_float(total) if isinstance(total, Tensor) else total) / weight
     except ZeroDivisionError:  # of numbers; tensors give nan, and to ask one whether it is 0 would be to read it
         return math.nan
 

@@ -48,7 +48,7 @@ class HostNumbers:
                 continue
             if not isinstance(value, Tensor):
                 found[index] = float(value)
-            elif value.is_cpu:
+            elif value.is_cpu or value.is_mps:  # which has no floats of 64 bits
                 found[index] = float(value.item())
             else:
                 far.setdefault(value.device, []).append(index)

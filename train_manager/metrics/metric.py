@@ -10,7 +10,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from train_manager.metrics.averages import WeightedMean
+from train_manager.metrics.averages import WeightedMean, as_float
 from train_manager.telling.errors import InputError
 from train_manager.telling.showing import constructor_text
 
@@ -149,6 +149,8 @@ class ObjectMetric:
 def as_scalar(name: str, value: Any) -> Tensor:
     """Return a floating point scalar: the value itself, or the mean of one value per example.
 
+    A number of Python stays what it is, in 64 bits on the CPU: there are devices that have 32.
+
     Raises:
         InputError: the value is not a number.
     """
@@ -159,8 +161,8 @@ def as_scalar(name: str, value: Any) -> Tensor:
                 f"but returned a {type(value).__name__}",
                 name=name,
             )
-        return torch.tensor(float(value))
-    number = value.detach() if value.is_floating_point() else value.detach().float()
+        return torch.tensor(float(value), dtype=torch.float64)
+    number = as_float(value.detach())
     return number.mean() if number.dim() else number
 
 

@@ -67,6 +67,17 @@ def test_the_history_is_stored_to_the_bit(tmp_path: Path) -> None:
     assert history_is_that_of(tm, tmp_path)
 
 
+def test_a_count_of_a_metric_keeps_its_digits(tmp_path: Path) -> None:
+    def count(prediction: torch.Tensor, targets: torch.Tensor) -> int:
+        return 2**24 + 1
+
+    tm = tiny_manager(MetricStore(), Metrics(count, table=False), train_dir=tmp_path)
+    tm.train()
+
+    assert (tm.history.epochs[-1]["count"], tm.history.evaluations[-1]["count"]) == (2**24 + 1, 2**24 + 1)
+    assert stored(tmp_path, "count", "train_step_epoch") == {3: 2**24 + 1}
+
+
 def test_figures_that_are_not_numbers_are_in_the_history_too(tmp_path: Path) -> None:
     class Odd(Extension):
         @modifies("train_result")
