@@ -40,6 +40,7 @@ from train_manager.loop.cures import add_cure
 from train_manager.loop.epoch import EpochEnd, EpochPart
 from train_manager.loop.eval_at import NEVER, EvalAtPoints
 from train_manager.loop.feed import END, epoch_length, eval_batches
+from train_manager.loop.history import refuse_figures_of_places
 from train_manager.loop.interface import Interface, Model
 from train_manager.loop.losses import Losses
 from train_manager.loop.modes import preserved_modes
@@ -739,6 +740,7 @@ class TrainManager(ClosedStages[Model]):
             row = self._record_epoch(is_complete)  # before the post hooks of the epoch
             stage.keep("train_result")
         row.update(figures_of(stage.kept["train_result"]))  # as hooks have left it
+        refuse_figures_of_places("train_result", stage.kept["train_result"], self._registry.hooks)
 
     def _end_own_epoch_in_run(self) -> None:
         with self._in_run("end_epoch"):
@@ -1213,6 +1215,8 @@ class TrainManager(ClosedStages[Model]):
         if self.fixtures["standalone_eval"]:
             place["standalone"] = True
         self.history.add_evaluation(results or {}, place)
+        names = [name for result in (results or {}).values() for name in result]
+        refuse_figures_of_places("eval_result", names, self._registry.hooks)
 
 
 TrainManager._trained_by = {

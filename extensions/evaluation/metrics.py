@@ -14,6 +14,7 @@ from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.loop.books import Book
 from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMeans, mean_of
+from train_manager.metrics.history_rows import refuse_names_of_places
 from train_manager.metrics.metric import metric_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
@@ -233,7 +234,7 @@ def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict
     """Return metrics by name; a function in a list has its own name.
 
     Raises:
-        InputError: a metric has no name, or the name is taken.
+        InputError: a metric has no name, or the name is taken, by another one or by the history.
     """
     found: dict[str, Any] = {}
     pairs = functions.items() if isinstance(functions, Mapping) else ((name_of(metric), metric) for metric in functions)
@@ -241,7 +242,12 @@ def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict
         if name in found or name in ("loss", "moving_loss"):
             raise InputError(f"two metrics are called {name!r}", name=name, cure="give one of them another name")
         found[name] = metric
+    refuse_names_of_places(found, "Metrics has a metric called {!r}".format, _renamed)
     return found
+
+
+def _renamed(name: str) -> str:
+    return f"give it another name: Metrics(my_{name}=...)"
 
 
 def name_of(metric: Any) -> str:

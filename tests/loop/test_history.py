@@ -15,6 +15,8 @@ from tests.host_reads import HostReads
 from tests.training import At, skip_batch
 from train_manager import Extension, InputError, TrainManager, every, modifies
 from train_manager.extensions import Metrics
+from train_manager.loop.objectives import Objective
+from train_manager.metrics.history_rows import PLACE
 from train_manager.testing import tiny_manager
 
 
@@ -277,14 +279,63 @@ def test_by_epoch_the_results_of_an_evaluation_stand_beside_the_training_loss() 
     assert tm.history.by_epoch()[-1]["valid loss"] == result.metrics["valid"]["loss"]
 
 
-def test_a_metric_called_like_a_place_does_not_move_the_row() -> None:
-    tm = tiny_manager(Metrics(step=lambda prediction, targets: 0.5, set=lambda prediction, targets: 0.5))
-    tm.train()
-    assert [(row["epoch"], row["step"], row["set"]) for row in tm.history.evaluations] == [
-        (0, 0, "valid"),
-        (1, 3, "valid"),
-    ]
-    assert [row["step"] for row in tm.history.epochs] == [3]
+@pytest.mark.parametrize("name", PLACE)
+def test_a_figure_of_an_evaluation_that_is_called_like_a_place_is_refused(name: str) -> None:
+    class Sizes(Extension):
+        @modifies("eval_result")
+        def post_eval_step_epoch(self, eval_result: dict[str, float]) -> dict[str, float]:
+            return {**eval_result, name: -1, "size": 2}
+
+    tm = tiny_manager(Sizes())
+    with pytest.raises(InputError) as error:
+        tm.train()
+
+    assert str(error.value) == (
+        f"eval_result has a figure called '{name}' (of Sizes.post_eval_step_epoch), "
+        f"but in the history '{name}' tells where or how a row was measured\n"
+        f"  call the figure otherwise, such as 'my_{name}'"
+    )
+    assert figures(tm.history.evaluations, "epoch", "step", "set", "size") == [(0, 0, "valid", 2)]
+
+
+def test_a_figure_of_an_epoch_that_is_called_like_a_place_is_refused() -> None:
+    """The epoch counts, and its row has all other figures."""
+
+    class Sizes(Extension):
+        @modifies("train_result")
+        def post_train_step_epoch(self, train_result: dict[str, float]) -> dict[str, float]:
+            return {**train_result, "step": -1, "size": 2}
+
+    tm = tiny_manager(Sizes(), epochs=2)
+    with pytest.raises(InputError) as error:
+        tm.train()
+
+    assert str(error.value).startswith("train_result has a figure called 'step' (of Sizes.post_train_step_epoch), ")
+    assert (tm.epoch_num, figures(tm.history.epochs, "epoch", "step", "size")) == (1, [(1, 3, 2)])
+    assert tm.history.epochs[0]["loss"] > 0
+
+
+def test_a_hook_that_writes_a_place_into_the_result_itself_is_named() -> None:
+    class Sizes(Extension):
+        def post_eval_step_epoch(self, eval_result: dict[str, float]) -> None:
+            eval_result["set"] = 2
+
+    with pytest.raises(InputError, match=r"^eval_result has a figure called 'set' \(of Sizes.post_eval_step_epoch\), "):
+        tiny_manager(Sizes()).eval()
+
+
+def test_of_an_objective_a_metric_called_like_a_place_is_refused() -> None:
+    class Steps(Objective):
+        def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(prediction, targets)
+
+        def metrics(self) -> dict[str, float]:
+            return {"step": 1.0}
+
+    with pytest.raises(
+        InputError, match=r"^eval_result has a figure called 'step' \(of Steps.post_eval_step_epoch\), "
+    ):
+        tiny_manager(loss=Steps()).eval()
 
 
 def test_of_several_evaluations_in_an_epoch_the_last_one_counts() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast, final
 
 from train_manager.loop.results import EvalResult
-from train_manager.metrics.history_rows import PLACE, Row, figures_of
+from train_manager.metrics.history_rows import PLACE, Row, figures_of, refuse_names_of_places
 from train_manager.reporting.history_figure import Points, history_figure
 from train_manager.reporting.tables import html_table
 from train_manager.reporting.values import plural, text_of
@@ -17,6 +17,8 @@ from train_manager.validation import require_one_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+    from train_manager.core.hooks import Hook
 
 MOST_ROWS = 20  # that a notebook shows
 
@@ -166,6 +168,28 @@ class History:
         """Restore what ``state_dict`` returned."""
         self.epochs = copy.deepcopy(list(state["epochs"]))
         self.evaluations = copy.deepcopy(list(state["evaluations"]))
+
+
+def refuse_figures_of_places(fixture: str, names: Iterable[str], hooks: Iterable[Hook]) -> None:
+    """Refuse figures that hooks have put into a result under the name of a place.
+
+    Args:
+        fixture: the result: "train_result" or "eval_result".
+        names: of its figures.
+        hooks: all of them; those that modify the result, or else those that read it, are named.
+
+    Raises:
+        InputError: with such a name.
+    """
+
+    def told(name: str) -> str:
+        results, known = {fixture, f"{fixture}s"}, list(hooks)
+        whose = [hook for hook in known if results.intersection(hook.written)]
+        whose = whose or [hook for hook in known if results.intersection(hook.parameters)]  # one changes it in place
+        labels = " or ".join(dict.fromkeys(hook.label for hook in whose))
+        return f"{fixture} has a figure called {name!r}{f' (of {labels})' if labels else ''}"
+
+    refuse_names_of_places(names, told, lambda name: f"call the figure otherwise, such as {'my_' + name!r}")
 
 
 def _require_pandas() -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
+
+from train_manager.telling.errors import InputError
 
 PLACE: Final = ("epoch", "step", "phase", "partial", "seconds", "standalone", "set")
 """Where and how a row was measured; the rest of it is figures."""
@@ -19,6 +21,23 @@ def figures_of(row: Mapping[str, Any]) -> dict[str, Any]:
     {'loss': 0.25}
     """
     return {name: value for name, value in row.items() if name not in PLACE}
+
+
+def refuse_names_of_places(names: Iterable[str], told: Callable[[str], str], cure: Callable[[str], str]) -> None:
+    """Refuse a figure that is called like a place: the row has no room for both.
+
+    Args:
+        names: of figures.
+        told: returns what has the name, and who has given it.
+        cure: returns what to do about a name.
+
+    Raises:
+        InputError: with the first such name.
+    """
+    taken = next((name for name in names if name in PLACE), None)
+    if taken is not None:
+        what = f"{told(taken)}, but in the history {taken!r} tells where or how a row was measured"
+        raise InputError(what, name=taken, cure=cure(taken))
 
 
 def last_figures(epochs: Sequence[Row], evaluations: Iterable[Row]) -> dict[str, Any]:

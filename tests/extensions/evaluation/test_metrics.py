@@ -14,6 +14,7 @@ from tests.host_reads import HostReads
 from tests.programs import code
 from train_manager import Extension, InputError, OrderError, SkipBatch, TrainManager, modifies
 from train_manager.extensions import Metrics
+from train_manager.metrics.history_rows import PLACE
 from train_manager.testing import tiny_manager
 
 
@@ -326,6 +327,17 @@ def test_there_is_no_table_if_table_is_false(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("name", ["loss", "moving_loss"])
 def test_a_name_that_is_taken_is_refused(name: str) -> None:
     assert refusal(**{name: accuracy}) == f"two metrics are called '{name}'\n  give one of them another name"
+
+
+@pytest.mark.parametrize("name", PLACE)
+@pytest.mark.parametrize("phase", ["train", "eval", None])
+def test_a_name_that_the_history_has_is_refused(name: str, phase: str | None) -> None:
+    given: dict[str, Any] = {name: accuracy}
+
+    assert refusal(**(given if phase is None else {phase: given})) == (
+        f"Metrics has a metric called '{name}', but in the history '{name}' tells where or how a row was measured\n"
+        f"  give it another name: Metrics(my_{name}=...)"
+    )
 
 
 @pytest.mark.parametrize("phase", ["train", "eval"])
