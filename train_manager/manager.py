@@ -365,8 +365,9 @@ class TrainManager(ClosedStages[Model]):
         with self._in_run(None):
             # Before the setup changes: the gradients are those of the optimizers around the phase.
             self._windows.drop_all(f"phase {name!r} began")
-            with self._level_of_phase(name, given), self._windows:
-                with preserved_modes(*self._setup.modules()), self._phase_extensions(extensions, without):
+            # Outside of the level: what pauses lets go of the model around the phase, and takes that one again.
+            with self._pausing(without), self._level_of_phase(name, given), self._windows:
+                with preserved_modes(*self._setup.modules()), self._adding(extensions):
                     with self.staged("phase"):
                         self._go_on()
                         self._progress.reopens.discard("phase")

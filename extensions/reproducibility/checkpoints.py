@@ -107,6 +107,8 @@ class Checkpoints(Extension):
             fit, or cannot be written.
     """
 
+    keeps_hold = True  # while it pauses: no other process may write there, and a signal still ends the run in order
+
     def __init__(
         self,
         save_at: str | Schedule | Iterable[str | Schedule] = ("epoch", "end"),

@@ -80,6 +80,8 @@ class RunRecord(Extension):
             program, which is not replaced.
     """
 
+    keeps_hold = True  # while it pauses: the run goes on, and it has not ended
+
     def __init__(self, *, data: str = "cheap") -> None:
         self.data: str = require_one_of(data, "data", ("cheap", "full"), asked_by="RunRecord")
         self._present: RecordedRuns | None = None

@@ -426,7 +426,7 @@ class Steps(Watcher):
         return 1
 
 
-def test_a_paused_extension_runs_nothing_and_comes_back_without_pre_and_post_hooks() -> None:
+def test_a_paused_extension_runs_nothing_lets_go_and_comes_back_without_pre_and_post_hooks() -> None:
     log: list[str] = []
     loop = Loop([Steps(log)])
     seen = []
@@ -436,7 +436,7 @@ def test_a_paused_extension_runs_nothing_and_comes_back_without_pre_and_post_hoo
         lambda: loop._registry.resume(["steps"]),
         lambda: seen.append("lazy" in loop.fixtures),
     )
-    assert log == ["enter", "pre", "step", "step", "post", "leave"]
+    assert log == ["enter", "pre", "step", "leave", "enter", "step", "post", "leave"]
     assert seen == [False, True]
 
 
@@ -467,7 +467,7 @@ def test_a_paused_extension_that_is_removed_gets_its_post_hooks() -> None:
     log: list[str] = []
     loop = Loop([Watcher(log)])
     loop.run(lambda: loop._registry.pause(["watcher"]), lambda: loop.remove_extension("watcher"))
-    assert log == ALL
+    assert log == ["enter", "pre", "leave", "post"]
 
 
 def test_what_is_added_under_a_paused_name_runs() -> None:
@@ -477,3 +477,112 @@ def test_what_is_added_under_a_paused_name_runs() -> None:
     loop.add_extension(Watcher(log, " new"), "watcher")
     loop.run()
     assert log == ["enter new", "pre new", "post new", "leave new"]
+
+
+class Holder(Extension):
+    """Holds something for as long as each stage is open."""
+
+    def __init__(self, log: list[str], name: str = "") -> None:
+        self.log, self.name = log, name
+
+    def around_run(self) -> Iterator[None]:
+        yield from self._held("run")
+
+    def around_part(self) -> Iterator[None]:
+        yield from self._held("part")
+
+    def _held(self, stage: str) -> Iterator[None]:
+        self.log.append(f"take {stage}{self.name}")
+        try:
+            yield
+        finally:
+            self.log.append(f"let go {stage}{self.name}")
+
+
+class Parts(Loop):
+    """A run with parts inside each other."""
+
+    def part(self, do: Callable[[], Any]) -> None:
+        with self.staged("part"):
+            do()
+
+    def pausing(self, *names: str, do: Callable[[], Any] = lambda: None) -> None:
+        self._registry.pause(names)
+        try:
+            do()
+        finally:
+            self._registry.resume(names)
+
+
+TAKE, LET_GO = ["take run", "take part"], ["let go part", "let go run"]
+
+
+def test_what_pauses_lets_go_in_all_open_stages_and_takes_all_of_it_again() -> None:
+    log: list[str] = []
+    loop = Parts([Holder(log)])
+    loop.run(lambda: loop.part(lambda: loop.pausing("holder", do=lambda: log.append("pause"))))
+    assert log == [*TAKE, *LET_GO, "pause", *TAKE, *LET_GO]
+
+
+def test_what_pauses_already_lets_go_once() -> None:
+    log: list[str] = []
+    loop = Parts([Holder(log)])
+
+    def again() -> None:
+        loop._registry.pause(["holder"])
+
+    loop.run(lambda: loop.pausing("holder", do=again))
+    assert log == ["take run", "let go run", "take run", "let go run"]
+
+
+def test_what_ends_while_its_extension_pauses_is_not_taken_again() -> None:
+    log: list[str] = []
+    loop = Parts([Holder(log)])
+    loop.run(lambda: loop.part(lambda: loop._registry.pause(["holder"])), lambda: loop._registry.resume(["holder"]))
+    assert log == [*TAKE, *LET_GO, "take run", "let go run"]
+
+
+def test_an_extension_that_keeps_hold_goes_on_while_it_pauses() -> None:
+    class Keeps(Holder):
+        keeps_hold = True
+
+    log: list[str] = []
+    loop = Parts([Keeps(log)])
+    loop.run(lambda: loop.pausing("keeps", do=lambda: log.append("pause")))
+    assert log == ["take run", "pause", "let go run"]
+
+
+def test_what_was_removed_while_it_paused_is_not_taken_again() -> None:
+    log: list[str] = []
+    loop = Parts([Holder(log)])
+    loop.run(lambda: loop.pausing("holder", do=lambda: loop.remove_extension("holder")))
+    assert log == ["take run", "let go run"]
+
+
+@pytest.mark.parametrize("fails_at", ["take", "let go"])
+def test_one_that_fails_to_let_go_or_to_come_back_does_not_keep_the_others_from_it(fails_at: str) -> None:
+    class Fails(Extension):
+        is_first = True
+
+        def around_run(self) -> Iterator[None]:
+            if not self.is_first and fails_at == "take":
+                raise ValueError("on purpose")
+            yield
+            is_first, self.is_first = self.is_first, False
+            if is_first and fails_at == "let go":
+                raise ValueError("on purpose")
+
+    log: list[str] = []
+    loop = Parts([Holder(log, " 1"), Fails(), Holder(log, " 2")])
+    names = [*loop.extensions]
+
+    def pause() -> None:
+        with pytest.raises(ValueError, match="on purpose") as error:
+            loop._registry.pause(names)
+            loop._registry.resume(names)
+        assert error.value.__notes__ == ["in hook Fails.around_run of extension 'fails', at stage run"]
+        loop._registry.resume(names)
+
+    loop.run(pause)
+    pause_and_end = ["let go run 2", "let go run 1", "take run 1", "take run 2"]
+    assert log == ["take run 1", "take run 2", *pause_and_end, "let go run 2", "let go run 1"]

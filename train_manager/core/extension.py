@@ -37,10 +37,13 @@ class Extension:
         priority: on the class or the object: orders its hooks among those of other extensions that nothing else
             orders; lowest first, then as registered.
         shared: on the class: one object may serve two Extensibles that have stages open at the same time.
+        keeps_hold: on the class: its around-hooks of open stages go on while it pauses; else they end, and begin anew
+            afterwards.
     """
 
     priority: int = 0
     shared: bool = False
+    keeps_hold: bool = False
 
     if not TYPE_CHECKING:  # which would let a class without an __init__ take any arguments
 

@@ -1,5 +1,7 @@
 """Extensions that come or go while a run is open: they get its pre hooks as they come, its post hooks as they go.
 
+One that pauses lets go of what its around-hooks hold, and takes it again afterwards.
+
 ``Options.joined`` names the stage that is joined late; ``Registry`` calls this after each change of the extensions.
 Fixtures that an extension has defined in that stage live on when it goes, until the stage ends or an extension that
 comes later provides them anew.
@@ -63,9 +65,34 @@ class Joining:
         stage = self._stage()
         failures = Failures(stage.name)
         self._leave(hooks, providers, stage, failures)
-        outcome = failures.outcome()
-        if outcome is not None:
-            raise outcome
+        _raise(failures)
+
+    def let_go(self, hooks: Hooks) -> None:
+        """Leave their around-hooks in all open stages, the innermost first: their extensions pause."""
+        failures = Failures(self._store.options.joined)
+        for stage in self._stages():
+            stage.add_extras().resting += self._leave_around(hooks, stage, failures)
+        _raise(failures)
+
+    def take_again(self, hooks: Hooks) -> None:
+        """Enter those again that were left so, in the stages that are still open."""
+        failures = Failures(self._store.options.joined)
+        for stage in reversed(self._stages()):
+            extras = stage.add_extras()
+            again = [hook for hook in extras.resting if _is_in(hooks, hook)]
+            extras.resting = [hook for hook in extras.resting if not _is_in(hooks, hook)]
+            with _Inside(self._store, stage):
+                for hook in again:
+                    stage._guarded(failures, hook, stage._enter, hook)
+        _raise(failures)
+
+    def _stages(self) -> list[Stage]:
+        """Return the open stages, the innermost first."""
+        found, scope = [], self._store.innermost
+        while isinstance(scope, Stage):
+            found.append(scope)
+            scope = scope.parent
+        return found
 
     def _stage(self) -> Stage:
         stage = self._store.open[self._store.options.joined]
@@ -109,10 +136,17 @@ class Joining:
             for hook in (*in_order, *paused):
                 if hook.always or failures.first() is None:
                     stage._guarded(failures, hook, stage._call, hook)
-            for caller, generator in [*reversed(extras.suspended)]:
-                if _is_in(hooks, caller):
-                    extras.suspended.remove((caller, generator))
-                    stage._guarded(failures, caller, stage._resume, caller, generator, failures.first())
+        self._leave_around(hooks, stage, failures)
+
+    def _leave_around(self, hooks: Hooks, stage: Stage, failures: Failures) -> list[Hook]:
+        """Leave those that wait at their yield, the last one first; return them in the order in which they came."""
+        suspended = stage.add_extras().suspended
+        left = [one for one in reversed(suspended) if _is_in(hooks, one[0])]
+        with _Inside(self._store, stage):
+            for caller, generator in left:
+                suspended.remove((caller, generator))
+                stage._guarded(failures, caller, stage._resume, caller, generator, failures.first())
+        return [caller for caller, _ in reversed(left)]
 
 
 @final
@@ -128,6 +162,12 @@ class _Inside(AbstractContextManager[None]):
         self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._store.innermost, self._store.running = self._before
+
+
+def _raise(failures: Failures) -> None:
+    outcome = failures.outcome()
+    if outcome is not None:
+        raise outcome
 
 
 def _is_in(found: Sequence[object], one: object) -> bool:

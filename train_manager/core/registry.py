@@ -42,6 +42,8 @@ class Joining(Protocol):
     def when_open(self, do: Callable[[], None]) -> None: ...
     def join(self, hooks: Sequence[Hook], providers: Sequence[Provider]) -> None: ...
     def leave(self, hooks: Sequence[Hook], providers: Sequence[Provider]) -> None: ...
+    def let_go(self, hooks: Sequence[Hook]) -> None: ...
+    def take_again(self, hooks: Sequence[Hook]) -> None: ...
 
 
 @final
@@ -112,16 +114,25 @@ class Registry:
         """Leave the hooks and lazy fixtures of extensions out of the stages that open, until ``resume``.
 
         They keep their names and their places in the order. A pause is neither a removal nor an addition: it runs no
-        post hooks of an open run, and its end no pre hooks.
+        post hooks of an open run, and its end no pre hooks. But their around-hooks of open stages end, so that they let
+        go of what they hold, and begin anew afterwards.
         """
         names = list(names)
         for name in names:
             self.named(name)
         self._change(self._added, self._paused.union(names))
+        self._joining.when_open(partial(self._joining.let_go, self._holding(names)))
 
     def resume(self, names: Iterable[str]) -> None:
         """Bring paused extensions back; one that is not paused stays as it is."""
+        names = self._paused.intersection(names)
         self._change(self._added, self._paused.difference(names))
+        self._joining.when_open(partial(self._joining.take_again, self._holding(names)))
+
+    def _holding(self, names: Collection[str]) -> list[Hook]:
+        """Return the hooks of those of these extensions that let go of what they hold while they pause."""
+        found = [one for name, one in self._added.items() if name in names and not one.extension.keeps_hold]
+        return [hook for one in found for hook in one.hooks]
 
     def named(self, name: str) -> Extension:
         """Return the extension of this name."""

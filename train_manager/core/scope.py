@@ -116,9 +116,10 @@ class Extras:
         is_ending: its post hooks run.
         waiting: to be done as soon as its pre hooks have run.
         left: hooks and providers of extensions that have left while it is open.
+        resting: around-hooks of extensions that pause, which were left and are entered again.
     """
 
-    __slots__ = ("hidden", "is_ending", "is_joinable", "kept", "left", "suspended", "waiting")
+    __slots__ = ("hidden", "is_ending", "is_joinable", "kept", "left", "resting", "suspended", "waiting")
 
     def __init__(self) -> None:
         self.hidden: Hidden | None = None
@@ -128,6 +129,7 @@ class Extras:
         self.is_ending: bool = False
         self.waiting: list[Callable[[], None]] = []
         self.left: list[Any] = []
+        self.resting: list[Any] = []
 
 
 NEW, OPEN, CLOSED = range(3)

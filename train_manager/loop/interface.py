@@ -541,15 +541,21 @@ class Interface(Extensible, Generic[Model]):
         return self._setup.brought_by.get(part, "")
 
     @contextmanager
-    def _phase_extensions(self, added: Extensions | None, without: Iterable[str]) -> Iterator[None]:
-        """Add extensions and pause others, for a ``with`` block."""
+    def _pausing(self, without: Iterable[str]) -> Iterator[None]:
+        """Let extensions pause, for a ``with`` block."""
         names = [without] if isinstance(without, str) else list(without)
         paused = [name for name in names if name not in self._registry.paused]  # perhaps by a phase around this one
         with ExitStack() as stack:
-            self._registry.pause(paused)
             stack.callback(self._rest_readers)
-            stack.callback(self._registry.resume, paused)
+            stack.callback(self._registry.resume, paused)  # also if one of them fails to let go
+            self._registry.pause(paused)
             self._rest_readers()
+            yield
+
+    @contextmanager
+    def _adding(self, added: Extensions | None) -> Iterator[None]:
+        """Add extensions, for a ``with`` block."""
+        with ExitStack() as stack:
             for name, extension in named(added, self._options.words).items():
                 taken = free_name(extension, self.extensions) if name in self else name
                 self.add_extension(extension, taken)
