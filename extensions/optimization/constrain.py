@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from train_manager.core.extension import Extension
-from train_manager.model.modules import Chosen, choices, chosen, require_module
+from train_manager.model.modules import Chosen, choices, chosen, require_module, warn_that_it_rests
+from train_manager.model.per_object import PerObject
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
+
+
+Parameters = Mapping[str, nn.Parameter]
 
 
 @recorded
@@ -31,10 +35,13 @@ class Constrain(Extension):
     >>> bool((tm.model[0].weight.norm(dim=1) < 0.5001).all())
     True
 
-    A weight has one constraint: two constraints of one weight are refused. A weight that modules share is constrained
-    once in each step.
+    A weight has one constraint: two constraints of one weight are refused, unless one of them pauses. A weight that
+    modules share is constrained once in each step.
 
-    *Runs at:* the start of ``run``, where it looks up the modules, and the end of ``train_optimizer_step``.
+    Names are looked up in the model that is trained: as each epoch begins, after ``tm.replace_parameters``, and in a
+    phase with a model of its own. If that one lacks a name, a warning says so, and the name rests.
+
+    *Runs at:* the start of ``run`` and ``train_step_epoch``, and the end of ``train_optimizer_step``.
 
     *Asks for:* the model.
 
@@ -66,26 +73,52 @@ class Constrain(Extension):
         self.modules = choices(modules, "Constrain")
         self.parameter = parameter
         self.options = options
-        self._constrained: dict[str, nn.Parameter] = {}
+        self._constrained: PerObject[nn.Module, dict[str, nn.Parameter]] = PerObject()
+        self._told: set[str] = set()  # what the models of phases lacked
 
     def pre_run(self, train_manager: TrainManager) -> None:
-        self._constrained = self.parameters_of(require_module(train_manager.model, "Constrain"))
-        for other in train_manager.extensions.values():
-            if isinstance(other, Constrain) and other is not self:
-                self._refuse_common(other, train_manager.model)
+        self.parameters_of(require_module(train_manager.model, "Constrain"))  # a wrong name is an error
+        self._look_up(train_manager)
+
+    def pre_train_step_epoch(self, train_manager: TrainManager) -> None:
+        self._look_up(train_manager)
 
     def post_train_optimizer_step(self, train_manager: TrainManager) -> None:
-        if not self._constrained:  # the extension was added in the middle of a run
-            self.pre_run(train_manager)
+        constrained = self._constrained.get(train_manager.model)
+        if constrained is None:  # in a batch of no epoch, after a phase, a swap or a replacement
+            constrained = self._look_up(train_manager)
         with torch.no_grad():
-            for name, parameter in self._constrained.items():
+            for name, parameter in constrained.items():
                 parameter.copy_(self._allowed(name, parameter))
+
+    def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Look up the names anew at the next step, when the new parameters are in the model."""
+        self._constrained.clear()
 
     def parameters_of(self, model: nn.Module) -> dict[str, nn.Parameter]:
         """Return the parameters of the model that ``fn`` constrains, each by one of its names."""
-        found = [(name, one) for chosen in self.modules for name, one in self._of(model, chosen).items()]
-        once = {id(parameter): name for name, parameter in reversed(found)}  # by its first name
-        return {name: parameter for name, parameter in found if once[id(parameter)] == name}
+        return _each_once(found for one in self.modules for found in self._of(model, one).items())
+
+    def _look_up(self, train_manager: TrainManager) -> dict[str, nn.Parameter]:
+        """Find the parameters in the model that is trained now, and refuse a second constraint of one."""
+        model, paused = train_manager.model, train_manager.paused_extensions
+        found = self._present(model)
+        for name, other in train_manager.extensions.items():
+            if isinstance(other, Constrain) and other is not self and name not in paused:
+                self._refuse_common(found, other, other._present(model))
+        if isinstance(model, nn.Module):
+            self._constrained[model] = found
+        return found
+
+    def _present(self, model: Any) -> dict[str, nn.Parameter]:
+        """Return those parameters that a model has: that of a phase may lack some."""
+        found: list[tuple[str, nn.Parameter]] = []
+        for one in self.modules:
+            try:
+                found += self._of(require_module(model, "Constrain"), one).items()
+            except InputError as error:
+                warn_that_it_rests(error, self._told)
+        return _each_once(found)
 
     def _of(self, model: nn.Module, one: Chosen) -> dict[str, nn.Parameter]:
         # `_parameters` has the module's own parameters only: "trunk" does not constrain the weights inside of it.
@@ -110,12 +143,19 @@ class Constrain(Extension):
             raise _invalid(what, name, "return a tensor of the same shape")
         return allowed
 
-    def _refuse_common(self, other: Constrain, model: nn.Module) -> None:
-        taken = {id(parameter) for parameter in other.parameters_of(model).values()}
-        common = [name for name, parameter in self._constrained.items() if id(parameter) in taken]
+    def _refuse_common(self, own: Parameters, other: Constrain, others: Parameters) -> None:
+        taken = set(map(id, others.values()))
+        common = [name for name, parameter in own.items() if id(parameter) in taken]
         if common:
             what = f"two Constrain extensions, of {_text(other.fn)} and {_text(self.fn)}, have the weight {common[0]!r}"
             raise _invalid(what, common[0], "give a weight one constraint: write a function that applies both in order")
+
+
+def _each_once(found: Iterable[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
+    """Return parameters by name; one that modules share by its first name."""
+    found = list(found)
+    first = {id(parameter): name for name, parameter in reversed(found)}
+    return {name: parameter for name, parameter in found if first[id(parameter)] == name}
 
 
 def _invalid(what: str, name: str, cure: str) -> InputError:

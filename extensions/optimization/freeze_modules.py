@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, final
 
 from torch import nn
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
-from train_manager.model.modules import Chosen, choices, chosen, require_module
+from train_manager.model.modules import Chosen, choices, chosen, require_module, warn_that_it_rests
 from train_manager.rebuilding.recorded import recorded
-from train_manager.validation import require_count
+from train_manager.telling.errors import InputError
+from train_manager.validation import require_count, require_one_of
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
@@ -28,12 +29,21 @@ class FreezeModules(Extension):
     >>> tm.model[0].weight.equal(before)
     True
 
-    Frozen parameters get no gradient. Frozen modules with buffers of their own are in eval mode while the model is
-    trained; the others, such as dropout, stay in train mode. When the run ends, also by an error, ``requires_grad`` and
-    the modes are restored. An extension that is removed in the middle of a run unfreezes at the end of the run.
+    Frozen parameters get no gradient. During a training batch frozen modules with buffers of their own are in eval
+    mode: BatchNorm uses its statistics and does not change them. The others, such as dropout, stay in train mode, or
+    with ``dropout="off"`` are in eval mode too. When the run ends, also by an error, ``requires_grad`` is restored; so
+    it is while the extension pauses, and as it is removed.
 
-    *Runs at:* around ``run`` and ``train``, the end of ``load_checkpoint`` and of ``run``, and the start of
-    ``train_step_epoch`` and of ``train_step_batch``.
+    Names are looked up in the model that is trained: as each epoch begins, after ``tm.replace_parameters``, and in a
+    phase with a model of its own. If that one lacks a name, a warning says so, and the name rests.
+
+    Other tools mean different things by "frozen". Keras' ``layer.trainable = False`` is what happens here by default:
+    BatchNorm in inference mode, dropout on. ``backbone.eval()`` with frozen weights, or Keras' ``base(x,
+    training=False)``, is ``dropout="off"``. ``BaseFinetuning.freeze`` of Lightning trains the norms on, unless it gets
+    ``train_bn=False``; for that, name the modules without the norms.
+
+    *Runs at:* around ``run``, ``phase`` and ``train_step_batch``, the start of ``run`` and ``train_step_epoch``, and
+    the end of ``load_checkpoint`` and ``run``.
 
     *Asks for:* ``epoch_num``; the model.
 
@@ -41,74 +51,121 @@ class FreezeModules(Extension):
 
     Args:
         modules: names in the model, patterns (``"trunk.*"``), or modules; each with everything inside it.
-        until: train the modules after this number of epochs; None keeps them frozen.
+        until: train the modules after this number of epochs; None keeps them frozen. A phase counts its own epochs.
+        dropout: "on" leaves frozen modules without buffers, such as dropout, in train mode; "off" does not.
 
     Raises:
-        InputError: a module does not exist; the message has the nearest name.
+        InputError: a module does not exist; the message has the nearest name. Or an argument is invalid.
     """
 
-    def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None) -> None:
+    def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None, dropout: str = "on") -> None:
         self.modules = choices(modules, "FreezeModules")
         self.until: int | None = None if until is None else require_count(until, "until", at_least=1)
-        self._frozen: list[tuple[nn.Parameter, bool]] = []  # each with its requires_grad from before
-        self._with_buffers: list[nn.Module] = []
-        self._is_in_run = False  # False if the extension was added to an open run: then each training freezes
+        self.dropout: str = require_one_of(dropout, "dropout", ("on", "off"), asked_by="FreezeModules")
+        self._frozen: Frozen | None = None  # None outside of runs, and while it pauses
+        self._told: set[str] = set()  # what the models of phases lacked
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        self._is_in_run = True
+        model = require_module(train_manager.model, "FreezeModules")
         try:
-            yield from self._keep_frozen(train_manager)
+            self._freeze(model, self._is_over(train_manager.epoch_num), tells=False)  # `pre_run` does
+            yield
         finally:
-            self._is_in_run = False
+            self._unfreeze()
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        chosen(train_manager.model, self.modules, "FreezeModules")  # also if `until` is over: a wrong name is an error
 
     def post_load_checkpoint(self, train_manager: TrainManager) -> None:
-        if self._is_over(train_manager.epoch_num):  # which was 0 as the run opened
-            self._unfreeze()
+        self._follow(train_manager, train_manager.epoch_num)  # which was 0 as the run opened
+
+    def around_phase(self, train_manager: TrainManager) -> Iterator[None]:
+        around = self._frozen
+        self._follow(train_manager, train_manager.epoch_num)
+        try:
+            yield
+        finally:
+            if around is not None and self._frozen is not None:  # else it was removed
+                self._freeze(around.model, around.is_over)
+
+    def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int) -> None:
+        self._follow(train_manager, epoch_num)
+
+    def around_train_step_batch(self, train_manager: TrainManager, epoch_num: int) -> Iterator[None]:
+        frozen = self._frozen
+        if frozen is not None and not frozen.is_of(train_manager.model, self._is_over(epoch_num)):
+            self._follow(train_manager, epoch_num)  # a batch of no epoch, after a phase, a swap or a replacement
+        silenced = [] if self._frozen is None else [one for one in self._frozen.silenced if one.training]
+        for module in silenced:  # in every batch: code between two may call model.train()
+            module.training = False
+        try:
+            yield
+        finally:
+            for module in silenced:
+                module.training = True
+
+    def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
+        """Look up the names anew, now and, as the new parameters may come into the model later, in the next batch."""
+        if self._frozen is not None:
+            self._freeze(self._frozen.model, self._frozen.is_over).is_outdated = True
 
     @always
     def post_run(self) -> None:
         self._unfreeze()  # and once more at the end of around_run, if Ctrl-C comes here
 
-    def around_train(self, train_manager: TrainManager) -> Iterator[None]:
-        if self._is_in_run:
-            yield
-        else:
-            yield from self._keep_frozen(train_manager)
-
-    def pre_train_step_epoch(self, epoch_num: int) -> None:
-        if self._is_over(epoch_num):
-            for module in self._with_buffers:
-                module.training = True
-            self._unfreeze()
-
-    def pre_train_step_batch(self) -> None:
-        for module in self._with_buffers:  # in every step: code between two steps may call model.train()
-            module.training = False
-
-    def _keep_frozen(self, train_manager: TrainManager) -> Iterator[None]:
-        self._unfreeze()  # what Ctrl-C has kept from being restored before
-        model = require_module(train_manager.model, "FreezeModules")
-        modules = chosen(model, self.modules, "FreezeModules")  # also if over: a wrong name is an error
-        try:
-            if not self._is_over(train_manager.epoch_num):
-                self._freeze(modules.values())
-            yield
-        finally:
-            self._unfreeze()
-
     def _is_over(self, epoch_num: int) -> bool:
         return self.until is not None and epoch_num >= self.until
 
-    def _freeze(self, modules: Iterable[nn.Module]) -> None:
-        inside = dict.fromkeys(inner for module in modules for inner in module.modules())
-        parameters = dict.fromkeys(p for module in inside for p in module.parameters(recurse=False))
-        self._frozen = [(parameter, parameter.requires_grad) for parameter in parameters]
-        self._with_buffers = [module for module in inside if next(module.buffers(recurse=False), None) is not None]
-        for parameter in parameters:
+    def _follow(self, train_manager: TrainManager, epoch_num: int) -> None:
+        """Freeze what the model that is trained now has of the modules, unless the extension was removed."""
+        if self._frozen is not None:
+            self._freeze(train_manager.model, self._is_over(epoch_num))
+
+    def _freeze(self, model: Any, is_over: bool, *, tells: bool = True) -> Frozen:
+        """Freeze the modules in a model, in place of what was frozen before."""
+        self._unfreeze()  # also what Ctrl-C has kept from being restored
+        modules = [] if is_over else [one for choice in self.modules for one in self._present(model, choice, tells)]
+        frozen = self._frozen = Frozen(model, is_over, modules, with_dropout=self.dropout == "off")
+        for parameter, _ in frozen.parameters:
             parameter.requires_grad_(False)
+        return frozen
+
+    def _present(self, model: Any, choice: Chosen, tells: bool) -> Iterable[nn.Module]:
+        """Return the modules that a name stands for in a model; none if the model of a phase does not have it."""
+        try:
+            return chosen(require_module(model, "FreezeModules"), [choice], "FreezeModules").values()
+        except InputError as error:
+            if tells:
+                warn_that_it_rests(error, self._told)
+            return ()
 
     def _unfreeze(self) -> None:
         """Restore what was before, and forget it afterwards, so that Ctrl-C can cut it short."""
-        for parameter, required_grad in self._frozen:
-            parameter.requires_grad_(required_grad)
-        self._frozen, self._with_buffers = [], []
+        if self._frozen is not None:
+            for parameter, required_grad in self._frozen.parameters:
+                parameter.requires_grad_(required_grad)
+            self._frozen = None
+
+
+@final
+class Frozen:
+    """What is frozen of one model.
+
+    Attributes:
+        model: the model.
+        is_over: its training is past ``until``, so that nothing is frozen.
+        parameters: those that are frozen, each with its ``requires_grad`` from before.
+        silenced: the modules that are in eval mode during a training batch.
+        is_outdated: parameters of the model have been replaced since.
+    """
+
+    def __init__(self, model: Any, is_over: bool, modules: Iterable[nn.Module], *, with_dropout: bool) -> None:
+        inside = dict.fromkeys(inner for module in modules for inner in module.modules())
+        parameters = dict.fromkeys(p for module in inside for p in module.parameters(recurse=False))
+        self.model, self.is_over, self.is_outdated = model, is_over, False
+        self.parameters = [(parameter, parameter.requires_grad) for parameter in parameters]
+        self.silenced = [one for one in inside if with_dropout or next(one.buffers(recurse=False), None) is not None]
+
+    def is_of(self, model: Any, is_over: bool) -> bool:
+        """Return whether it is still what is to be frozen."""
+        return self.model is model and self.is_over == is_over and not self.is_outdated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
-from train_manager.model.modules import require_module
+from train_manager.model.modules import require_module, warn_that_it_rests
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -48,7 +48,7 @@ class MixedPrecision(Extension):
 
     ``MixedPrecision(optimizer="generator")`` is for one of several optimizers, named after its part of the model: the
     forward of ``model.generator`` alone runs in 16 bits, and returns 32 bits; a float16 loss is scaled for this
-    optimizer only.
+    optimizer only. In a phase whose model has no such part it rests, with a warning.
 
     *Runs at:* the start of ``run``; around ``train_step_batch``, ``eval_step_batch``, ``predict_step_batch``,
     ``train_backward`` and ``train_optimizer_step``; for float16 the start of these two, after ``Accumulate`` and before
@@ -87,6 +87,7 @@ class MixedPrecision(Extension):
         self._device_type = self.device_type or "cpu"  # of the present batch
         self._scales: dict[str, float] = {}  # the last values that were read on the host
         self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers
+        self._told: set[str] = set()  # what the models of phases lacked
 
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
@@ -116,7 +117,11 @@ class MixedPrecision(Extension):
         torch.clear_autocast_cache()  # it has the weights of before the step in 16 bits
 
     def _precision(self, train_manager: TrainManager) -> AbstractContextManager[Any]:
-        module = self._module(train_manager)
+        try:
+            module = self._module(train_manager)
+        except InputError as error:  # of a phase: at the start of the run it comes out
+            warn_that_it_rests(error, self._told)
+            return nullcontext()
         first = next(train_manager.model.parameters(), None)
         self._device_type = self.device_type or ("cpu" if first is None else first.device.type)
         autocast = partial(torch.autocast, self._device_type, self.dtype)
@@ -125,6 +130,9 @@ class MixedPrecision(Extension):
     @contextmanager
     def _afresh(self, train_manager: TrainManager) -> Iterator[None]:
         """Run without what autocast has kept of the weights, which a hook may have changed, as ``SAM`` does."""
+        if any(train_manager[name] is self for name in train_manager.paused_extensions):
+            yield  # the fixture of the run is alive, but its batches are in 32 bits
+            return
         torch.clear_autocast_cache()
         try:
             with self._precision(train_manager):

@@ -540,6 +540,11 @@ class Interface(Extensible, Generic[Model]):
         """
         return self._setup.brought_by.get(part, "")
 
+    @property
+    def paused_extensions(self) -> Set[str]:
+        """The names of the extensions that pause, as ``phase(without=...)`` says."""
+        return self._registry.paused
+
     @contextmanager
     def _pausing(self, without: Iterable[str]) -> Iterator[None]:
         """Let extensions pause, for a ``with`` block."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from train_manager.telling.errors import InputError, did_you_mean, near
+from train_manager.telling.source_locations import users_level
 
 Chosen = str | nn.Module
 """A module, its name in the model (``"trunk.0"``), or a pattern of names (``"trunk.*"``)."""
@@ -56,6 +58,20 @@ def chosen(model: nn.Module, selection: Iterable[Chosen], asked_by: str) -> dict
             raise _missing_module(model, choice, modules, asked_by)
         found |= matching
     return found
+
+
+def warn_that_it_rests(error: InputError, told: set[str]) -> None:
+    """Warn, once for each text, that an extension does not work on the model that is trained now.
+
+    A phase may train a model without the modules that an extension was given for the model around it.
+
+    Args:
+        error: what the model lacks.
+        told: what was told before; grows.
+    """
+    if error.what not in told:
+        told.add(error.what)
+        warnings.warn(f"{error.what}, so it rests while this model is trained", stacklevel=users_level())
 
 
 def _matches(choice: Chosen, name: str, module: nn.Module) -> bool:

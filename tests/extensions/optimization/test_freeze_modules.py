@@ -39,6 +39,35 @@ def not_trainable(tm: TrainManager) -> list[str]:
     return [name for name, parameter in tm.model.named_parameters() if not parameter.requires_grad]
 
 
+class ByHand:
+    """The hand-written loop that a training must equal, from its seed on."""
+
+    def __init__(self, model: nn.Module | None = None) -> None:
+        torch.manual_seed(1)
+        self.model = branched() if model is None else model
+        torch.manual_seed(1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+
+    def train(self, epochs: int, *frozen: str, off: bool = False) -> None:
+        modules = [self.model.get_submodule(name) for name in frozen]
+        for parameter in (parameter for module in modules for parameter in module.parameters()):
+            parameter.requires_grad_(False)
+        for inputs, targets in epochs * list(tiny_manager().train_data or ()):
+            self.model.train()
+            for module in (inner for module in modules for inner in module.modules()):
+                if off or isinstance(module, nn.BatchNorm1d):
+                    module.eval()
+            self.optimizer.zero_grad()
+            nn.functional.cross_entropy(self.model(inputs), targets).backward()
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.model.requires_grad_(True)
+
+    def assert_same(self, model: nn.Module) -> None:
+        for name, value in self.model.state_dict().items():
+            assert value.equal(model.state_dict()[name]), name
+
+
 def test_a_frozen_part_stays_the_same_to_the_bit_with_its_statistics() -> None:
     tm = frozen_manager(epochs=3)
     trunk, head = state(tm, "trunk"), state(tm, "head")
@@ -162,12 +191,34 @@ def test_after_removal_it_does_not_freeze() -> None:
     assert not same(trunk, state(tm, "trunk"))
 
 
-def test_removed_in_the_middle_of_a_run_it_unfreezes_at_the_end() -> None:
+def test_removed_in_the_middle_of_a_run_it_unfreezes_at_once() -> None:
     tm = frozen_manager()
     with tm.run():
         tm.remove_extension("freeze_modules")
-        tm.train()
-    assert all(parameter.requires_grad for parameter in tm.model.parameters())
+        assert not_trainable(tm) == []
+
+
+def test_removed_after_an_evaluation_the_rest_equals_a_hand_written_loop_without_it_to_the_bit() -> None:
+    def remove(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 3:
+            train_manager.remove_extension("freeze_modules")
+
+    tm = frozen_manager(Extension.of(post_eval=remove), epochs=2)
+    torch.manual_seed(1)
+    tm.train()
+
+    by_hand = ByHand()
+    by_hand.train(1, "trunk")
+    by_hand.train(1)
+    by_hand.assert_same(tm.model)
+
+
+def test_removed_in_a_phase_it_does_not_freeze_again_as_the_phase_ends() -> None:
+    tm = frozen_manager()
+    with tm.run():
+        with tm.phase("other"):
+            tm.remove_extension("freeze_modules")
+        assert not_trainable(tm) == []
 
 
 def test_a_module_itself_can_be_given() -> None:
@@ -241,3 +292,227 @@ def test_ctrl_c_while_it_freezes_leaves_nothing_frozen() -> None:
         if not ctrl_c.has_come:
             break
     assert at_point > 4
+
+
+# ---- dropout -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dropout", ["on", "off"])
+def test_with_and_without_dropout_it_equals_a_hand_written_loop_to_the_bit(dropout: str) -> None:
+    tm = tiny_manager(FreezeModules("trunk", dropout=dropout), model=branched(), epochs=2)
+    torch.manual_seed(1)
+    tm.train()
+    by_hand = ByHand()
+    by_hand.train(2, "trunk", off=dropout == "off")
+    by_hand.assert_same(tm.model)
+
+
+def test_without_dropout_all_modes_are_as_before_after_the_run() -> None:
+    tm = tiny_manager(FreezeModules("trunk", dropout="off"), model=branched())
+    tm.model.get_submodule("trunk.2").eval()
+    tm.train()
+    assert [name for name, module in tm.model.named_modules() if not module.training] == ["trunk.2"]
+
+
+@pytest.mark.parametrize("dropout", ["of", False, None])
+def test_another_value_of_dropout_is_refused(dropout: Any) -> None:
+    with pytest.raises(InputError) as error:
+        FreezeModules("trunk", dropout=dropout)
+    assert str(error.value) == f"dropout must be 'on' or 'off', but is {dropout!r}"
+
+
+# ---- a layer that grows ----------------------------------------------------------------------------------------------
+
+
+def grow(tm: TrainManager, *, tells_first: bool = False) -> dict[str, Tensor]:
+    """Replace the whole trunk, and return the state of the new one."""
+    old, new = tm.model.get_submodule("trunk"), branched().get_submodule("trunk")
+    replaced = dict(zip(old.parameters(), new.parameters(), strict=True))
+    if tells_first:
+        tm.replace_parameters(replaced)
+    tm.model.trunk = new
+    if not tells_first:
+        tm.replace_parameters(replaced)
+    return state(tm, "trunk")
+
+
+@pytest.mark.parametrize("tells_first", [False, True])
+def test_what_takes_the_place_of_frozen_parameters_is_frozen(tells_first: bool) -> None:
+    tm = frozen_manager()
+    with tm.run():
+        tm.train_epochs(1)
+        grown = grow(tm, tells_first=tells_first)
+        for batch in tm.train_data:
+            tm.train_on_batch(batch)
+        assert same(grown, state(tm, "trunk"))
+        tm.train_epochs(1)
+    assert same(grown, state(tm, "trunk"))
+    assert not_trainable(tm) == []
+
+
+def test_what_grows_within_an_epoch_is_frozen_from_then_on() -> None:
+    grown: list[dict[str, Tensor]] = []
+
+    def grow_once(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 1:
+            grown.append(grow(train_manager))
+
+    tm = frozen_manager(Extension.of(post_train_step_batch=grow_once))
+    tm.train()
+    assert same(grown[0], state(tm, "trunk"))
+
+
+def test_a_module_that_was_replaced_by_hand_is_frozen_from_the_next_epoch_on() -> None:
+    tm = frozen_manager()
+    with tm.run():
+        tm.model.trunk = branched().get_submodule("trunk")
+        tm.optimizer = torch.optim.SGD(tm.model.parameters(), lr=0.5)
+        before = state(tm, "trunk")
+        tm.train_epochs(1)
+    assert same(before, state(tm, "trunk"))
+
+
+# ---- phases ----------------------------------------------------------------------------------------------------------
+
+
+def other_model() -> nn.Module:
+    torch.manual_seed(3)
+    model = nn.Sequential()
+    model.trunk = nn.Linear(2, 4)
+    model.head = nn.Linear(4, 2)
+    return model
+
+
+def test_in_a_phase_with_a_model_of_its_own_that_one_is_frozen_and_then_the_one_around_it() -> None:
+    tm, other = frozen_manager(epochs=2), other_model()
+    trunk, others = state(tm, "trunk"), [parameter.clone() for parameter in other.parameters()]
+    with tm.run():
+        with tm.phase("other", model=other):
+            tm.train_epochs(1)
+            assert not_trainable(tm) == ["trunk.weight", "trunk.bias"]
+        assert not_trainable(tm) == ["trunk.0.weight", "trunk.0.bias", "trunk.1.weight", "trunk.1.bias"]
+        tm.train()
+    changed = [not one.equal(before) for one, before in zip(other.parameters(), others, strict=True)]
+    assert changed == [False, False, True, True]
+    assert same(trunk, state(tm, "trunk"))
+    assert all(parameter.requires_grad for parameter in (*tm.model.parameters(), *other.parameters()))
+
+
+def test_a_batch_of_no_epoch_after_a_phase_is_trained_on_with_the_model_around_it_frozen() -> None:
+    tm = frozen_manager()
+    trunk = state(tm, "trunk")
+    with tm.run():
+        with tm.phase("other", model=other_model()):
+            tm.train_epochs(1)
+        tm.train_on_batch(tm.train_data[0])
+    assert same(trunk, state(tm, "trunk"))
+
+
+def test_a_module_that_was_given_itself_is_frozen_in_any_model_that_has_it() -> None:
+    model = branched()
+    head = model.get_submodule("head")
+    tm = tiny_manager(FreezeModules(head), model=model)
+    before = state(tm, "head")
+    with tm.run(), tm.phase("other", model=nn.Sequential(nn.Linear(2, 4), head)):
+        tm.train_epochs(1)
+    assert same(before, state(tm, "head"))
+
+
+def test_what_the_model_of_a_phase_lacks_is_told_once_and_the_rest_is_frozen() -> None:
+    tm = tiny_manager(FreezeModules("head", "trunk.1"), model=branched())
+    with tm.run():
+        with pytest.warns(UserWarning) as told:
+            for _ in range(2):
+                with tm.phase("other", model=other_model()):
+                    tm.train_epochs(1)
+                    assert not_trainable(tm) == ["head.weight", "head.bias"]
+    what = "FreezeModules finds no module 'trunk.1' in the model (Sequential), so it rests while this model is trained"
+    assert [str(warning.message) for warning in told] == [what]
+    assert told[0].filename == __file__
+
+
+def test_in_a_phase_whose_model_trains_itself_it_rests_and_says_so() -> None:
+    class Own:
+        def train_step(self, batch: Any) -> Tensor:
+            return torch.tensor(1.0)
+
+    tm = frozen_manager()
+    what = "FreezeModules works on a torch.nn.Module, but the model is a Own, which trains itself, so it rests"
+    with pytest.warns(UserWarning, match=what), tm.phase("own", model=Own(), optimizer=None, eval_data=None):
+        tm.train_epochs(1)
+
+
+def test_until_counts_the_epochs_of_the_training_and_of_each_phase_by_themselves() -> None:
+    seen: list[tuple[str | None, int, bool]] = []
+
+    def look(train_manager: TrainManager, phase_name: str | None, epoch_num: int, batch_num: int) -> None:
+        if batch_num == 1:
+            seen.append((phase_name, epoch_num, not_trainable(train_manager) == []))
+
+    tm = frozen_manager(Extension.of(post_train_step_batch=look), until=2)
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("inner"):
+            tm.train_epochs(4)
+        assert len(not_trainable(tm)) == 4
+        tm.train_epochs(2)
+        with tm.phase("last"):
+            assert len(not_trainable(tm)) == 4
+            tm.train_epochs(1)
+        assert not_trainable(tm) == []
+    inner = [("inner", 0, False), ("inner", 1, False), ("inner", 2, True), ("inner", 3, True)]
+    assert seen == [(None, 0, False), *inner, (None, 1, False), (None, 2, True), ("last", 0, False)]
+
+
+# ---- pauses ----------------------------------------------------------------------------------------------------------
+
+
+def test_while_it_pauses_all_is_trained_as_in_a_hand_written_loop_to_the_bit() -> None:
+    tm = frozen_manager()
+    torch.manual_seed(1)
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("all", without=["freeze_modules"]):
+            tm.train_epochs(2)
+        tm.train_epochs(1)
+    by_hand = ByHand()
+    by_hand.train(1, "trunk")
+    by_hand.train(2)
+    by_hand.train(1, "trunk")
+    by_hand.assert_same(tm.model)
+
+
+def test_after_a_phase_that_fails_it_freezes_again() -> None:
+    tm = frozen_manager()
+    with tm.run():
+        with pytest.raises(ValueError, match="on purpose"), tm.phase("all", without=["freeze_modules"]):
+            assert not_trainable(tm) == []
+            raise ValueError("on purpose")
+        assert len(not_trainable(tm)) == 4
+    assert not_trainable(tm) == []
+
+
+def test_it_pauses_in_phases_inside_each_other_until_the_outer_one_ends() -> None:
+    tm = frozen_manager()
+    with tm.run():
+        with tm.phase("outer", without="freeze_modules"):
+            with tm.phase("inner", without="freeze_modules"):
+                assert not_trainable(tm) == []
+            assert not_trainable(tm) == []
+            with tm.phase("another", model=branched()):
+                assert not_trainable(tm) == []
+        assert len(not_trainable(tm)) == 4
+
+
+def test_a_pause_within_a_phase_with_a_model_of_its_own_freezes_that_one_again() -> None:
+    tm, other = frozen_manager(), other_model()
+    trunk = state(tm, "trunk")
+    with tm.run():
+        with tm.phase("other", model=other):
+            with tm.phase("all of it", without=["freeze_modules"]):
+                assert not_trainable(tm) == []
+            assert not_trainable(tm) == ["trunk.weight", "trunk.bias"]
+        tm.train_epochs(1)
+        assert len(not_trainable(tm)) == 4
+    assert same(trunk, state(tm, "trunk"))
+    assert all(parameter.requires_grad for parameter in (*tm.model.parameters(), *other.parameters()))
