@@ -160,3 +160,110 @@ def test_two_constraints_of_a_weight_that_modules_share_are_refused() -> None:
     model.get_submodule("1").weight = model.get_parameter("0.weight")
     with pytest.raises(InputError, match=r"two Constrain extensions.*have the weight '0.weight'"):
         tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "*"), model=model).train()
+
+
+# ---- the model that is trained now -----------------------------------------------------------------------------------
+
+
+def grow(tm: TrainManager, *, tells_first: bool = False) -> None:
+    """Replace the first layer and the last by wider ones."""
+    old, new = tm.model, nn.Sequential(nn.Linear(2, 9), nn.ReLU(), nn.Linear(9, 2))
+    replaced = dict(zip(old.parameters(), new.parameters(), strict=True))
+    if tells_first:
+        tm.replace_parameters(replaced)
+    old[0], old[2] = new[0], new[2]
+    if not tells_first:
+        tm.replace_parameters(replaced)
+
+
+@pytest.mark.parametrize("tells_first", [False, True])
+def test_a_layer_that_grows_within_an_epoch_is_constrained_from_the_next_step_on(tells_first: bool) -> None:
+    def grow_once(train_manager: TrainManager, step_num: int) -> None:
+        if step_num == 1:
+            grow(train_manager, tells_first=tells_first)
+
+    seen = AfterEachStep()
+    tm = tiny_manager(Extension.of(pre_train_step_batch=grow_once), seen, Constrain(max_norm, "0", limit=0.3))
+    tm.train()
+    assert len(norms(tm, "0.weight")) == 9
+    assert max(seen.norms) < 0.3 + 1e-6
+
+
+def test_a_module_that_was_replaced_by_hand_is_constrained_from_the_next_epoch_on() -> None:
+    tm = tiny_manager(Constrain(max_norm, "0", limit=0.3))
+    with tm.run():
+        tm.model[0] = nn.Linear(2, 8)
+        tm.optimizer = torch.optim.SGD(tm.model.parameters(), lr=0.5)
+        tm.train_epochs(1)
+    assert norms(tm, "0.weight").max() < 0.3 + 1e-6
+
+
+def test_in_a_phase_with_a_model_of_its_own_that_one_is_constrained_as_in_a_hand_written_loop_to_the_bit() -> None:
+    def model() -> nn.Sequential:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2))
+
+    tm, other = tiny_manager(Constrain(max_norm, "0", limit=0.3)), model()
+    before = tm.model.get_parameter("0.weight").detach().clone()
+    with tm.run(), tm.phase("other", model=other):
+        tm.train_epochs(2)
+    assert tm.model.get_parameter("0.weight").equal(before)
+
+    by_hand = model()
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.5)
+    for inputs, targets in 2 * list(tm.train_data or ()):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(by_hand(inputs), targets).backward()
+        optimizer.step()
+        with torch.no_grad():
+            by_hand[0].weight.copy_(max_norm(by_hand[0].weight, limit=0.3))
+    assert all(one.equal(two) for one, two in zip(other.parameters(), by_hand.parameters(), strict=True))
+
+
+def test_after_a_phase_the_model_around_it_is_constrained_also_in_a_batch_of_no_epoch() -> None:
+    tm = tiny_manager(Constrain(max_norm, "0", limit=0.1))
+    with tm.run():
+        with tm.phase("other", model=nn.Sequential(nn.Linear(2, 2))):
+            tm.train_epochs(1)
+        tm.train_on_batch(tm.train_data[0])
+    assert norms(tm, "0.weight").max() < 0.1 + 1e-6
+
+
+def test_a_module_that_was_given_itself_is_constrained_in_any_model_that_has_it() -> None:
+    tm = tiny_manager()
+    layer = tm.model[0]
+    tm.add_extension(Constrain(max_norm, layer, limit=0.1))
+    with tm.run(), tm.phase("other", model=nn.Sequential(nn.Linear(2, 2), layer)):
+        tm.train_epochs(1)
+    assert norms(tm, "0.weight").max() < 0.1 + 1e-6
+
+
+def test_what_the_model_of_a_phase_lacks_is_told_once_and_the_rest_is_constrained() -> None:
+    other = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.ReLU())
+    tm = tiny_manager(Constrain(unit_norm, "0", "2"))
+    with tm.run(), pytest.warns(UserWarning) as told:
+        for _ in range(2):
+            with tm.phase("other", model=other):
+                tm.train_epochs(2)
+    what = "Constrain finds no parameter 'weight' in '2', so it rests while this model is trained"
+    assert [str(warning.message) for warning in told] == [what]
+    assert torch.allclose(row_norms(other[0].weight), torch.ones(()))
+
+
+def test_a_constraint_of_a_phase_may_take_the_place_of_one_that_pauses_in_it() -> None:
+    tm = tiny_manager(Constrain(max_norm, "0", limit=0.1))
+    with tm.run():
+        with tm.phase("other", without=["constrain"], extensions={"other": Constrain(unit_norm, "0")}):
+            tm.train_epochs(1)
+        assert torch.allclose(norms(tm, "0.weight"), torch.ones(()))
+        tm.train_epochs(1)
+    assert norms(tm, "0.weight").max() < 0.1 + 1e-6
+
+
+def test_two_constraints_that_meet_in_the_model_of_a_phase_are_refused_before_its_first_step() -> None:
+    shared = nn.Linear(2, 2)
+    tm = tiny_manager(Constrain(max_norm, "0"), Constrain(non_negative, "2"))
+    with tm.run(), tm.phase("other", model=nn.Sequential(shared, nn.ReLU(), shared)):
+        with pytest.raises(InputError, match=r"two Constrain extensions.*have the weight '0.weight'"):
+            tm.train_epochs(1)
+    assert tm.step_num == 0

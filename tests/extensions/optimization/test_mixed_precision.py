@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.extensions.optimization.gan import Gan, GanManager, assert_same_weights, gan_batches, gan_manager
 from train_manager import Extension, InputError, TrainManager, modifies
-from train_manager.extensions import MixedPrecision
+from train_manager.extensions import SAM, MixedPrecision
 from train_manager.testing import tiny_manager
 
 
@@ -512,3 +512,42 @@ def test_on_a_gpu_the_model_runs_in_autocast_and_learns(dtype: torch.dtype) -> N
     tm.train()
     assert ("prediction", dtype) in dtypes.seen
     assert tm.eval()["valid"]["loss"] < before - 0.1
+
+
+# ---- pauses and phases -----------------------------------------------------------------------------------------------
+
+
+def test_while_it_pauses_the_second_pass_of_sam_is_in_32_bits_as_the_first_to_the_bit() -> None:
+    tm, plain = tiny_manager(MixedPrecision(), SAM(rho=0.5)), tiny_manager(SAM(rho=0.5))
+    with tm.run(), tm.phase("exact", without=["mixed_precision"]):
+        tm.train_epochs(1)
+    plain.train_epochs(1)
+    assert_same_weights(tm.model, plain.model)
+
+
+def test_after_a_pause_the_model_runs_in_16_bits_again() -> None:
+    dtypes = Dtypes()
+    tm = tiny_manager(MixedPrecision(), eval_data=None)
+    with tm.run():
+        with tm.phase("exact", without=["mixed_precision"], extensions=[dtypes]):
+            tm.train_epochs(1)
+        assert dtypes.seen == {("prediction", torch.float32), ("loss", torch.float32)}
+        tm.add_extension(dtypes)
+        tm.train_epochs(1)
+    assert ("prediction", torch.bfloat16) in dtypes.seen
+
+
+def test_in_a_phase_whose_model_lacks_the_part_it_rests_and_says_so_once() -> None:
+    plain = tiny_manager(eval_data=None)
+    tm = gan_manager(MixedPrecision(optimizer="generator"))
+    model, loss, data = tiny_manager().model, plain.loss, list(plain.train_data or ())
+    with tm.run(), pytest.warns(UserWarning) as told:
+        with tm.phase(
+            "other", model=model, loss=loss, train_data=data, optimizer=lambda p: torch.optim.SGD(p, lr=0.5)
+        ):
+            tm.train_batch = lambda: tm.update(tm.forward())  # type: ignore[method-assign]
+            tm.train_epochs(1)
+    plain.train_epochs(1)
+    what = "MixedPrecision(optimizer='generator') needs model.generator, which is not a module"
+    assert [str(warning.message) for warning in told] == [f"{what}, so it rests while this model is trained"]
+    assert_same_weights(model, plain.model)

@@ -276,3 +276,16 @@ def test_a_hook_that_is_called_before_a_run_is_refused() -> None:
         Checkpoints().pre_train(tiny_manager())
     what = "a hook of Checkpoints was called, but no run has opened its folder"
     assert str(caught.value) == f"{what}\n  call it in a run: with tm.run(): ..."
+
+
+def test_while_it_pauses_nothing_is_saved_and_no_other_process_may_write(tmp_path: Path) -> None:
+    checkpoints = Checkpoints("epoch", keep=None)
+    tm = tiny_manager(checkpoints, train_dir=tmp_path)
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("other", without=["checkpoints"]):
+            tm.train_epochs(1)
+            assert checkpoints._opened.lock.is_held
+        tm.train_epochs(1)
+
+    assert steps_in(tmp_path) == [3, 9]

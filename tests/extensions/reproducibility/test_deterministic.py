@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -128,3 +129,18 @@ def test_workers_of_a_data_loader_draw_the_same_in_two_trainings_with_one_seed()
     first, second = trained(), trained()
     for one, two in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert one.equal(two)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_while_it_pauses_all_settings_are_as_before_the_run(fails: bool) -> None:
+    before, seen = settings(), Settings()
+    tm = tiny_manager(Deterministic(), seen)
+    with tm.run():
+        with contextlib.suppress(ValueError), tm.phase("fast", without=["deterministic"]):
+            tm.train_epochs(1)
+            assert seen.found == before
+            if fails:
+                raise ValueError("on purpose")
+        tm.train_epochs(1)
+        assert seen.found["mode"] is True
+    assert settings() == before

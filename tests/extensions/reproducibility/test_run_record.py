@@ -595,3 +595,13 @@ def test_no_process_is_started_and_no_socket_opened(fork_server: ForkServer) -> 
     done = fork_server.run(code, AUDITED)
 
     assert (done.output, done.errors) == ("[]\n", "")
+
+
+def test_while_it_pauses_the_run_has_not_ended(tmp_path: Path) -> None:
+    tm = tiny_manager(RunRecord(), train_dir=tmp_path)
+    with tm.run():
+        with tm.phase("other", without=["run_record"]):
+            assert read_runs(tmp_path)[-1]["outcome"] == "running"
+        assert read_runs(tmp_path)[-1]["outcome"] == "running"
+    entry = read_runs(tmp_path)[-1]
+    assert (entry["outcome"], entry["calls"]) == ("completed", {"run": 1})
