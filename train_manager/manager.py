@@ -351,7 +351,7 @@ class TrainManager(ClosedStages[Model]):
         Args:
             name: the fixture ``phase_name``, which is None outside of phases.
             extensions: more extensions, for the time of the phase.
-            without: names of extensions that pause.
+            without: names of extensions that pause: they let go of what they hold, and take it again afterwards.
 
         Raises:
             StageError: a training or an evaluation is under way.

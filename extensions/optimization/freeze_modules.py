@@ -37,10 +37,10 @@ class FreezeModules(Extension):
     Names are looked up in the model that is trained: as each epoch begins, after ``tm.replace_parameters``, and in a
     phase with a model of its own. If that one lacks a name, a warning says so, and the name rests.
 
-    Other tools mean different things by "frozen". Keras' ``layer.trainable = False`` is what happens here by default:
-    BatchNorm in inference mode, dropout on. ``backbone.eval()`` with frozen weights, or Keras' ``base(x,
-    training=False)``, is ``dropout="off"``. ``BaseFinetuning.freeze`` of Lightning trains the norms on, unless it gets
-    ``train_bn=False``; for that, name the modules without the norms.
+    Published trainings mean different things by "frozen". Keras' ``layer.trainable = False`` is what happens here by
+    default: BatchNorm in inference mode, dropout on. ``backbone.eval()`` with frozen weights, or ``base(x,
+    training=False)`` in Keras, is ``dropout="off"``. ``BaseFinetuning.freeze`` of Lightning leaves BatchNorm in
+    training by default: for that, name the modules without the norms.
 
     *Runs at:* around ``run``, ``phase`` and ``train_step_batch``, the start of ``run`` and ``train_step_epoch``, and
     the end of ``load_checkpoint`` and ``run``.
