@@ -12,7 +12,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
 
 from tests.training import At, Values, make_batches, stop_at, weights
-from train_manager import Extension, InputError, Objective, StageError, TrainManager, modifies
+from train_manager import Extension, ExtensionNotFound, InputError, Objective, StageError, TrainManager, modifies
 from train_manager.testing import Recorder, tiny_manager
 
 
@@ -290,10 +290,21 @@ def test_extensions_pause_by_name() -> None:
     with tm.run():
         with tm.phase("other", without=["recorder"]):
             tm.train_steps(1)
+            assert tm.paused_extensions == {"recorder"}
+        assert tm.paused_extensions == set()
         tm.train_steps(1)
 
     assert recorder.stages.count("train_step_batch") == 1
     assert recorder.hooks.count("pre_run") == 1
+
+
+def test_an_unknown_name_to_pause_opens_no_phase() -> None:
+    tm = tiny_manager()
+    with tm.run():
+        with pytest.raises(ExtensionNotFound, match="TrainManager has no extension 'freeze'"):
+            with tm.phase("other", without=["freeze"]):
+                pass
+        assert tm.state_dict()["phases"]["entered"] == []
 
 
 def test_an_extension_that_an_outer_phase_pauses_stays_so_in_an_inner_one() -> None:

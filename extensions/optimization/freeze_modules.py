@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
+from weakref import WeakSet
 
 from torch import nn
 
@@ -126,8 +127,7 @@ class FreezeModules(Extension):
         self._unfreeze()  # also what Ctrl-C has kept from being restored
         modules = [] if is_over else [one for choice in self.modules for one in self._present(model, choice, tells)]
         frozen = self._frozen = Frozen(model, is_over, modules, with_dropout=self.dropout == "off")
-        for parameter, _ in frozen.parameters:
-            parameter.requires_grad_(False)
+        frozen.freeze()
         return frozen
 
     def _present(self, model: Any, choice: Chosen, tells: bool) -> Iterable[nn.Module]:
@@ -142,8 +142,7 @@ class FreezeModules(Extension):
     def _unfreeze(self) -> None:
         """Restore what was before, and forget it afterwards, so that Ctrl-C can cut it short."""
         if self._frozen is not None:
-            for parameter, required_grad in self._frozen.parameters:
-                parameter.requires_grad_(required_grad)
+            self._frozen.release()
             self._frozen = None
 
 
@@ -154,17 +153,36 @@ class Frozen:
     Attributes:
         model: the model.
         is_over: its training is past ``until``, so that nothing is frozen.
-        parameters: those that are frozen, each with its ``requires_grad`` from before.
+        parameters: the frozen ones, each with its ``requires_grad`` from before.
         silenced: the modules that are in eval mode during a training batch.
         is_outdated: parameters of the model have been replaced since.
+        held: of all models and extensions.
     """
+
+    held: Final[WeakSet[Frozen]] = WeakSet()
 
     def __init__(self, model: Any, is_over: bool, modules: Iterable[nn.Module], *, with_dropout: bool) -> None:
         inside = dict.fromkeys(inner for module in modules for inner in module.modules())
         parameters = dict.fromkeys(p for module in inside for p in module.parameters(recurse=False))
         self.model, self.is_over, self.is_outdated = model, is_over, False
-        self.parameters = [(parameter, parameter.requires_grad) for parameter in parameters]
+        self.parameters = {parameter: parameter.requires_grad for parameter in parameters}
         self.silenced = [one for one in inside if with_dropout or next(one.buffers(recurse=False), None) is not None]
+
+    def freeze(self) -> None:
+        """Let the parameters get no gradient."""
+        self.held.add(self)
+        for parameter in self.parameters:
+            parameter.requires_grad_(False)
+
+    def release(self) -> None:
+        """Restore what was before; what another extension freezes too stays frozen, and that one restores it."""
+        self.held.discard(self)
+        for parameter, required_grad in self.parameters.items():
+            others = [other for other in self.held if parameter in other.parameters]
+            for other in others:
+                other.parameters[parameter] |= required_grad
+            if not others:
+                parameter.requires_grad_(required_grad)
 
     def is_of(self, model: Any, is_over: bool) -> bool:
         """Return whether it is still what is to be frozen."""

@@ -216,7 +216,8 @@ def test_in_a_phase_with_a_model_of_its_own_that_one_is_constrained_as_in_a_hand
         nn.functional.cross_entropy(by_hand(inputs), targets).backward()
         optimizer.step()
         with torch.no_grad():
-            by_hand[0].weight.copy_(max_norm(by_hand[0].weight, limit=0.3))
+            weight = by_hand.get_parameter("0.weight")
+            weight.copy_(max_norm(weight, limit=0.3))
     assert all(one.equal(two) for one, two in zip(other.parameters(), by_hand.parameters(), strict=True))
 
 
@@ -225,7 +226,7 @@ def test_after_a_phase_the_model_around_it_is_constrained_also_in_a_batch_of_no_
     with tm.run():
         with tm.phase("other", model=nn.Sequential(nn.Linear(2, 2))):
             tm.train_epochs(1)
-        tm.train_on_batch(tm.train_data[0])
+        tm.train_on_batch(next(iter(tm.train_data or ())))
     assert norms(tm, "0.weight").max() < 0.1 + 1e-6
 
 
@@ -241,13 +242,17 @@ def test_a_module_that_was_given_itself_is_constrained_in_any_model_that_has_it(
 def test_what_the_model_of_a_phase_lacks_is_told_once_and_the_rest_is_constrained() -> None:
     other = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.ReLU())
     tm = tiny_manager(Constrain(unit_norm, "0", "2"))
-    with tm.run(), pytest.warns(UserWarning) as told:
+
+    def train_in_phases() -> None:
         for _ in range(2):
             with tm.phase("other", model=other):
                 tm.train_epochs(2)
+
+    with tm.run(), pytest.warns(UserWarning, match="Constrain") as told:
+        train_in_phases()
     what = "Constrain finds no parameter 'weight' in '2', so it rests while this model is trained"
     assert [str(warning.message) for warning in told] == [what]
-    assert torch.allclose(row_norms(other[0].weight), torch.ones(()))
+    assert torch.allclose(row_norms(other.get_parameter("0.weight")), torch.ones(()))
 
 
 def test_a_constraint_of_a_phase_may_take_the_place_of_one_that_pauses_in_it() -> None:

@@ -54,9 +54,9 @@ class ByHand:
             parameter.requires_grad_(False)
         for inputs, targets in epochs * list(tiny_manager().train_data or ()):
             self.model.train()
-            for module in (inner for module in modules for inner in module.modules()):
-                if off or isinstance(module, nn.BatchNorm1d):
-                    module.eval()
+            for inner in (inner for module in modules for inner in module.modules()):
+                if off or isinstance(inner, nn.BatchNorm1d):
+                    inner.eval()
             self.optimizer.zero_grad()
             nn.functional.cross_entropy(self.model(inputs), targets).backward()
             self.optimizer.step()
@@ -342,7 +342,7 @@ def test_what_takes_the_place_of_frozen_parameters_is_frozen(tells_first: bool) 
     with tm.run():
         tm.train_epochs(1)
         grown = grow(tm, tells_first=tells_first)
-        for batch in tm.train_data:
+        for batch in tm.train_data or ():
             tm.train_on_batch(batch)
         assert same(grown, state(tm, "trunk"))
         tm.train_epochs(1)
@@ -404,7 +404,7 @@ def test_a_batch_of_no_epoch_after_a_phase_is_trained_on_with_the_model_around_i
     with tm.run():
         with tm.phase("other", model=other_model()):
             tm.train_epochs(1)
-        tm.train_on_batch(tm.train_data[0])
+        tm.train_on_batch(next(iter(tm.train_data or ())))
     assert same(trunk, state(tm, "trunk"))
 
 
@@ -420,12 +420,15 @@ def test_a_module_that_was_given_itself_is_frozen_in_any_model_that_has_it() -> 
 
 def test_what_the_model_of_a_phase_lacks_is_told_once_and_the_rest_is_frozen() -> None:
     tm = tiny_manager(FreezeModules("head", "trunk.1"), model=branched())
-    with tm.run():
-        with pytest.warns(UserWarning) as told:
-            for _ in range(2):
-                with tm.phase("other", model=other_model()):
-                    tm.train_epochs(1)
-                    assert not_trainable(tm) == ["head.weight", "head.bias"]
+
+    def train_in_phases() -> None:
+        for _ in range(2):
+            with tm.phase("other", model=other_model()):
+                tm.train_epochs(1)
+                assert not_trainable(tm) == ["head.weight", "head.bias"]
+
+    with tm.run(), pytest.warns(UserWarning, match="FreezeModules") as told:
+        train_in_phases()
     what = "FreezeModules finds no module 'trunk.1' in the model (Sequential), so it rests while this model is trained"
     assert [str(warning.message) for warning in told] == [what]
     assert told[0].filename == __file__
@@ -516,3 +519,29 @@ def test_a_pause_within_a_phase_with_a_model_of_its_own_freezes_that_one_again()
         assert len(not_trainable(tm)) == 4
     assert same(trunk, state(tm, "trunk"))
     assert all(parameter.requires_grad for parameter in (*tm.model.parameters(), *other.parameters()))
+
+
+# ---- two of them ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [("trunk", "trunk.0"), ("trunk.0", "trunk")])
+def test_what_two_of_them_freeze_stays_frozen_until_both_let_go(names: tuple[str, str]) -> None:
+    freeze = [FreezeModules(name, until=1 if name == "trunk" else None) for name in names]
+    tm = tiny_manager(*freeze, model=branched(), epochs=2)
+    torch.manual_seed(1)
+    tm.train()
+    by_hand = ByHand()
+    by_hand.train(1, "trunk")
+    by_hand.train(1, "trunk.0")
+    by_hand.assert_same(tm.model)
+    assert not_trainable(tm) == []
+
+
+@pytest.mark.parametrize("paused", ["freeze_modules", "freeze_modules_2"])
+def test_what_another_one_freezes_stays_frozen_while_one_pauses(paused: str) -> None:
+    tm = tiny_manager(FreezeModules("trunk"), FreezeModules("trunk", "head"), model=branched())
+    with tm.run():
+        with tm.phase("other", without=[paused]):
+            assert len(not_trainable(tm)) == (8 if paused == "freeze_modules" else 4)
+        assert len(not_trainable(tm)) == 8
+    assert not_trainable(tm) == []

@@ -538,16 +538,17 @@ def test_after_a_pause_the_model_runs_in_16_bits_again() -> None:
 
 
 def test_in_a_phase_whose_model_lacks_the_part_it_rests_and_says_so_once() -> None:
-    plain = tiny_manager(eval_data=None)
-    tm = gan_manager(MixedPrecision(optimizer="generator"))
-    model, loss, data = tiny_manager().model, plain.loss, list(plain.train_data or ())
-    with tm.run(), pytest.warns(UserWarning) as told:
-        with tm.phase(
-            "other", model=model, loss=loss, train_data=data, optimizer=lambda p: torch.optim.SGD(p, lr=0.5)
-        ):
-            tm.train_batch = lambda: tm.update(tm.forward())  # type: ignore[method-assign]
-            tm.train_epochs(1)
-    plain.train_epochs(1)
+    class OneModel(TrainManager):
+        def train_batch(self) -> None:
+            self.update(self.forward())
+
+    plain, model = tiny_manager(eval_data=None), tiny_manager().model
+    tm = gan_manager(MixedPrecision(optimizer="generator"), kind=OneModel)
+    given: dict[str, Any] = {"model": model, "loss": plain.loss, "train_data": plain.train_data}
+    given["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.5)
+    with tm.run(), tm.phase("other", **given), pytest.warns(UserWarning, match="MixedPrecision") as told:
+        tm.train_epochs(2)
+    plain.train_epochs(2)
     what = "MixedPrecision(optimizer='generator') needs model.generator, which is not a module"
     assert [str(warning.message) for warning in told] == [f"{what}, so it rests while this model is trained"]
     assert_same_weights(model, plain.model)
