@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.training import At, modes
-from train_manager import Extension, TrainManager
+from tests.training import At, make_batches, modes
+from train_manager import Extension, Objective, TrainManager, WeightedLosses
 from train_manager.testing import tiny_manager
 
 
@@ -90,19 +91,135 @@ def test_a_model_in_eval_mode_is_trained_in_train_mode_and_left_in_eval_mode() -
     assert not any(modes(tm.model))
 
 
-def test_a_loss_that_is_a_module_is_in_the_mode_of_the_model() -> None:
-    class Loss(nn.Module):
-        modes: list[bool] = []
+# ---- a loss with modules -----------------------------------------------------------------------------------------
 
-        def forward(self, output: Tensor, target: Tensor) -> Tensor:
-            self.modes.append(self.training)
-            return F.cross_entropy(output, target)
 
-    tm = tiny_manager(loss=Loss().eval())
+class Distillation(nn.Module):
+    """A loss with a frozen teacher, which notes its modes: its own, and those of the teacher and its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = nn.Sequential(nn.BatchNorm1d(2, affine=False), nn.Dropout()).eval()
+        self.seen: list[list[bool]] = []
+
+    def forward(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        self.seen.append(modes(self))
+        return F.cross_entropy(prediction, targets) + F.mse_loss(prediction, self.teacher(prediction.detach()))
+
+    def compute(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return self(prediction, targets)  # type: ignore[no-any-return]
+
+
+class Distill(Objective):
+    def __init__(self, distillation: Distillation) -> None:
+        super().__init__()
+        self.distillation = distillation
+
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return self.distillation(prediction, targets)  # type: ignore[no-any-return]
+
+
+AS_USER_SET = [True, False, False, False]
+
+FORMS: dict[str, Callable[[Distillation], Any]] = {
+    "module": lambda loss: loss,
+    "bound method": lambda loss: loss.compute,
+    "objective": Distill,
+}
+
+
+def moved(teacher: nn.Module) -> int:
+    """Return how many batches the statistics of a teacher were moved by."""
+    return int(teacher.get_buffer("0.num_batches_tracked"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_frozen_teacher_in_a_loss_keeps_its_statistics(form: str) -> None:
+    loss = Distillation()
+    tm = tiny_manager(loss=FORMS[form](loss))
+    tm.train()
+    tm.train_on_batch(make_batches(1)[0])
+    tm.predict(torch.rand(3, 2))
+
+    assert moved(loss.teacher) == 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_training_leaves_the_modes_of_a_loss_as_they_are_and_evaluation_is_in_eval_mode(form: str) -> None:
+    loss = Distillation()
+    tm = tiny_manager(loss=FORMS[form](loss))
     tm.train()
 
-    assert Loss.modes == [False] * 2 + [True] * 3 + [False] * 2
-    assert modes(tm.loss) == [False]
+    assert loss.seen == [[False] * 4] * 2 + [AS_USER_SET] * 3 + [[False] * 4] * 2
+    assert modes(loss) == AS_USER_SET
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_step_of_its_own_leaves_the_modes_of_a_loss_as_they_are(form: str) -> None:
+    loss = Distillation().eval()
+    tm = tiny_manager(loss=FORMS[form](loss))
+    tm.train_on_batch(make_batches(1)[0])
+
+    assert loss.seen == [[False] * 4]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_error_in_an_evaluation_restores_each_mode_of_a_loss(form: str) -> None:
+    def fail() -> None:
+        raise ValueError("of a hook")
+
+    loss = Distillation()
+    tm = tiny_manager(At("post_eval_loss_forward", fail), loss=FORMS[form](loss))
+    with pytest.raises(ValueError, match="of a hook"):
+        tm.eval()
+
+    assert (loss.seen, modes(loss)) == ([[False] * 4], AS_USER_SET)
+
+
+def test_the_loss_of_a_phase_is_in_the_modes_that_the_user_set() -> None:
+    loss = Distillation()
+    tm = tiny_manager(eval_data={})
+    with tm.phase("distil", loss=loss, epochs=1):
+        tm.train()
+
+    assert (loss.seen, modes(loss), moved(loss.teacher)) == ([AS_USER_SET] * 3, AS_USER_SET, 0)
+
+
+def test_a_teacher_in_weighted_losses_keeps_its_modes() -> None:
+    loss = Distillation()
+
+    class Head(nn.Linear):
+        def forward(self, inputs: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+            return {"head": super().forward(inputs)}
+
+    tm = tiny_manager(model=Head(2, 2), loss=WeightedLosses({"head": loss}), eval_at=("end",))
+    tm.train()
+
+    assert loss.seen == [AS_USER_SET] * 3 + [[False] * 4] * 2
+    assert (modes(loss), moved(loss.teacher)) == (AS_USER_SET, 0)
+
+
+def test_modes_that_a_hook_gives_to_a_loss_stay_after_the_run() -> None:
+    loss = Distillation()
+    tm = tiny_manager(At("pre_train", lambda: loss.eval()), loss=loss)
+    tm.train()
+
+    assert modes(loss) == [False] * 4
+
+
+def test_a_loss_that_is_a_method_of_the_model_is_trained_in_the_models_mode() -> None:
+    class Own(nn.Linear):
+        seen: list[bool] = []
+
+        def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+            self.seen.append(self.training)
+            return F.cross_entropy(prediction, targets)
+
+    model = Own(2, 2)
+    model.eval()
+    tiny_manager(model=model, loss=model.loss, eval_data={}).train()
+
+    assert Own.seen == [True] * 3
 
 
 def test_mode_is_for_a_with_block() -> None:

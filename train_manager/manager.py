@@ -112,7 +112,8 @@ class TrainManager(ClosedStages[Model]):
             to be evaluated, with ``eval_step(batch)``): it needs no loss and no optimizer.
         loss: ``loss(prediction, targets)``; or any function of fixtures, if one of its required parameters is called
             ``prediction``; or an ``Objective``. May be left out if ``loss_forward`` is overridden, the model calls
-            ``add_loss``, or its output has a ``loss``. Parameters of a loss are trained too.
+            ``add_loss``, or its output has a ``loss``. Parameters of a loss are trained too; training sets no mode of
+            its modules, so a frozen teacher in eval mode stays in it.
         optimizer: a torch optimizer of the model's parameters, or a callable that makes one of them; or a dict of names
             of these, where a callable gets the parameters of ``model.<name>``. A class of torch's is made ``fused`` if
             all parameters are on a GPU; any other callable is called as it is.
@@ -367,7 +368,7 @@ class TrainManager(ClosedStages[Model]):
             self._windows.drop_all(f"phase {name!r} began")
             # Outside of the level: what pauses lets go of the model around the phase, and takes that one again.
             with self._pausing(without), self._level_of_phase(name, given), self._windows:
-                with preserved_modes(*self._setup.modules()), self._adding(extensions):
+                with preserved_modes(*self._setup.modules_of_model()), self._adding(extensions):
                     with self.staged("phase"):
                         self._go_on()
                         self._progress.reopens.discard("phase")
@@ -499,7 +500,7 @@ class TrainManager(ClosedStages[Model]):
         }
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir
-        with preserved_modes(*self._setup.modules()), self._windows, self.staged("run", given):
+        with preserved_modes(*self._setup.modules_of_model()), self._windows, self.staged("run", given):
             if not self._has_run:  # before a checkpoint is loaded, whose weights would be initialised away
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
@@ -825,7 +826,7 @@ class TrainManager(ClosedStages[Model]):
     def _train_on_batch_in_run(self, batch: Any, last_batch: bool) -> Tensor | None:
         # Gradients and train mode: the loop around it may have evaluated by hand.
         with self._in_run("train_on_batch"), torch.enable_grad(), self._collector:
-            for module in self._setup.modules():
+            for module in self._setup.modules_of_model():
                 if not all(part.training for part in module.modules()):
                     module.train()  # until the run ends
             number = self._progress.run.number_own_batch(is_last=last_batch)

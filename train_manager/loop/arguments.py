@@ -78,17 +78,20 @@ def require_loss(value: Callable[..., Tensor] | None, device: torch.device | Non
 
 
 def modules_of_loss(loss: Any) -> list[nn.Module]:
-    """Return the modules that are trained with a loss: itself, or those of an ``Objective`` with parameters to train.
+    """Return the modules that are trained with a loss: of an ``Objective`` those with parameters to train."""
+    modules, holder = modules_in_loss(loss), getattr(loss, "__self__", None)
+    if not isinstance(holder, Objective) or isinstance(holder, nn.Module):
+        return modules
+    return [module for module in modules if any(parameter.requires_grad for parameter in module.parameters())]
 
-    Other modules of an objective, such as a frozen teacher, keep their modes.
-    """
-    if isinstance(loss, nn.Module):
-        return [loss]
-    holder = getattr(loss, "__self__", None)
+
+def modules_in_loss(loss: Any) -> list[nn.Module]:
+    """Return a loss that is a module, the module that it is a method of, or all modules of its ``Objective``."""
+    holder = loss if isinstance(loss, nn.Module) else getattr(loss, "__self__", None)
     if isinstance(holder, nn.Module):
         return [holder]
-    modules = vars(holder).values() if isinstance(holder, Objective) else ()
-    return [m for m in modules if isinstance(m, nn.Module) and any(p.requires_grad for p in m.parameters())]
+    held = vars(holder).values() if isinstance(holder, Objective) else ()
+    return [module for module in held if isinstance(module, nn.Module)]
 
 
 FIXTURES_OF_A_BATCH = frozenset(

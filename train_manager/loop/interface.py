@@ -458,8 +458,12 @@ class Interface(Extensible, Generic[Model]):
     # ---- what a training consists of ---------------------------------------------------------------------------------
 
     def mode(self, *, training: bool) -> AbstractContextManager[None]:
-        """Set train or eval mode, with or without gradients, for a ``with`` block; restored per submodule."""
-        return mode(*self._setup.modules(), training=training)
+        """Set train or eval mode, with or without gradients, for a ``with`` block; restored per submodule.
+
+        Train mode is that of the model alone; eval mode also that of the modules of its loss.
+        """
+        modules = self._setup.modules_of_model() if training else self._setup.modules()
+        return mode(*modules, training=training)
 
     @property
     def called_model(self) -> Any:

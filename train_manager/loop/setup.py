@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from train_manager.data.batch import to_device
 from train_manager.loop.arguments import (
     bind_loss,
+    modules_in_loss,
     modules_of_loss,
     require_eval_data,
     require_loss,
@@ -137,10 +138,14 @@ class Setup:
         """What the loop calls: the model, or its compiled or wrapped form."""
         return self.model if self.wrapped is None else self.wrapped
 
-    def modules(self) -> list[nn.Module]:
-        """Return the model, what is called in its place, and the loss: the modules that have modes and parameters."""
-        parts = dict.fromkeys((self.model, self.called_model, *modules_of_loss(self.loss)))
+    def modules_of_model(self) -> list[nn.Module]:
+        """Return the model and what is called in its place: the modules that training puts into train mode."""
+        parts = dict.fromkeys((self.model, self.called_model))
         return [part for part in parts if isinstance(part, nn.Module)]
+
+    def modules(self) -> list[nn.Module]:
+        """Return the modules of the model and of the loss: those that an evaluation puts into eval mode."""
+        return list(dict.fromkeys((*self.modules_of_model(), *modules_in_loss(self.loss))))
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Give the parameters of all modules."""
