@@ -30,14 +30,18 @@ class Interleaved(NamedSets):
     its end; a set that ends earlier starts again. An endless set does not prolong the epoch; if all sets are endless,
     so is the epoch. Each epoch reads every set from its start.
 
-    No set is read ahead. If the length of a set is unknown, its end is found when its turn comes after its last batch;
-    if all other sets have ended by then, the epoch ends there, perhaps within a round.
+    All sets are opened in their order as the first batch of an epoch is asked for, and none is read ahead: DataLoaders
+    draw their orders as in a loop that calls ``iter`` on each, and then ``next`` in turns. A set that gave its last
+    batch is read to its end at its next turn, or at the end of the epoch. If the length of a set is unknown, its end is
+    found when its turn comes after its last batch; if all other sets have ended by then, the epoch ends there, perhaps
+    within a round.
 
     With a seed, the order within each round is drawn, as a pure function of seed, epoch and round. Without one, every
     round has the same order, which spreads each set evenly.
 
     With ``choose`` there are no rounds: the function is called for each batch as it is asked for, and names its set. A
-    set that ends starts again, so that the data are endless: epochs need ``steps_per_epoch``.
+    set that ends starts again, so that the data are endless: epochs need ``steps_per_epoch``. Each set is opened at its
+    first turn.
 
     >>> level = "easy"
     >>> lessons = iter(Interleaved({"easy": [1, 2], "hard": [10, 20]}, choose=lambda: level))
@@ -103,6 +107,8 @@ class Interleaved(NamedSets):
 
     def _batches(self, progress: Progress) -> Iterator[FromSource]:
         ends = not self.endless
+        if self.choose is None:
+            progress.open()
         for name, ends_round in self._turns(progress.epoch, progress.given):
             batch = progress.readers[name].read()
             if batch is END:

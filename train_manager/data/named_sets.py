@@ -28,6 +28,11 @@ class Progress:
     is_complete: bool = False
     is_over: bool = False  # complete, or abandoned
 
+    def open(self) -> None:
+        """Open the sets in their order, before a batch is read, as ``zip`` does: loaders draw their seeds then."""
+        for reader in self.readers.values():
+            reader.open()
+
     def finite(self) -> list[bool]:
         """Return whether each set that is not endless has ended."""
         return [reader.has_ended for reader in self.readers.values() if not reader.is_endless]
@@ -142,6 +147,8 @@ class NamedSets(ABC):
         try:
             yield from self._batches(progress)
             progress.is_complete = True
+            for reader in progress.readers.values():
+                reader.end()
         finally:
             progress.is_over = True
             for reader in progress.readers.values():

@@ -55,11 +55,17 @@ class Reader:
         self._loaded = state
         self._iterator: Iterator[Any] | None = None
 
+    def open(self) -> None:
+        """Begin the first pass, or go on with one that was left; a pass that was to begin again waits for its turn."""
+        if self.given or not self.passes:
+            self._iterator = self._begin(was_open=self._loaded is not None)
+
     def read(self) -> Any:
         """Return the next batch; or `END`, if only this call has found the end of the first pass."""
         if self._iterator is None:
-            self._iterator = self._begin()
+            self._iterator = self._begin(was_open=self.given > 0)
         batch = next(self._iterator, END)
+        self._loaded = None
         if batch is END:
             return self._begin_again()
         self.given += 1
@@ -77,18 +83,26 @@ class Reader:
             return state
         return {**state, "data": self.data.state_dict()}
 
+    def end(self) -> None:
+        """Read past the end of a pass that has given its last batch, as a loop over the data does."""
+        if self._iterator is not None and self.given == self.length:
+            next(self._iterator, END)
+
     def close(self) -> None:
         """Let the data end a pass that was left: files are closed, and a loader's workers end."""
         self._iterator, self.is_over = None, True
 
-    def _begin(self) -> Iterator[Any]:
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None and loaded.get("data") and hasattr(self.data, "load_state_dict"):
-            self.data.load_state_dict(loaded["data"])  # only now, so that no other pass begins there
+    def _begin(self, *, was_open: bool) -> Iterator[Any]:
+        if not was_open:
+            begin_epoch(self.data, self.epoch + self.passes * self.next_pass)
             return iter(self.data)
-        begin_epoch(self.data, self.epoch + self.passes * self.next_pass)
-        skipped = 0 if self.is_endless else self.given  # these batches were given before the state was loaded
-        return read_past(self.data, skipped) if skipped else iter(self.data)
+        with preserved_random_state():  # that of after the opening was restored already
+            if self._loaded is not None and self._loaded.get("data") and hasattr(self.data, "load_state_dict"):
+                self.data.load_state_dict(self._loaded["data"])  # only now, so that no other pass begins there
+                return iter(self.data)
+            begin_epoch(self.data, self.epoch + self.passes * self.next_pass)
+            skipped = 0 if self.is_endless else self.given  # these batches were given before the state was loaded
+            return read_past(self.data, skipped)
 
     def _begin_again(self) -> Any:
         if not self.given:

@@ -27,6 +27,10 @@ class Together(NamedSets):
     By default an epoch is as long as the longest set that has an end; a shorter set starts again, as a new epoch of its
     own. If all sets are endless, so is the epoch. Each epoch reads every set from its start.
 
+    As the first batch of an epoch is asked for, all sets are opened in their order, and each batch is read in it: two
+    shuffled DataLoaders of the same length give what ``zip`` gives, bit for bit. A set that has given its last batch
+    is read to its end at its next turn, or at the end of the epoch, after the last batch was trained on.
+
     No set is read ahead, but where an end is found only by reading on (the length is unknown, and
     ``until="shortest"``), the batches of other sets that were read with it are lost, as in ``zip``.
 
@@ -61,6 +65,7 @@ class Together(NamedSets):
         return max(lengths) if self.until == "longest" else min(lengths)
 
     def _batches(self, progress: Progress) -> Iterator[dict[str, Any]]:
+        progress.open()
         while not progress.is_complete and (batches := self._round(progress)):
             progress.given += 1
             progress.is_complete = self._is_end(progress.finite())
@@ -70,8 +75,11 @@ class Together(NamedSets):
     def _round(self, progress: Progress) -> dict[str, Any]:
         """Return a batch of each set; none at all, if only reading has found that the epoch has ended."""
         readers = progress.readers
-        batches = {name: reader.read() for name, reader in readers.items() if not reader.has_ended}
-        if self._is_end([batch is END for batch in batches.values()]):
+        unended = [name for name, reader in readers.items() if not reader.has_ended]
+        knows_end = all(readers[name].length is not None for name in unended)
+        # Where reading may find that the epoch has ended, a set that would begin again is not read in vain.
+        batches = {name: readers[name].read() for name in (readers if knows_end else unended)}
+        if self._is_end([batches[name] is END for name in unended]):
             return {}
         return {
             name: without_source(reader.read() if batches.get(name, END) is END else batches[name])
