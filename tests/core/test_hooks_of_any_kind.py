@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import train_manager
-from train_manager import Extensible, Extension, HookError, every, scheduled
+from train_manager import Extensible, Extension, HookError, every, provides, scheduled
 from train_manager import priority as hook_priority
 from train_manager.core.hooks import read_hooks
 
@@ -182,16 +182,65 @@ def test_a_static_method_is_told_so_too() -> None:
         Loop([Returns()]).step()
 
 
-def test_functions_and_lambdas_may_return_what_they_like() -> None:
+def give_back(x: int) -> int:
+    return x
+
+
+def with_own_hook(hook: Any) -> Extension:
+    own: Any = Extension()
+    own.post_step = hook
+    return own  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("made", [lambda: Extension.of(post_step=give_back), lambda: with_own_hook(give_back)])
+def test_a_function_given_as_a_hook_is_told_so_too(made: Any) -> None:
+    extension = made()
+    label = f"{type(extension).__name__}.post_step"
+    with pytest.raises(HookError) as error:
+        Loop([extension]).step()
+
+    lines = str(error.value).splitlines()
+    assert lines[0] == f"{label} returned a value that it does not declare"
+    assert lines[-1].strip() == (
+        'declare what it writes: @provides("name") or @modifies("name") above the hook; or drop the return'
+    )
+
+
+def test_a_function_that_is_added_as_a_hook_is_told_so_too() -> None:
+    loop = Loop()
+    loop.add_extension(post_step=give_back)
+
+    with pytest.raises(HookError, match=r"Hooks\.post_step returned a value"):
+        loop.step()
+
+
+def test_a_method_of_its_own_that_an_extension_takes_as_a_hook_is_told_so_too() -> None:
+    class Chooses(Extension):
+        def __init__(self) -> None:
+            self.post_step = self._give_back
+
+        def _give_back(self, x: int) -> int:
+            return x
+
+    with pytest.raises(HookError, match=r"Chooses\.post_step returned a value"):
+        Loop([Chooses()]).step()
+
+
+def test_a_function_that_returns_what_it_declares_is_heard() -> None:
+    seen: list[int] = []
+    doubled = provides("doubled")(lambda x: 2 * x)
+    Loop([Extension.of(post_step=doubled), Extension.of(post_step=lambda doubled: seen.append(doubled))]).step()
+
+    assert seen == [2]
+
+
+def test_lambdas_partials_and_methods_of_other_objects_may_return_what_they_like() -> None:
     class Watcher(Extension):
         pre_step = lambda self, x: x  # noqa: E731
 
-    def post_step(x: int) -> int:
-        return x
-
-    own: Any = Extension()
-    own.post_step = post_step
-    Loop([Watcher(), Extension.of(post_step=post_step), own]).step()
+    others = [lambda x: x, functools.partial(give_back, x=3), Adder().__call__, Adder()]
+    Loop([Watcher(), *(with_own_hook(hook) for hook in others)]).step()
+    Loop([Extension.of(post_step=hook) for hook in others]).step()
 
 
 # ---- priorities, names, frozen extensions --------------------------------------------------------------------------

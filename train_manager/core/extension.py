@@ -9,7 +9,7 @@ from itertools import count
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS, MADE_OF_FUNCTIONS
+from train_manager.core.hooks import HOW_HOOKS_ARE_CALLED, KINDS
 from train_manager.core.schedule import load_states, states_of
 from train_manager.telling.argument_names import refuse_unfitting
 from train_manager.telling.errors import HookError
@@ -82,7 +82,8 @@ class Extension:
         size 2
 
         Args:
-            hooks: functions by the names of hooks; their parameters are fixtures, without ``self``.
+            hooks: functions by the names of hooks; their parameters are fixtures, without ``self``. What a lambda
+                returns is dropped; any other function may return only what it declares, as methods do.
 
         Raises:
             HookError: a name is not the name of a hook.
@@ -95,7 +96,7 @@ class Extension:
                     cure=f"{HOW_HOOKS_ARE_CALLED}, and each is given a function",
                 )
         methods = {name: staticmethod(function) for name, function in hooks.items()}
-        made: Extension = type("Hooks", (Extension,), {**methods, MADE_OF_FUNCTIONS: True})()
+        made: Extension = type("Hooks", (Extension,), methods)()
         return made
 
 

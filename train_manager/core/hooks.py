@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Final, final
 
 from train_manager.core.decorators import Declarations, Write, declarations_of
@@ -29,9 +29,6 @@ EVERY_STAGE: Final = "stage"
 KINDS: Final = ("pre", "post", "around")
 
 HOW_HOOKS_ARE_CALLED: Final = "hooks are called pre_<stage>, post_<stage> or around_<stage>"
-
-MADE_OF_FUNCTIONS: Final = "_made_of_functions"
-"""The attribute of an extension whose hooks are functions, which may return what they like."""
 
 AROUND_CURE: Final = "an around-hook must have one bare `yield`, where the stage runs, and no @contextmanager"
 
@@ -144,7 +141,7 @@ def _read_hook(holder: object, name: str, owner: str, default_priority: int) -> 
     rules = schedules_of(holder, name)
     schedules = tuple((rule, NamedCall(rule.should_run, f"the schedule of {call.label}")) for rule in rules)
     always, writes = declarations.always, declarations.writes
-    is_silent = kind != "around" and not writes and _is_written_as_method(holder, name)
+    is_silent = kind != "around" and not writes and _is_written_out(holder, name)
     instead = replacement_of(holder, name)
     return Hook(kind, stage, owner, call, always, rank, writes, stage == EVERY_STAGE, schedules, is_silent, instead)
 
@@ -155,11 +152,15 @@ def replacement_of(holder: object, name: str) -> str:
     return "" if declared and schedules_of(holder, name) else declared
 
 
-def _is_written_as_method(holder: object, name: str) -> bool:
-    """Return whether a hook stands in a class as a ``def``: a lambda returns a value whether it means to or not."""
+def _is_written_out(holder: object, name: str) -> bool:
+    """Return whether a hook is a ``def`` of its own: a lambda returns a value whether it means to or not.
+
+    So does the method of another object, such as ``list.pop``, which was not written to be a hook.
+    """
     found = unbound(holder, name)
-    in_class = any(name in vars(cls) for cls in type(holder).__mro__) and not getattr(holder, MADE_OF_FUNCTIONS, False)
-    return in_class and isinstance(found, FunctionType) and found.__name__ != "<lambda>"
+    if isinstance(found, MethodType) and found.__self__ is holder:
+        found = found.__func__
+    return isinstance(found, FunctionType) and found.__name__ != "<lambda>"
 
 
 def _refuse_mistakes(holder: object, name: str, kind: str, stage: str, declarations: Declarations) -> None:
