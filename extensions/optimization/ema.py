@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.metrics.averages import in_32_bits
-from train_manager.model.optimizers import optimizer_of
+from train_manager.model.optimizers import optimizer_of, optimizers_of
 from train_manager.model.per_object import PerObject, name_of_part
 from train_manager.rebuilding.recorded import recorded
-from train_manager.validation import require_number
+from train_manager.validation import require_number, require_one_of
 
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 class EMA(Extension):
     """Average the weights over the steps, the latest the most, and evaluate the average in place of the weights.
 
-    After each step of the optimizer ``average = decay * average + (1 - decay) * weights``; the weights after the first
-    step are the first average. The training itself is not changed.
+    After each step of the optimizer ``average = decay * average + (1 - decay) * weights``. The first average is the
+    weights after the first step, or with ``begin="model"`` those before it. The training itself is not changed.
 
     >>> from train_manager.testing import tiny_manager
     >>> ema = EMA(decay=0.9)
@@ -45,7 +46,8 @@ class EMA(Extension):
     goes on. If a layer grows, the average keeps what it has, and begins with the weights that are new.
 
     *Runs at:* the start of ``run``; the end of ``train_optimizer_step``, after hooks that change the weights, such as
-    ``Constrain`` (priority 10); and around ``eval_step_epoch`` and ``predict``. Everything inside these two finds the
+    ``Constrain`` (priority 10); around ``eval_step_epoch`` and ``predict``; and with ``begin="model"`` at the start of
+    ``train_step_batch``. Everything inside these two finds the
     averaged weights in the model. The trained weights are back when they end, also after an error; so hooks of
     ``eval`` that save the model save them.
 
@@ -58,14 +60,17 @@ class EMA(Extension):
         warm_up: use the smaller decay ``(1 + n) / (10 + n)`` after ``n`` steps, until it reaches ``decay``.
         use_buffers: average the buffers too.
         optimizer: the name of one of several optimizers: average after its steps only, and only its parameters.
+        begin: the first average: ``"step"``: the weights after the first step; ``"model"``: a copy of those before it,
+            as in timm's ``ModelEma`` and in code for diffusion models.
 
     Attributes:
         average: the averaged weights by the names of the model's ``state_dict()``, with its other tensors as they are,
             so that ``model.load_state_dict(ema.average)`` takes it. The next step changes these tensors. It is that of
-            the model that was averaged last, and empty before the first step.
+            the model that was averaged last, and empty before it has begun.
 
     Raises:
-        InputError: ``decay`` is not a number from 0 to below 1, or there is no such optimizer.
+        InputError: ``decay`` is not a number from 0 to below 1, ``begin`` is another word, or there is no such
+            optimizer.
     """
 
     def __init__(
@@ -75,11 +80,15 @@ class EMA(Extension):
         warm_up: bool = False,
         use_buffers: bool = False,
         optimizer: str | None = None,
+        begin: Literal["step", "model"] = "step",
     ) -> None:
         self.decay: float = require_number(decay, "decay", at_least=0, below=1)
         self.warm_up = warm_up
         self.use_buffers = use_buffers
         self.optimizer = optimizer
+        self.begin: str = require_one_of(begin, "EMA's begin", ("step", "model"))
+        if begin == "model":  # else without the hook, which costs a little time in each step
+            self.pre_train_step_batch = self._begin_with_model
         self._averages: PerObject[nn.Module, Average] = PerObject()
         self._model: nn.Module | None = None  # the one that was averaged last
         self._last = ""  # its name in a checkpoint
@@ -88,6 +97,15 @@ class EMA(Extension):
     def pre_run(self, train_manager: TrainManager) -> None:
         if self.optimizer is not None:
             optimizer_of(train_manager, self.optimizer, "EMA")  # a wrong name is an error
+
+    def _begin_with_model(self, train_manager: TrainManager) -> None:  # the hook pre_train_step_batch: see __init__
+        model = train_manager.model
+        if model is self._model or not isinstance(model, nn.Module):
+            return
+        self._meet(model, name_of_part(train_manager, "model"))
+        optimizer = None if self.optimizer is None else optimizers_of(train_manager).get(self.optimizer)
+        if model not in self._averages and (self.optimizer is None or optimizer is not None):
+            self._average_of(train_manager).begin(self._tensors(model, optimizer))
 
     @priority(10)  # after Constrain (0), to average the constrained weights
     def post_train_optimizer_step(
@@ -108,7 +126,7 @@ class EMA(Extension):
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """Put the averaged weights into the model for a ``with`` block; before the first step, do nothing."""
+        """Put the averaged weights into the model for a ``with`` block; before it has begun, do nothing."""
         if model not in self._averages:
             self._meet(model, self._last)  # a loaded average, and no run has said yet which model it is of
         with self._inside(model):
@@ -196,7 +214,7 @@ class EMA(Extension):
         super().load_state_dict(state)
         self._last = state["name"]
         self._loaded = {name: Average.loaded(name, one) for name, one in state["others"].items()}
-        if state["updates"]:
+        if state["updates"] or state["average"]:
             self._loaded[self._last] = Average.loaded(self._last, state)
         known = {average.name: model for model, average in self._averages.items()}
         if self._model is not None:
@@ -232,6 +250,11 @@ class Average:
     def state_dict(self) -> dict[str, Any]:
         """Return the steps and copies of the tensors, which the next step changes."""
         return {"updates": self.updates, "average": {name: tensor.clone() for name, tensor in self.tensors.items()}}
+
+    def begin(self, tensors: Mapping[str, Tensor]) -> None:
+        """Begin with copies of tensors; a lazy parameter has no value yet, and begins with that of the first step."""
+        known = {name: tensor.detach() for name, tensor in tensors.items() if not is_lazy(tensor)}
+        self.tensors = {name: in_32_bits(tensor).clone() for name, tensor in known.items()}
 
     @torch.no_grad()
     def update(self, current: Mapping[str, Tensor], decay: float) -> None:

@@ -238,7 +238,7 @@ def test_lambdas_partials_and_methods_of_other_objects_may_return_what_they_like
     class Watcher(Extension):
         pre_step = lambda self, x: x  # noqa: E731
 
-    others = [lambda x: x, functools.partial(give_back, x=3), Adder().__call__, Adder()]
+    others: list[Any] = [lambda x: x, functools.partial(give_back, x=3), Adder().__call__, Adder()]
     Loop([Watcher(), *(with_own_hook(hook) for hook in others)]).step()
     Loop([Extension.of(post_step=hook) for hook in others]).step()
 

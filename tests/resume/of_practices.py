@@ -46,6 +46,12 @@ def average_of_the_weights() -> dict[str, Any]:
 
 
 @training()
+def average_that_begins_with_the_model() -> dict[str, Any]:
+    average = EMA(0.5, begin="model", use_buffers=True)  # killed also before the first step is in it
+    return {"model": network(nn.BatchNorm1d(8)), "extensions": [average, Accumulate(3)], "epochs": 3}
+
+
+@training()
 def lr_schedule_per_epoch() -> dict[str, Any]:
     return {"lr_schedule": lambda optimizer: CosineAnnealingLR(optimizer, 3), "epochs": 3}
 

@@ -80,6 +80,20 @@ def phase_with_a_model_of_its_own() -> dict[str, Any]:
     return {}
 
 
+def model_of_its_own_that_is_kept(tm: TrainManager) -> None:
+    small = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    with tm.run():
+        with tm.phase("small", model=small, epochs=1):
+            tm.train()
+        tm.train()
+    tm["ema"].kept = small  # else its average would go with it, but not one that was loaded
+
+
+@training(model_of_its_own_that_is_kept)
+def phase_with_an_average_that_begins_with_its_model() -> dict[str, Any]:
+    return {"extensions": [EMA(0.5, begin="model")]}
+
+
 def phases_without_a_run(tm: TrainManager) -> None:
     with tm.phase("head", optimizer=lambda _: head(tm), epochs=1):
         tm.train()
