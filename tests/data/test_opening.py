@@ -288,14 +288,41 @@ def test_a_pass_that_is_left_is_not_read_on() -> None:
 # ---- resumed -------------------------------------------------------------------------------------------------------
 
 
+class Stateful:
+    """Data with a state that draw a number as they are opened, as torchdata's StatefulDataLoader does."""
+
+    def __init__(self) -> None:
+        self.given = self.first = 0
+
+    def __iter__(self) -> Iterator[int]:
+        torch.rand(1)
+        return self._batches()
+
+    def _batches(self) -> Iterator[int]:
+        first, self.first = self.first, 0
+        for number in range(first, 6):
+            self.given = number + 1
+            yield number
+
+    def __len__(self) -> int:
+        return 6
+
+    def state_dict(self) -> dict[str, int]:
+        return {"given": self.given}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.first = self.given = state["given"]
+
+
 def sets_of_a_resumed_epoch() -> dict[str, Any]:
     few, many = torch.arange(4), torch.arange(12)
     in_order = DataLoader(TensorDataset(torch.arange(3)), batch_size=1)  # draws a number for each pass
     seeded = SeededDataLoader(TensorDataset(many), batch_size=1, shuffle=True)
-    return {"a": seeded, "late": in_order, "b": SeededDataLoader(TensorDataset(few), batch_size=1, shuffle=True)}
+    again = SeededDataLoader(TensorDataset(few), batch_size=1, shuffle=True)
+    return {"a": seeded, "late": in_order, "b": again, "stateful": Stateful()}
 
 
-NAMES = ["a", "b", "late", "late", "b", "b", "a", "b"] * 5
+NAMES = ["a", "b", "late", "stateful", "late", "b", "stateful", "b", "a", "b"] * 5
 
 
 def chosen(turn: int) -> Interleaved:
@@ -305,7 +332,7 @@ def chosen(turn: int) -> Interleaved:
 KINDS: dict[str, Callable[[int], Together | Interleaved]] = {
     "longest": lambda _: Together(sets_of_a_resumed_epoch()),
     "shortest": lambda _: Together(sets_of_a_resumed_epoch(), until="shortest"),
-    "in turns": lambda _: Interleaved(sets_of_a_resumed_epoch(), ratios={"a": 4, "late": 1, "b": 1}),
+    "in turns": lambda _: Interleaved(sets_of_a_resumed_epoch(), ratios={"a": 4, "late": 1, "b": 1, "stateful": 2}),
     "chosen": chosen,
 }
 
