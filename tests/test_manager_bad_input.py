@@ -256,10 +256,46 @@ def test_a_batch_without_targets_is_refused_where_the_loss_wants_some() -> None:
 
 
 @pytest.mark.parametrize("name", ["loss", "backward_loss"])
-def test_a_loss_that_a_hook_made_a_number_is_refused_before_backward(name: str) -> None:
+def test_a_loss_that_a_hook_made_a_number_is_refused_with_the_name_of_the_hook(name: str) -> None:
     stage = "post_train_loss_forward" if name == "loss" else "pre_train_backward"
     with pytest.raises(InputError) as error:
         tiny_manager(At(stage, modifies(name)(lambda: 0.5))).train()
     assert str(error.value) == (
-        f"{name} must be a tensor, but is a float\n  return a tensor from the hook that modifies {name}"
+        f"At.{stage} made {name} a float, but it must be a scalar\n"
+        "  give a tensor, such as loss / 2, without .item() or float(...)"
     )
+
+
+@pytest.mark.parametrize("stage", ["post_train_loss_forward", "post_train_backward", "post_train_step_batch"])
+def test_a_hook_that_writes_a_number_for_the_loss_is_named(stage: str) -> None:
+    hook = At(stage, lambda fixtures, loss: fixtures.modify("loss", loss.item()))
+    with pytest.raises(InputError) as error:
+        tiny_manager(hook).train()
+    assert (error.value.asked_by, error.value.what) == (
+        f"At.{stage}",
+        f"At.{stage} made loss a float, but it must be a scalar",
+    )
+
+
+def test_a_hook_that_makes_the_loss_of_an_evaluation_a_number_is_named() -> None:
+    with pytest.raises(InputError, match=r"At\.post_eval_loss_forward made loss a float, but it must be a scalar"):
+        tiny_manager(At("post_eval_loss_forward", modifies("loss")(lambda loss: loss.item()))).eval()
+
+
+def test_a_hook_that_makes_several_numbers_of_the_loss_is_named() -> None:
+    hook = At("post_train_loss_forward", modifies("loss")(lambda loss: loss.expand(4)))
+    with pytest.raises(InputError) as error:
+        tiny_manager(hook).train()
+    assert str(error.value) == (
+        "At.post_train_loss_forward made loss a tensor of shape (4,), but it must be a scalar\n  reduce it: loss.mean()"
+    )
+
+
+def test_an_own_train_batch_that_sets_a_number_for_the_loss_is_refused() -> None:
+    class Own(TrainManager):
+        def train_batch(self) -> None:
+            self.fixtures["loss"] = 0.5
+
+    toy = tiny_manager()
+    with pytest.raises(InputError, match="the loss must be a tensor, but is a float"):
+        Own(model=toy.model, loss=toy.loss, optimizer=toy.optimizer, train_data=toy.train_data).train()

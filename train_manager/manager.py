@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, cast
 
@@ -53,16 +54,17 @@ from train_manager.loop.optimizers import (
 from train_manager.loop.outputs import (
     count_rows,
     joined,
-    no_loss_to_update,
     require_batch_size,
+    require_loss_to_update,
+    require_modified_loss,
     require_parts,
     require_prediction,
     require_scalar_loss,
-    require_tensor,
     require_training_loss,
     returned_a_value,
 )
 from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
+from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.phases import Level
 from train_manager.loop.progress import Progress
 from train_manager.loop.region import Region, changed_from_inside
@@ -155,7 +157,12 @@ class TrainManager(ClosedStages[Model]):
         NonFiniteLoss: a loss was nan or infinite; raised at the latest at the end of the epoch.
     """
 
-    _options = replace(Interface._options, too_late=TOO_LATE, replacing=frozenset({"batch_losses"}))
+    _options = replace(
+        Interface._options,
+        too_late=TOO_LATE,
+        replacing=frozenset({"batch_losses"}),
+        checks={name: partial(require_modified_loss, name) for name in ("loss", "backward_loss")},
+    )
 
     # ---- to be called ------------------------------------------------------------------------------------------------
 
@@ -432,24 +439,32 @@ class TrainManager(ClosedStages[Model]):
 
     def forward(self) -> Tensor:
         """Open the stages of the forward pass, those of eval in ``eval_batch``; return the loss as hooks left it."""
-        if "train_step_batch" in self._store.open:
-            self._train_model_forward()
-            self._train_loss_forward()
-            loss: Tensor = self.fixtures["loss"]  # a hook may have skipped the stage
-            self._progress.step.hooked_loss = loss
-        elif "eval_step_batch" in self._store.open:
-            self._eval_model_forward()
-            self._eval_loss_forward()
-            loss = self.fixtures["loss"]
-        else:
-            cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
-            raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
+        collector = self._collector
+        around, collector.losses = collector.losses, None  # the forward pass adds what is added inside it
+        try:
+            if "train_step_batch" in self._store.open:
+                self._train_model_forward()
+                self._train_loss_forward()
+                loss: Tensor = self.fixtures["loss"]  # a hook may have skipped the stage
+                self._progress.step.hooked_loss = loss
+            elif "eval_step_batch" in self._store.open:
+                self._eval_model_forward()
+                self._eval_loss_forward()
+                loss = self.fixtures["loss"]
+            else:
+                cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
+                raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
+        finally:
+            collector.losses = around
         return loss
 
     def update(
         self, loss: Tensor | Callable[[], Tensor], optimizer: str | None = None, *, retain_graph: bool = False
     ) -> None:
         """Run ``backward`` and ``step``, for one of the optimizers by its name.
+
+        What ``add_loss`` was given in ``train_batch`` since the last update or backward, beside ``forward()``, is added
+        to the loss. A function adds what is added while it runs, and nothing else.
 
         Args:
             loss: a scalar; or a function that computes it, which optimizers with a closure (LBFGS) and ``SAM`` call
@@ -904,8 +919,15 @@ class TrainManager(ClosedStages[Model]):
             region.update(loss, self._forward_again, step)
             return
         new = self._setup.region
-        with nullcontext() if new is None or new.opened_for else self._watched(new):
-            returned = self._chosen.train_batch()
+        if new is not None and new.collects:
+            self._collector.losses = step.own = OwnLosses(self._losses_of(step))
+        try:
+            with nullcontext() if new is None or new.opened_for else self._watched(new):
+                returned = self._chosen.train_batch()
+        finally:
+            self._collector.losses = None
+        if step.own is not None:
+            step.own.warn_of_waiting(self._told_losses)
         if returned is not None:
             raise returned_a_value(returned, "train_batch")
 
@@ -962,18 +984,38 @@ class TrainManager(ClosedStages[Model]):
         if name in step.asked_to_step and not (fixtures["update_begins"] and fixtures["update_ends"]):
             raise updated_twice(name)
         self._progress.call.has_updated = True
-        loss = given() if callable(given) else given
-        if loss is step.hooked_loss and loss is not None:  # as `forward` has returned it
-            return Backward(require_tensor(loss, "loss"), self._forward_again)
-        if not isinstance(loss, Tensor):
-            raise no_loss_to_update(loss)
-        self._losses_of(step)[name] = step.add_update(name, require_training_loss(loss))
-        return Backward(loss, given if callable(given) else None)
+        if step.own is None:
+            if given is step.hooked_loss and given is not None:  # as `forward` has returned it
+                return Backward(given, self._forward_again)
+            step.own = OwnLosses(self._losses_of(step))
+        own = step.own
+        if callable(given):
+            loss, again = self._computed(given, own), partial(self._computed, given)
+        else:
+            loss, again = own.take(require_loss_to_update(given)), None
+        if loss is step.hooked_loss:
+            return Backward(loss, self._forward_again)
+        own.add_update(name, require_training_loss(loss))
+        return Backward(loss, again)
+
+    def _computed(self, function: Callable[[], Tensor], own: OwnLosses | None = None) -> Tensor:
+        """Return the loss that a function computes, with what is added while it runs."""
+        collector, own = self._collector, own or OwnLosses(Losses())
+        around, collector.losses = collector.losses, own
+        waiting, own.waiting = own.waiting, {}  # for the next loss that is a tensor
+        try:
+            return own.take(require_loss_to_update(function()))
+        finally:
+            collector.losses, own.waiting = around, waiting
 
     def _step_if_window_ends(self, name: str) -> None:
         step, window = self._progress.step, self._windows.get(name)
         step.asked_to_step.add(name)
-        if window is not None and self._store.cells["update_ends"].value:
+        if not self._store.cells["update_ends"].value:
+            return
+        if step.own is not None:
+            step.own.end_step(name)
+        if window is not None:
             warn_without_gradients(window.optimizer, name)
             step.backwards.setdefault(name, NO_BACKWARD)  # hooks of the step may change the gradients, and fail then
             self._train_optimizer_step(name, window.optimizer)
@@ -981,17 +1023,22 @@ class TrainManager(ClosedStages[Model]):
     def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
         is_last = self._store.cells["update_ends"].value
+        collector = self._collector
+        around, collector.losses = collector.losses, None  # activation checkpoints run the model again
         try:
             with self.staged("train_backward", given):
-                loss = require_tensor(self._store.cells["backward_loss"].value, "backward_loss")
+                loss = self._store.cells["backward_loss"].value
                 self._progress.step.backwards[name] = backward  # before it runs: half a backward must be dropped too
                 is_modified = loss is not backward.loss  # a closure would compute another one than the hooks
                 self._windows.backward(name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last)
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_backward")
+        finally:
+            collector.losses = around
 
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
-        counts = self._counts
+        counts, collector = self._counts, self._collector
+        around, collector.losses = collector.losses, None
         try:
             with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
                 if requires_closure(type(optimizer)):
@@ -1005,6 +1052,8 @@ class TrainManager(ClosedStages[Model]):
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_optimizer_step")
             self._windows.close(name)
+        finally:
+            collector.losses = around
 
     # ---- evaluation, from the outside in -----------------------------------------------------------------------------
 
@@ -1045,9 +1094,9 @@ class TrainManager(ClosedStages[Model]):
     def _eval_step_epoch(self, name: str, data: Iterable[Any]) -> EvalResult:
         with self.staged("eval_step_epoch", {"datasource_name": name}) as stage:
             mean_loss, data_name = WeightedMean(), f"eval_data[{name!r}]"
-            is_within = self._progress.feed.is_within(data)
+            is_within, is_own = self._progress.feed.is_within(data), self._overrides("eval_batch", TrainManager)
             had_loss = [  # None: the batch was skipped
-                self._eval_step_batch(self._setup.on_device(batch), mean_loss, data_name)
+                self._eval_step_batch(self._setup.on_device(batch), mean_loss, data_name, is_own=is_own)
                 for batch in eval_batches(data, data_name, self.epoch_num, is_within=is_within)
             ]
             has_none = False in had_loss and True not in had_loss  # an own eval_batch has set none
@@ -1056,16 +1105,19 @@ class TrainManager(ClosedStages[Model]):
         return cast(EvalResult, stage.kept["eval_result"])
 
     @skippable("eval_step_batch")
-    def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean, data_name: str) -> bool:
-        """Evaluate a batch; return whether it has a loss."""
+    def _eval_step_batch(self, batch: Any, mean_loss: WeightedMean, data_name: str, *, is_own: bool) -> bool:
+        """Evaluate a batch, perhaps in an own ``eval_batch``; return whether it has a loss."""
         with self.staged("eval_step_batch", {"batch": batch, "losses": Losses()}):
             self._unpack(data_name)  # after the pre hooks, which may have modified the batch
             if isinstance(self.model, nn.Module):
+                self._collector.losses = OwnLosses(self.fixtures["losses"]) if is_own else None
                 try:
                     returned = self._chosen.eval_batch()
                 except Exception as error:
                     add_cure(error, self._store.computed)
                     raise
+                finally:
+                    self._collector.losses = None
                 if returned is not None:
                     raise returned_a_value(returned, "eval_batch")
             else:
@@ -1165,12 +1217,9 @@ class TrainManager(ClosedStages[Model]):
         # A fixture that no hook has asked for has no owner yet, and is as it was defined.
         examples = size if cells["true_batch_size"].owner is None else self._store.cells["true_batch_size"].value
         seen = size if cells["global_batch_size"].owner is None else self._store.cells["global_batch_size"].value
-        loss = self.fixtures.get("loss") if loss is None else self._store.cells["loss"].value
-        kept = self._progress.count_losses(loss, step.update_losses, counts.step_num + 1, examples)
+        loss = self._loss_without_forward(step) if loss is None else self._store.cells["loss"].value
+        kept = self._progress.count_losses(loss, step.own, counts.step_num + 1, examples)
         step.is_counted = True
-        if loss is None and step.update_losses:
-            loss = kept = step.sum_of_updates()  # which needs no look for nan, since its parts get one
-            self.fixtures["loss"] = loss
         self._windows.ended = self._store.cells["update_ends"].value
         counts.step_num += 1
         counts.samples_seen = counts.samples_seen + seen  # not in place, for hooks may have it
@@ -1183,6 +1232,16 @@ class TrainManager(ClosedStages[Model]):
             is_asked = source.owner is not None
             name = self._store.cells["datasource_name"].value if is_asked else self._progress.feed.datasource_name
             rows.add(kept, counts.step_num, examples, name, step.losses)
+        return loss
+
+    def _loss_without_forward(self, step: Step) -> Tensor | None:
+        """Return the loss of a batch that no ``forward`` has made: its own, or that of its updates."""
+        loss: Tensor | None = self.fixtures.get("loss")
+        if loss is not None:
+            return require_scalar_loss(loss)
+        if step.own is not None and step.own.by_optimizer:
+            loss = self.fixtures["loss"] = step.own.sum_of_updates()
+            step.own.is_shown_apart = len(self.optimizers) > 1
         return loss
 
     @contextmanager

@@ -15,10 +15,10 @@ from train_manager.loop.outputs import (
     count_rows,
     no_targets,
     require_batch_size,
+    require_modified_loss,
     require_parts,
     require_prediction,
     require_scalar_loss,
-    require_tensor,
     require_training_loss,
 )
 
@@ -154,6 +154,7 @@ def test_a_loss_that_needs_no_gradient_is_refused_in_training_only() -> None:
 
 
 def test_a_loss_that_a_hook_modified_into_a_number_is_refused() -> None:
-    assert refusal(lambda: require_tensor(0.5, "backward_loss")) == (
-        "backward_loss must be a tensor, but is a float\n  return a tensor from the hook that modifies backward_loss"
+    assert refusal(lambda: require_modified_loss("backward_loss", 0.5, "Half.pre_train_backward")) == (
+        "Half.pre_train_backward made backward_loss a float, but it must be a scalar\n"
+        "  give a tensor, such as loss / 2, without .item() or float(...)"
     )

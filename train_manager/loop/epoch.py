@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter
@@ -10,7 +10,8 @@ from typing import Any, final
 
 from train_manager.loop.books import Lifetime
 from train_manager.metrics.averages import mean_of
-from train_manager.metrics.deferred import FiniteLosses
+from train_manager.metrics.deferred import NO_TOTALS, FiniteLosses, Totals, add_totals
+from train_manager.metrics.history_rows import PART
 
 
 @final
@@ -41,6 +42,8 @@ class OpenEpoch:
         seconds: how long they took.
         begun: the same sum and number of a part that a checkpoint was written in, until it goes on.
         is_left: a part of it was begun before the present one.
+        by_optimizer: both of the losses of several optimizers, where ``loss`` is only their sum.
+        begun_by_optimizer: the same of that part.
     """
 
     lifetime: Lifetime = field(default_factory=Lifetime)
@@ -49,9 +52,15 @@ class OpenEpoch:
     seconds: float = 0.0
     begun: tuple[float, float] = 0.0, 0.0
     is_left: bool = False
+    by_optimizer: dict[str, Totals] = field(default_factory=dict)
+    begun_by_optimizer: dict[str, Totals] = field(default_factory=dict)
 
-    def add(self, total: float, examples: float, seconds: float) -> None:
+    def add(
+        self, total: float, examples: float, seconds: float, by_optimizer: Mapping[str, Totals] = NO_TOTALS
+    ) -> None:
         """Add the totals of a part of the epoch, and how long it took."""
+        self.by_optimizer = dict(self.by_optimizer)  # a copy of this object has the same dict
+        add_totals(self.by_optimizer, by_optimizer)
         self.total += total
         self.examples += examples
         self.seconds += seconds
@@ -63,7 +72,8 @@ class OpenEpoch:
             number: that of the epoch, from 1, for errors.
         """
         begun, self.begun = self.begun, (0.0, 0.0)
-        return FiniteLosses(number, *begun)
+        by_optimizer, self.begun_by_optimizer = self.begun_by_optimizer, {}
+        return FiniteLosses(number, *begun, by_optimizer)
 
     def state_dict(self, losses: FiniteLosses, *, is_open: bool) -> dict[str, Any]:
         """Return what the epoch has come to, with the losses of its present part apart, for these are added last.
@@ -74,7 +84,9 @@ class OpenEpoch:
         """
         checked = losses.totals()
         part = list(checked if is_open else self.begun)
-        return {"total": self.total, "examples": self.examples, "seconds": self.seconds, "part": part}
+        by_optimizer = self.by_optimizer, losses.by_optimizer if is_open else self.begun_by_optimizer
+        several = {"by_optimizer": [lists_of(totals) for totals in by_optimizer]} if any(by_optimizer) else {}
+        return {"total": self.total, "examples": self.examples, "seconds": self.seconds, "part": part, **several}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what ``state_dict`` returned, or from nothing."""
@@ -82,14 +94,26 @@ class OpenEpoch:
         self.seconds = state.get("seconds", 0.0)
         self.begun = tuple(state.get("part", (0.0, 0.0)))
         self.is_left = bool(state)
+        self.by_optimizer, self.begun_by_optimizer = map(totals_of, state.get("by_optimizer", ({}, {})))
 
     def totals(self) -> tuple[float, float]:
         """Return the sum of its losses, by examples, and the number of examples, before the present part."""
         return self.total, self.examples
 
     def figures(self) -> dict[str, float]:
-        """Return the mean loss over examples, if a batch had one."""
-        return {"loss": mean_of(*self.totals())} if self.examples else {}
+        """Return the mean loss over examples, if a batch had one, or those of several optimizers."""
+        loss = {"loss": mean_of(*self.totals())} if self.examples else {}
+        return loss | {f"{PART}{name}": mean_of(*totals) for name, totals in self.by_optimizer.items()}
+
+
+def lists_of(totals: Mapping[str, Totals]) -> dict[str, list[float]]:
+    """Return totals as a checkpoint has them."""
+    return {name: list(pair) for name, pair in totals.items()}
+
+
+def totals_of(lists: Mapping[str, Sequence[float]]) -> dict[str, Totals]:
+    """Return the totals of a checkpoint."""
+    return {name: (total, weight) for name, (total, weight) in lists.items()}
 
 
 @final
@@ -114,7 +138,7 @@ class OwnEpoch:
         Raises:
             NonFiniteLoss: a loss was nan or infinite.
         """
-        self.epoch.add(*self.losses.totals(), perf_counter() - self._began)
+        self.epoch.add(*self.losses.totals(), perf_counter() - self._began, self.losses.by_optimizer)
         return self.epoch
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,12 +148,12 @@ class OwnEpoch:
             NonFiniteLoss: a loss was nan or infinite.
         """
         seconds = self.epoch.seconds + perf_counter() - self._began
-        return {"losses": list(self.losses.totals()), "seconds": seconds, "batches": self.batches}
+        return {**self.epoch.state_dict(self.losses, is_open=True), "seconds": seconds, "batches": self.batches}
 
     def load_state_dict(self, state: Mapping[str, Any], number: int) -> None:
         """Go on from what ``state_dict`` returned, in the epoch of this number."""
-        self.losses = FiniteLosses(number, *state["losses"])
-        self.epoch.seconds, self.batches = state["seconds"], state["batches"]
+        self.epoch.load_state_dict(state)
+        self.losses, self.batches = self.epoch.losses_of_part(number), state["batches"]
 
 
 @final

@@ -237,6 +237,7 @@ class Interface(Extensible, Generic[Model]):
         self._refuse_single_examples(self.train_data, self.eval_data)
         self._resume = Resume()
         self._windows, self._collector = Windows(), Collector()
+        self._told_losses: set[str] = set()  # that no update has taken, as a warning has told
         self.history: History = History()
         self.seed: int | None = None if seed is None else require_count(seed, "seed", at_least=0)
         self.run_id: str = secrets.token_hex(8)

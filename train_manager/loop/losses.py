@@ -14,7 +14,7 @@ import functools
 import operator
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
-from typing import Any, final
+from typing import Any, Protocol, final
 
 from torch import Tensor, nn
 
@@ -40,9 +40,11 @@ class Losses(dict[str, Tensor]):
 
     Attributes:
         added: the sum of what was added; None if nothing was.
+        of_forward: the names of what was collected here, in a forward pass.
     """
 
     added: Tensor | None = None
+    of_forward: frozenset[str] = frozenset()
     _collector: Collector | None = None
 
     def __enter__(self) -> Losses:
@@ -56,12 +58,19 @@ class Losses(dict[str, Tensor]):
 
     def forget_added(self) -> None:
         """Forget what was added, as another forward pass of the same batch begins; its parts replace these."""
-        self.added = None
-        self.clear()
+        for name in self.of_forward:
+            self.pop(name, None)
+        self.added, self.of_forward = None, frozenset()
+
+    def add(self, name: str, value: Tensor) -> None:
+        """Add a scalar to the loss, and keep it under a name."""
+        self.added = value if self.added is None else self.added + value
+        self.collect(name, value)
 
     def collect(self, name: str, value: Tensor) -> None:
         """Keep a scalar under a name, or add it to the one that has this name."""
-        self[name] = self[name] + value if name in self else value
+        self[name] = self[name] + value if name in self.of_forward else value
+        self.of_forward |= {name}
 
     def total(self, loss: Tensor | None) -> Tensor:
         """Return the loss to train on: that of the loss function, plus all that was added.
@@ -84,6 +93,13 @@ class Losses(dict[str, Tensor]):
         )
 
 
+class Collecting(Protocol):
+    """An object that collects losses."""
+
+    def add(self, name: str, value: Tensor) -> None: ...
+    def collect(self, name: str, value: Tensor) -> None: ...
+
+
 @final
 class Collector:
     """A ``with`` block in which ``losses`` collects; the loop enters it once and assigns ``losses`` in each step.
@@ -91,10 +107,10 @@ class Collector:
     A context variable keeps threads and nested runs apart, but is too slow to set twice in each step.
 
     Attributes:
-        losses: collects what is added; None between the forward passes.
+        losses: collects what is added; None outside of the forward passes, and of an own ``train_batch``.
     """
 
-    def __init__(self, losses: Losses | None = None) -> None:
+    def __init__(self, losses: Collecting | None = None) -> None:
         self.losses = losses
         self._tokens: list[Token[Collector | None]] = []  # several, as it may be entered inside itself
 
@@ -110,7 +126,7 @@ class Collector:
 _collecting: ContextVar[Collector | None] = ContextVar("train_manager_losses", default=None)
 
 
-def _current_losses() -> Losses | None:
+def _current_losses() -> Collecting | None:
     collector = _collecting.get()
     return None if collector is None else collector.losses
 
@@ -139,9 +155,7 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
     losses = _current_losses()
     if losses is None:
         return
-    scalar = _mean(value, "add_loss")
-    losses.added = scalar if losses.added is None else losses.added + scalar
-    losses.collect("added" if name is None else name, scalar)
+    losses.add("added" if name is None else name, _mean(value, "add_loss"))
 
 
 def report_loss(value: Tensor, name: str) -> None:

@@ -107,14 +107,16 @@ def no_targets(batch: Any) -> InputError:
     )
 
 
-def no_loss_to_update(value: Any) -> InputError:
-    """Return the error for a value that ``update`` or ``backward`` was given in place of a loss."""
+def require_loss_to_update(value: Any) -> Tensor:
+    """Return what ``update`` or ``backward`` was given, if it is a tensor."""
+    if type(value) is Tensor or isinstance(value, Tensor):
+        return value
     what = f"the loss given to update must be a tensor, but is a {type(value).__name__}"
     if isinstance(value, int | float):
         cure = "a number has no gradients: give what the loss function returns, without .item() or float(...)"
-        return InputError(what, name="loss", cure=cure)
+        raise InputError(what, name="loss", cure=cure)
     cure = "give the tensor itself, or a function that returns it: self.update(lambda: loss_of(model(inputs), targets))"
-    return InputError(what, name="loss", cure=cure)
+    raise InputError(what, name="loss", cure=cure)
 
 
 def returned_a_value(returned: Any, method: str) -> InputError:
@@ -161,9 +163,18 @@ def require_training_loss(value: Tensor) -> Tensor:
     return value
 
 
-def require_tensor(value: Any, name: str) -> Tensor:
-    """Return a loss that a hook may have modified, if it is a tensor still."""
-    if type(value) is Tensor or isinstance(value, Tensor):  # the usual case first: Tensor has a slow isinstance
-        return value
-    what = f"{name} must be a tensor, but is a {type(value).__name__}"
-    raise InputError(what, name=name, cure=f"return a tensor from the hook that modifies {name}")
+def require_modified_loss(name: str, value: Any, who: str) -> None:
+    """Refuse what a hook makes of a loss, unless it is a scalar tensor: the error names the hook.
+
+    Args:
+        name: of the fixture.
+        value: what it is modified to.
+        who: the hook.
+    """
+    if isinstance(value, Tensor) and not value.dim():
+        return
+    if isinstance(value, Tensor):
+        found, cure = f"a tensor of shape {tuple(value.shape)}", "reduce it: loss.mean()"
+    else:
+        found, cure = f"a {type(value).__name__}", "give a tensor, such as loss / 2, without .item() or float(...)"
+    raise InputError(f"{who} made {name} {found}, but it must be a scalar", name=name, asked_by=who, cure=cure)

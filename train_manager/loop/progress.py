@@ -12,6 +12,7 @@ from train_manager.loop.books import Lifetime
 from train_manager.loop.call import Call, InterruptedCall
 from train_manager.loop.epoch import EpochPart, OpenEpoch, OwnEpoch
 from train_manager.loop.feed import Feed
+from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.run_state import RunState
 from train_manager.loop.step import NO_STEP
@@ -135,30 +136,29 @@ class Progress:
         Raises:
             NonFiniteLoss: one was nan or infinite.
         """
-        self.epoch.add(*self.losses.totals(), seconds)
+        self.epoch.add(*self.losses.totals(), seconds, self.losses.by_optimizer)
         self.losses = FiniteLosses(self.epoch_num + 1)
 
-    def count_losses(
-        self, loss: Tensor | None, of_updates: Mapping[str, Tensor], step: int, examples: float
-    ) -> Tensor | None:
+    def count_losses(self, loss: Tensor | None, own: OwnLosses | None, step: int, examples: float) -> Tensor | None:
         """Keep the losses of a batch that was trained on.
 
         Args:
-            loss: of the forward pass, or None; then the loss of the batch is the sum of its updates.
-            of_updates: those of its updates, by optimizer.
+            loss: of the batch, if it has one.
+            own: those of its updates, which are kept for their own means if ``loss`` is only their sum.
             step: the number of the batch.
             examples: its size.
 
         Returns:
-            What is kept of ``loss``: a scalar without its graph.
+            What is kept of ``loss``: a scalar without its graph; None if it is only a sum.
 
         Raises:
             NonFiniteLoss: the losses kept so far were looked at, and one was nan or infinite.
         """
         losses = self.losses
-        kept = None if loss is None else losses.keep(loss, step, None, examples)
-        for name, value in of_updates.items():
-            losses.keep(value, step, name, examples if loss is None else 0)
+        if own is None:
+            kept = None if loss is None else losses.keep(loss, step, None, examples)
+        else:
+            kept = _keep_with_updates(losses, loss, own, step, examples)
         if len(losses.origins) >= DeferredScalars.limit:
             losses.check()
         return kept
@@ -269,3 +269,15 @@ class Progress:
 
     def _new_own_epoch(self) -> OwnEpoch:
         return OwnEpoch(f"{self.lifetime.key} own".lstrip(), self.epoch_num + 1)
+
+
+def _keep_with_updates(
+    losses: FiniteLosses, loss: Tensor | None, own: OwnLosses, step: int, examples: float
+) -> Tensor | None:
+    """Keep the loss of a batch and those of its updates, which are in means of their own if ``loss`` is their sum."""
+    is_apart = own.is_shown_apart
+    kept = None if loss is None or is_apart else losses.keep(loss, step, None, examples)
+    for name, value in own.by_optimizer.items():
+        if is_apart or value is not loss:
+            losses.keep(value, step, name, examples if is_apart else 0)
+    return kept

@@ -60,6 +60,7 @@ class Region:
         methods: the functions that the methods were of which it takes the place.
         opened_for: what needs the stages; empty if nothing does.
         is_watched: a batch has shown that the model and the loss write no fixture and open no stage.
+        collects: an own ``train_batch`` or ``forward`` may add losses beside the forward pass.
 
     Args:
         opened_for: what needs the stages.
@@ -70,11 +71,12 @@ class Region:
         collector: collects what the model adds to the loss.
         counts: how much was trained.
         methods: the functions behind the methods that a region stands for.
+        collects: as above.
     """
 
     __slots__ = (
         *("_called", "_collector", "_counts", "_loss", "_model", "_model_call", "_optimizer", "_store", "_windows"),
-        *("is_watched", "methods", "opened_for", "version"),
+        *("collects", "is_watched", "methods", "opened_for", "version"),
     )
 
     def __init__(
@@ -87,9 +89,11 @@ class Region:
         collector: Collector,
         counts: Counts,
         methods: tuple[Any, ...],
+        collects: bool = False,
     ) -> None:
         self.version = store.version
         self.opened_for = opened_for
+        self.collects = collects
         self.is_watched = False
         self._model, self._optimizer = model, optimizer
         self._loss: Callable[..., Tensor] | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final, NamedTuple, final
@@ -12,6 +10,7 @@ from torch import Tensor
 
 from train_manager.core.store import Store
 from train_manager.loop.losses import Losses
+from train_manager.loop.own_losses import OwnLosses
 
 
 class Backward(NamedTuple):
@@ -42,7 +41,7 @@ class Step:
         forward_loss: the loss of its forward pass; None before that.
         hooked_loss: the same as hooks left it.
         losses: collects the losses by name.
-        update_losses: the sums, without their graphs, of the other losses that it has updated with.
+        own: what ``train_batch`` has added beside its forward pass, and updated with; None if it did neither.
         backwards: of the optimizers that it has run a backward for, or begun to step, and whose windows are open.
         asked_to_step: the names of the optimizers that it was asked to step.
     """
@@ -57,8 +56,8 @@ class Step:
         "is_own",
         "is_own_last",
         "losses",
+        "own",
         "skip_is_decided",
-        "update_losses",
     )
 
     def __init__(
@@ -70,19 +69,9 @@ class Step:
         self.forward_loss: Tensor | None = None
         self.hooked_loss: Any = None
         self.losses = Losses()
-        self.update_losses: dict[str, Tensor] = {}
+        self.own: OwnLosses | None = None
         self.backwards: dict[str, Backward] = {}
         self.asked_to_step: set[str] = set()
-
-    def add_update(self, name: str, loss: Tensor) -> Tensor:
-        """Keep the loss of an update, which is not the forward pass's own; return the sum of this optimizer's."""
-        loss, before = loss.detach(), self.update_losses.get(name)
-        self.update_losses[name] = loss if before is None else before + loss
-        return self.update_losses[name]
-
-    def sum_of_updates(self) -> Tensor:
-        """Return the sum of the losses of all updates in this batch."""
-        return functools.reduce(operator.add, self.update_losses.values())
 
 
 @final

@@ -7,14 +7,19 @@ one copy brings up to a thousand values.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import mul
-from typing import Any, final
+from typing import Any, Final, TypeAlias, final
 
 import torch
 from torch import Tensor
 
 from train_manager.telling.errors import InputError, NonFiniteLoss
+
+Totals: TypeAlias = tuple[float, float]
+"""The sum of values by their weights, and the sum of the weights."""
+
+NO_TOTALS: Final[Mapping[str, Totals]] = {}
 
 
 def must_be_copied(value: Tensor) -> bool:
@@ -121,10 +126,14 @@ class FiniteLosses:
 
     Attributes:
         origins: of the losses since the last check: the step, the optimizer, the weight.
+        by_optimizer: the totals of those that have an optimizer and a weight, as of the last check.
     """
 
-    def __init__(self, epoch: int, total: float = 0.0, examples: float = 0.0) -> None:
+    def __init__(
+        self, epoch: int, total: float = 0.0, examples: float = 0.0, by_optimizer: Mapping[str, Totals] = NO_TOTALS
+    ) -> None:
         self._epoch, self._total, self._examples = epoch, total, examples  # not 0 if a part goes on
+        self.by_optimizer = dict(by_optimizer)
         self._scalars = DeferredScalars()
         self.origins: list[tuple[int, str | None, float]] = []
 
@@ -134,8 +143,8 @@ class FiniteLosses:
         Args:
             value: the loss.
             step: the number of the step; its losses are appended between two checks.
-            name: the optimizer that the loss is of, if it is not that of the forward pass.
-            weight: the examples of the batch, or 0 if the loss is not a part of the mean.
+            name: the optimizer that the loss is of, if it is not that of the batch; then it is a part of a mean apart.
+            weight: the examples of the batch, or 0 if the loss is not a part of a mean.
         """
         self.keep(value, step, name, weight)
         return len(self.origins) >= DeferredScalars.limit
@@ -172,11 +181,28 @@ class FiniteLosses:
             )
 
     def _add(self, losses: Sequence[float], origins: Sequence[tuple[int, str | None, Any]]) -> None:
-        """Add losses to the mean; the examples of a step count once, with its first loss."""
+        """Add losses to the means that they are parts of; the examples of a step count once, with its first loss."""
         if not origins:
             return
-        steps, _, sizes = zip(*origins, strict=True)
+        steps, names, sizes = zip(*origins, strict=True)
         weights = numbers(sizes)
+        if any(names):
+            for loss, name, weight in zip(losses, names, weights, strict=True):
+                if name is not None and weight:
+                    add_totals(self.by_optimizer, {name: (loss * weight, weight)})
+            weights = [weight if name is None else 0 for name, weight in zip(names, weights, strict=True)]
         for product in map(mul, losses, weights):  # not by sum(), which in Python 3.12 depends on where it begins
             self._total += product
         self._examples += sum(dict(zip(reversed(steps), reversed(weights), strict=True)).values())
+
+
+def add_totals(to: dict[str, Totals], more: Mapping[str, Totals]) -> None:
+    """Add totals by name to others.
+
+    >>> add_totals(found := {"critic": (1.0, 2.0)}, {"critic": (0.5, 2.0)})
+    >>> found
+    {'critic': (1.5, 4.0)}
+    """
+    for name, (total, weight) in more.items():
+        before, weight_before = to.get(name, (0.0, 0.0))
+        to[name] = before + total, weight_before + weight

@@ -10,6 +10,9 @@ from train_manager.telling.errors import InputError
 PLACE: Final = ("epoch", "step", "phase", "partial", "seconds", "standalone", "set")
 """Where and how a row was measured; the rest of it is figures."""
 
+PART: Final = "losses/"
+"""What the name of a loss begins with that is one of several: of an optimizer, or a part of ``loss``."""
+
 Row = dict[str, Any]
 """One epoch, or one evaluation of one set: numbers by name."""
 
@@ -38,6 +41,15 @@ def refuse_names_of_places(names: Iterable[str], told: Callable[[str], str], cur
     if taken is not None:
         what = f"{told(taken)}, but in the history {taken!r} tells where or how a row was measured"
         raise InputError(what, name=taken, cure=cure(taken))
+
+
+def is_loss(name: str) -> bool:
+    """Return whether a figure is a loss of the training.
+
+    >>> is_loss("loss"), is_loss("losses/generator"), is_loss("accuracy")
+    (True, True, False)
+    """
+    return name == "loss" or name.startswith(PART)
 
 
 def last_figures(epochs: Sequence[Row], evaluations: Iterable[Row]) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""What an own ``train_batch`` does to the loss: what it adds beside ``forward``, and what it updates with.
+
+add_loss(penalty)       waits
+update(loss)            differentiates loss + penalty, and nothing waits any more
+update(loss)            differentiates this loss alone
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import warnings
+from collections.abc import Mapping
+from typing import Any, final
+
+from torch import Tensor
+
+from train_manager.loop.losses import Losses
+from train_manager.metrics.averages import in_32_bits
+from train_manager.telling.source_locations import users_level
+
+
+@final
+class StepMeans(dict[str, Tensor]):
+    """Losses by name: what is added within one step is summed up, and the mean is taken over steps.
+
+    >>> import torch
+    >>> means = StepMeans()
+    >>> _ = means.add("policy", torch.tensor(1.)), means.add("policy", torch.tensor(3.))  # two parts of a step
+    >>> means.end_step()
+    >>> means.add("policy", torch.tensor(8.))
+    tensor(6.)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sums: dict[str, Tensor] = {}
+        self._steps: dict[str, int] = {}
+        self._open: set[str] = set()  # names that have something in the present step
+
+    def add(self, name: str, value: Tensor) -> Tensor:
+        """Add a value, without its graph, to the present step; return the mean so far."""
+        value = value.detach()
+        self._sums[name] = in_32_bits(self._sums[name]) + value if name in self._sums else value
+        self._steps[name] = self._steps.get(name, 0) + (name not in self._open)
+        self._open.add(name)
+        self[name] = self._sums[name] / self._steps[name] if self._steps[name] > 1 else self._sums[name]
+        return self[name]
+
+    def end_step(self, name: str | None = None) -> None:
+        """End the present step of a name, or of all names."""
+        self._open.difference_update(list(self._open) if name is None else [name])
+
+
+@final
+class OwnLosses:
+    """Collects what ``add_loss`` and ``report_loss`` are given outside of ``forward``, until an update takes it.
+
+    >>> import torch
+    >>> own = OwnLosses(Losses())
+    >>> own.add("penalty", torch.tensor(.5, requires_grad=True))
+    >>> own.take(torch.tensor(1.)).item(), own.take(torch.tensor(2.)).item()
+    (1.5, 2.0)
+
+    Args:
+        losses: the parts of the loss by name, where each gets its curve. One of ``forward`` keeps its name.
+
+    Attributes:
+        waiting: what was added with a graph since the last update, by name.
+        by_optimizer: what the updates of each optimizer were given.
+        is_shown_apart: ``loss`` is only the sum over several optimizers, so tables show the loss of each.
+    """
+
+    __slots__ = ("_losses", "_parts", "_taken", "by_optimizer", "is_shown_apart", "waiting")
+
+    def __init__(self, losses: Losses) -> None:
+        self._losses, self._parts = losses, StepMeans()
+        self._taken: tuple[Tensor, Tensor] | None = None
+        self.waiting: dict[str, Tensor] = {}
+        self.by_optimizer = StepMeans()
+        self.is_shown_apart = False
+
+    def add(self, name: str, value: Tensor) -> None:
+        """Keep a scalar for the next update, if it has a graph; without one, as under ``no_grad``, it has a curve."""
+        if value.requires_grad:
+            self.waiting[name] = self.waiting[name] + value if name in self.waiting else value
+        self.collect(name, value)
+
+    def collect(self, name: str, value: Tensor) -> None:
+        """Give a scalar a curve."""
+        if name not in self._losses.of_forward:
+            self._losses[name] = self._parts.add(name, value)
+
+    def take(self, loss: Tensor) -> Tensor:
+        """Return a loss with all that waits; if two optimizers get the same loss, both get the same total."""
+        total = self._taken[1] if self._taken is not None and self._taken[0] is loss else loss
+        if self.waiting:
+            total = functools.reduce(operator.add, self.waiting.values(), total)
+            self.waiting, self._taken = {}, (loss, total)
+        return total
+
+    def add_update(self, name: str, loss: Tensor) -> None:
+        """Note the loss that an optimizer is updated with."""
+        self._losses[name] = self.by_optimizer.add(name, loss)
+
+    def end_step(self, name: str) -> None:
+        """Note that an optimizer has done a step."""
+        self.by_optimizer.end_step(name)
+        self._parts.end_step()
+
+    def sum_of_updates(self) -> Tensor:
+        """Return the sum of the losses of the optimizers."""
+        return functools.reduce(operator.add, self.by_optimizer.values())
+
+    def warn_of_waiting(self, told: set[str]) -> None:
+        """Warn of what no update has taken, once for each name that is not in ``told``."""
+        names = [name for name in self.waiting if name not in told]
+        told.update(names)
+        if names:
+            what = f"no update or backward came after train_batch added {' and '.join(map(repr, names))} by add_loss"
+            cure = "call the model, or add_loss, before self.update(loss), or else under torch.no_grad()"
+            warnings.warn(f"{what}, so it is not trained on ({cure})", stacklevel=users_level())
+
+
+def shown_losses(values: Mapping[str, Any], by_optimizer: Mapping[str, Tensor]) -> Mapping[str, Any]:
+    """Return fixtures as lines and bars show them: the loss of each optimizer in place of a sum over several.
+
+    >>> shown_losses({"loss": 3.0, "lr": 0.5}, {"critic": 1.0, "generator": 2.0})
+    {'loss': {'critic': 1.0, 'generator': 2.0}, 'lr': 0.5}
+    """
+    return {**values, "loss": by_optimizer} if by_optimizer and "loss" in values else values
