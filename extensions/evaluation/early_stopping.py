@@ -98,7 +98,7 @@ class EarlyStopping(Extension):
         self._found.of(train_manager).is_trained = False  # an error may have ended the last run
 
     def pre_train(self, train_manager: TrainManager) -> None:
-        require_set(self.monitor, train_manager.eval_data, "EarlyStopping")
+        require_set(self.monitor, train_manager.eval_data, "EarlyStopping", train_manager.optimizers)
         found = self._found.of(train_manager)
         found.is_trained = True
         was_loaded, found.is_loaded = found.is_loaded, False

@@ -59,9 +59,10 @@ class Metrics(Extension):
     ``prediction`` and ``targets``, or the fixtures that they name.
 
     *Leaves behind:* the lazy fixture ``metrics`` of ``train_step_batch``, a dict of scalar tensors (the loss of the
-    batch, ``moving_loss``, then the metrics), which are not read on the host; the metrics in ``eval_result``, after the
-    loss; their means over the examples of the epoch in ``train_result``, and so in ``tm.history``; and a printed table
-    at the end of the training.
+    batch, ``moving_loss``, then the metrics; of several optimizers ``losses/critic`` and ``moving_losses/critic`` for
+    each, not their sum), which are not read on the host; the metrics in ``eval_result``, after the loss; their means
+    over the examples of the epoch in ``train_result``, and so in ``tm.history``; and a printed table at the end of the
+    training.
 
     Args:
         functions: metrics that are named after their functions.
@@ -125,11 +126,11 @@ class Metrics(Extension):
 
     @property
     def training(self) -> dict[str, float]:
-        return {} if self._loss is None else {name: value.item() for name, value in self._read(self._loss).items()}
+        return {name: value.item() for name, value in self._read().items()} if self._losses else {}
 
     def reset(self) -> None:
         """Start the moving averages anew."""
-        self._loss: Tensor | None = None  # of the last batch
+        self._losses: dict[str, Tensor] = {}  # of the last batch: its loss, or those of several optimizers
         self._means: dict[str, ExponentialMovingAverage] = {}
 
     def totals(self) -> dict[str, tuple[float, float]]:
@@ -182,14 +183,15 @@ class Metrics(Extension):
         """Return the moving averages, the means of the open epoch, and the last numbers of each evaluation set."""
         means = {name: mean.state_dict() for name, mean in self._means.items()}
         sets = {name: dict(result) for name, result in self.eval_sets.items()}
-        last = {"loss": self._loss, "epoch": dict(self.epoch), "eval_sets": sets}
+        last = {"losses": dict(self._losses), "epoch": dict(self.epoch), "eval_sets": sets}
         return {**super().state_dict(), "means": means, "epochs": self._of_epoch.state_dict(), **last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self.reset()
-        self._loss, self.epoch = state["loss"], dict(state["epoch"])
+        before = {} if state.get("loss") is None else {"loss": state["loss"]}  # in the form of older checkpoints
+        self._losses, self.epoch = dict(state.get("losses", before)), dict(state["epoch"])
         self.eval_sets = {name: dict(result) for name, result in state["eval_sets"].items()}
         for name, saved in state["means"].items():
             self._means[name] = ExponentialMovingAverage(self.share)
@@ -203,10 +205,12 @@ class Metrics(Extension):
         if not self._is_pending:  # a hook has read the fixture `metrics` before
             return
         self._is_pending = False
-        self._loss = values["loss"].detach()
         of_epoch = self._of_epoch.of(values.get("train_manager"))
+        several = getattr(values.get("train_manager"), "losses_by_optimizer", None)
+        self._losses = {name: loss.detach() for name, loss in (several or {"loss": values["loss"]}).items()}
         with torch.no_grad():
-            self._append("moving_loss", self._loss)
+            for name, loss in self._losses.items():
+                self._append(f"moving_{name}", loss)
             for metric in self._train.values():
                 for name, value in metric.of_batch(values).items():
                     self._append(name, value)
@@ -214,7 +218,7 @@ class Metrics(Extension):
 
     def _provide(self, values: Mapping[str, Any]) -> dict[str, Tensor]:  # the fixture metrics: see __init__
         self._train_on(values)
-        return {} if self._loss is None else self._read(self._loss)
+        return self._read() if self._losses else {}
 
     def _evaluate(self, values: Mapping[str, Any]) -> None:  # the hook post_eval_step_batch: see __init__
         for metric in self._eval.values():
@@ -225,9 +229,9 @@ class Metrics(Extension):
             self._means[name] = ExponentialMovingAverage(self.share)
         self._means[name].append(value)
 
-    def _read(self, loss: Tensor) -> dict[str, Tensor]:
+    def _read(self) -> dict[str, Tensor]:
         means = {name: mean.value for name, mean in self._means.items() if mean.value is not None}
-        return {"loss": loss, **means}
+        return {**self._losses, **means}
 
 
 def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
 from train_manager.loop.books import Book
+from train_manager.loop.own_losses import shown_losses
 from train_manager.manager import TrainManager
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.epoch_lines import EpochLines, Printed
@@ -174,7 +175,8 @@ class Log(Extension):
         if self.by_epoch:
             own = {name: result for name, result in shown.items() if name in train_manager.eval_data}
             if own and not standalone_eval:
-                self._lines.of(train_manager).print_evaluation(own, step_num, self.file)
+                lines = self._lines.of(train_manager)
+                lines.print_evaluation(own, step_num, self.file, train_manager.optimizers)
         elif shown:
             sets = "; ".join(f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in shown.items())
             counts = self._chosen(counts_of(step_num, epoch_num, stage))
@@ -186,7 +188,8 @@ class Log(Extension):
         step_num, counts = asked["step_num"], counts_of(asked["step_num"], asked["epoch_num"], asked["stage"])
         if is_in_epoch(asked["stage"]):
             counts["batch"] = batch_text(asked["batch_num"], asked["train_manager"])
-        alive = {label: asked[name] for label, name in self.show.items() if name in asked}
+        found = shown_losses(asked, asked["train_manager"].losses_by_optimizer)
+        alive = {label: found[name] for label, name in self.show.items() if name in found}
         shown = [text for label, value in alive.items() for text in texts_of(label, value, between=" ")]
         self._print([*self._chosen(counts), *once(shown, between=" ")], step_num, asked["samples_seen"])
 

@@ -15,6 +15,7 @@ from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
 from train_manager.data.iteration import length_of
+from train_manager.loop.own_losses import shown_losses
 from train_manager.manager import TrainManager
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import NotebookOutput, is_notebook
@@ -164,6 +165,8 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
     def advance(self, shown: Mapping[str, Any]) -> None:
         """Move to the batch that has begun last, if it is time to draw again."""
         if time.monotonic() - self._drawn_at >= self._interval:
+            if self._train_manager is not None:
+                shown = shown_losses(shown, self._train_manager.losses_by_optimizer)
             self._texts |= {name: texts_of(name, value) for name, value in shown.items()}
             if self._train_manager is not None:
                 self._step_text = f"{1000 * self._train_manager.median_step_seconds:.3g} ms/step"

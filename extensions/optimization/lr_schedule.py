@@ -133,7 +133,7 @@ class LRSchedule(Extension):
 
     def pre_train(self, train_manager: TrainManager) -> None:
         if self.monitor is not None:
-            require_set(self.monitor, train_manager.eval_data, "LRSchedule")
+            require_set(self.monitor, train_manager.eval_data, "LRSchedule", train_manager.optimizers)
 
     def pre_train_step_epoch(self, epoch_num: int) -> None:
         if self.per == "epoch":

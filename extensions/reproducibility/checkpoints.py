@@ -253,7 +253,7 @@ class Checkpoints(Extension):
 
     def _monitored(self, results: Mapping[str, Mapping[str, Any]], train_manager: TrainManager) -> float | None:
         if self.monitor is not None:
-            return metric_value(self.monitor, results, train_manager.eval_data, "Checkpoints")
+            return metric_value(self.monitor, results, train_manager.eval_data, "Checkpoints", train_manager.optimizers)
         loss = next(iter(results.values()), {}).get("loss")
         return None if loss is None else float(loss)
 

@@ -22,6 +22,7 @@ from train_manager.files.atomic import replace_file
 from train_manager.loop.batch_losses import MOST, BatchLosses, BatchRow, kept_parts
 from train_manager.loop.books import Book
 from train_manager.metrics.deferred import kept_scalar, numbers, read_scalars
+from train_manager.metrics.history_rows import is_loss
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.curves import Curve, Curves, PartCurves, PartSums, loaded_curve, loaded_curves, new_curves
 from train_manager.reporting.loss_figure import draw, rendered
@@ -55,9 +56,10 @@ class LossCurves(Extension):
 
     Below the three panels of the loss each metric has a panel, by epoch: what hooks add to ``eval_result`` and to
     ``train_result``, as ``Metrics`` does. Each loss that a model adds with ``add_loss``, and each head of
-    ``WeightedLosses``, has a curve of its own. In a notebook, ``curves`` as the last line of a cell shows the picture.
-    Above some thousand points a curve shows the means of neighbouring points. The SVG file is light or dark as the page
-    that shows it, and is drawn without matplotlib.
+    ``WeightedLosses``, has a curve of its own; so has each of several optimizers, in place of a loss that is only their
+    sum. In a notebook, ``curves`` as the last line of a cell shows the picture. Above some thousand points a curve
+    shows the means of neighbouring points. The SVG file is light or dark as the page that shows it, and is drawn
+    without matplotlib.
 
     An evaluation in the middle of an epoch is a point by batch and by example, not by epoch; an evaluation that is a
     run of its own is left out.
@@ -132,8 +134,11 @@ class LossCurves(Extension):
         losses: Mapping[str, Tensor],
         step_num: int,
         true_batch_size: int,
+        train_manager: TrainManager | None = None,
     ) -> None:
-        self._rows.append((kept_scalar(loss), step_num, true_batch_size, 0.0, "", kept_parts(losses)))
+        is_sum = train_manager is not None and bool(train_manager.losses_by_optimizer)
+        kept = None if is_sum else kept_scalar(loss)
+        self._rows.append((kept, step_num, true_batch_size, 0.0, "", kept_parts(losses)))
         if len(self._rows) >= MOST:
             self._take_losses()
 
@@ -187,20 +192,23 @@ class LossCurves(Extension):
 
     def _add_metrics(self, of: str, epoch_num: int, result: Mapping[str, float]) -> None:
         for name, value in result.items():
-            if name != "loss":
+            if not is_loss(name):
                 self.metrics.setdefault(name, {}).setdefault(of, Curve()).append(epoch_num, value)
 
     def _take_losses(self) -> None:
         """Move the losses of the rows into the curves, with one copy from the device for all of them."""
-        rows = [(loss, *rest) for loss, *rest in self._rows if loss is not None]  # an own train_batch may have none
+        rows = list(self._rows)
         self._rows.clear()  # not a new list: the rows to come go to this one
         self._is_drawn = self._is_drawn and not rows
-        losses, sizes = read_scalars([loss for loss, *_ in rows]), numbers([size for _, _, size, *_ in rows])
-        for loss, examples, (_, step, _, _, _, parts) in zip(losses, sizes, rows, strict=True):
+        losses = iter(read_scalars([loss for loss, *_ in rows if loss is not None]))
+        sizes = numbers([size for _, _, size, *_ in rows])
+        for examples, (kept, step, _, _, _, parts) in zip(sizes, rows, strict=True):
             self._examples += examples
-            self.training["batch"].append(step, loss)
-            self.training["example"].append(self._examples, loss)
             self.parts.append(parts or {}, step, examples)
+            if kept is not None:  # an own train_batch may have none, or one of several optimizers only
+                loss = next(losses)
+                self.training["batch"].append(step, loss)
+                self.training["example"].append(self._examples, loss)
         self.parts.take(self._parts_of_epoch.of(self._manager))
 
     def _draw_after_step(self, train_dir: Path) -> Iterator[None]:  # the hook around_train_step_batch: see __init__

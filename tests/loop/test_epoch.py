@@ -24,6 +24,27 @@ def test_totals_of_two_halves_of_an_epoch_give_the_loss_of_the_whole() -> None:
     assert whole.figures() == {"loss": mean_of_parts(first.totals(), second.totals())} == {"loss": 2.5}
 
 
+def test_the_losses_of_several_optimizers_have_means_of_their_own() -> None:
+    epoch, losses = OpenEpoch(), FiniteLosses(1)
+    for step, (name, value) in enumerate([("critic", 1.0), ("generator", 5.0), ("critic", 3.0)], start=1):
+        losses.append(torch.tensor(value), step, name, weight=4)
+    epoch.add(*losses.totals(), 1.0, losses.by_optimizer)
+
+    assert epoch.figures() == {"losses/critic": 2.0, "losses/generator": 5.0}
+
+
+def test_a_part_that_a_checkpoint_was_written_in_goes_on_with_the_losses_of_several_optimizers() -> None:
+    epoch, resumed = OpenEpoch(by_optimizer={"critic": (1.0, 1.0)}), OpenEpoch()
+    state = epoch.state_dict(FiniteLosses(1, by_optimizer={"critic": (3.0, 1.0)}), is_open=True)
+    resumed.load_state_dict(state)
+    losses = resumed.losses_of_part(number=1)
+    losses.append(torch.tensor(5.0), 3, "critic", weight=1)
+    resumed.add(*losses.totals(), 1.0, losses.by_optimizer)
+
+    assert state["by_optimizer"] == [{"critic": [1.0, 1.0]}, {"critic": [3.0, 1.0]}]
+    assert resumed.figures() == {"losses/critic": 3.0}
+
+
 def test_an_epoch_without_examples_has_no_figures() -> None:
     assert OpenEpoch().figures() == {}
 

@@ -67,6 +67,7 @@ from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
 from train_manager.loop.step import NO_BACKWARD
 from train_manager.loop.windows import Windows, free_gradients, once_known
+from train_manager.metrics.history_rows import PART
 from train_manager.model.optimizers import learning_rates
 from train_manager.model.replacement import replace_in_optimizers
 from train_manager.rebuilding.recorded import as_written
@@ -801,6 +802,17 @@ class Interface(Extensible, Generic[Model]):
         fixture ``learning_rates`` of ``LRSchedule`` has the rates that it steps with.
         """
         return {name: learning_rates(optimizer) for name, optimizer in self.optimizers.items()}
+
+    @property
+    def losses_by_optimizer(self) -> dict[str, Tensor]:
+        """The losses of several optimizers in this batch, if its ``loss`` is only their sum; else empty.
+
+        So it is where ``train_batch`` makes no loss by ``forward()``. Tables and curves show these in place of the
+        sum, by the same names: "losses/generator".
+        """
+        own = self._progress.step.own
+        is_apart = own is not None and own.is_shown_apart
+        return {f"{PART}{name}": loss for name, loss in own.by_optimizer.items()} if own and is_apart else {}
 
     @property
     def stop_reason(self) -> str | None:

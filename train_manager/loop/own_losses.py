@@ -125,7 +125,7 @@ class OwnLosses:
 def shown_losses(values: Mapping[str, Any], by_optimizer: Mapping[str, Tensor]) -> Mapping[str, Any]:
     """Return fixtures as lines and bars show them: the loss of each optimizer in place of a sum over several.
 
-    >>> shown_losses({"loss": 3.0, "lr": 0.5}, {"critic": 1.0, "generator": 2.0})
-    {'loss': {'critic': 1.0, 'generator': 2.0}, 'lr': 0.5}
+    >>> shown_losses({"loss": 3.0, "lr": 0.5}, {"losses/critic": 1.0, "losses/generator": 2.0})
+    {'loss': {'losses/critic': 1.0, 'losses/generator': 2.0}, 'lr': 0.5}
     """
     return {**values, "loss": by_optimizer} if by_optimizer and "loss" in values else values

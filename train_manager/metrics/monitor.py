@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import final
 
+from train_manager.metrics.history_rows import PART
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.validation import require_one_of
 
 LESS_IS_BETTER = frozenset({"loss", "error", "perplexity", "mse", "rmse", "mae", "nll", "wer", "cer"})
+TRAINING_LOSS = ("train/loss", "training/loss")
 MORE_IS_BETTER = frozenset(
     {"accuracy", "acc", "precision", "recall", "f1", "auc", "auroc", "iou", "dice", "bleu", "psnr", "ssim", "r2"}
 )
@@ -50,11 +52,17 @@ def metric_name(metric: str, asked_by: str) -> str:
     raise InputError(what, name="monitor", asked_by=asked_by, cure='put a slash between them: "valid/loss"')
 
 
-def require_set(metric: str, sets: Collection[str], asked_by: str) -> str:
+def require_set(metric: str, sets: Collection[str], asked_by: str, optimizers: Collection[str] = ()) -> str:
     """Return the set of a metric: the longest set name that it begins with, because names may contain a "/".
 
+    Args:
+        metric: set and metric.
+        sets: the names that there are.
+        asked_by: named in the error.
+        optimizers: the names of those that the training has.
+
     Raises:
-        InputError: there is none; with the nearest name.
+        InputError: there is none; with the nearest name, or the losses that several optimizers have.
     """
     found = max((name for name in sets if metric.startswith(f"{name}/")), key=len, default=None)
     if found is not None:
@@ -62,6 +70,9 @@ def require_set(metric: str, sets: Collection[str], asked_by: str) -> str:
     missing = metric.rpartition("/")[0]
     nearest = near(missing, sets)
     known = ", ".join(map(repr, sets))
+    if metric in TRAINING_LOSS and len(optimizers) > 1:
+        columns = " and ".join(repr(f"{PART}{name}") for name in optimizers)
+        nearest, known = (), f"{known}; the training has the losses {columns}, unless forward() makes one"
     raise InputError(
         f"{asked_by} monitors {metric!r}, but eval_data has no set {missing!r}",
         name=metric,
@@ -72,7 +83,11 @@ def require_set(metric: str, sets: Collection[str], asked_by: str) -> str:
 
 
 def metric_value(
-    metric: str, eval_results: Mapping[str, Mapping[str, float]], sets: Collection[str], asked_by: str
+    metric: str,
+    eval_results: Mapping[str, Mapping[str, float]],
+    sets: Collection[str],
+    asked_by: str,
+    optimizers: Collection[str] = (),
 ) -> float | None:
     """Return the value of a metric; None if a hook has skipped its set in this evaluation.
 
@@ -82,7 +97,7 @@ def metric_value(
     Raises:
         InputError: no metric of this name is evaluated.
     """
-    data_name = require_set(metric, list(dict.fromkeys([*eval_results, *sets])), asked_by)
+    data_name = require_set(metric, list(dict.fromkeys([*eval_results, *sets])), asked_by, optimizers)
     if data_name not in eval_results:
         return None
     result = eval_results[data_name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, TextIO, final
 
@@ -52,11 +52,18 @@ class EpochLines:
         self._label, self._step = label, step
         self._pending = Row(label, {TRAINING: result}, seconds)
 
-    def print_evaluation(self, results: Mapping[str, Mapping[str, float]], step: int, file: TextIO | None) -> None:
-        """Print a line with an evaluation, and with the training that waits for it."""
+    def print_evaluation(
+        self,
+        results: Mapping[str, Mapping[str, float]],
+        step: int,
+        file: TextIO | None,
+        optimizers: Collection[str] = (),
+    ) -> None:
+        """Print a line with an evaluation, and with the training that waits for it; errors name ``optimizers``."""
         row = self._pending or Row(self._label if step == self._step else f"step {step}", {})
         groups = {**row.groups, **results}
-        self._print(replace(row, groups=groups, is_best=self._improves(results) and row.label != "start"), file)
+        is_best = self._improves(results, optimizers) and row.label != "start"
+        self._print(replace(row, groups=groups, is_best=is_best), file)
 
     def print_pending(self, file: TextIO | None) -> None:
         """Print the training that waits for an evaluation."""
@@ -76,11 +83,11 @@ class EpochLines:
         if state["pending"] is not None:
             self.take_training(self._label, self._step, state["pending"]["figures"], state["pending"]["seconds"])
 
-    def _improves(self, results: Mapping[str, Mapping[str, float]]) -> bool:
+    def _improves(self, results: Mapping[str, Mapping[str, float]], optimizers: Collection[str]) -> bool:
         name = self._monitor or f"{next(iter(results))}/loss"
         if self._monitor is None and "loss" not in next(iter(results.values())):
             return False
-        value = metric_value(name, results, list(results), "Log")
+        value = metric_value(name, results, list(results), "Log", optimizers)
         return value is not None and not self._best.is_over(value)
 
     def _print(self, row: Row, file: TextIO | None) -> None:

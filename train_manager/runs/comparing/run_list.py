@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from train_manager.metrics.history_rows import is_loss
 from train_manager.reporting.values import figure_text, seconds_text
 from train_manager.runs.comparing.columns import GAP, WIDE, Line, outcome_in_short
 from train_manager.runs.comparing.terminal_text import cut, cut_middle, padded, printable, width_of
@@ -71,7 +72,7 @@ def run_lines(runs: Sequence[RunSummary], folder: Path, width: int, by: str = "b
 
 def _columns(runs: Sequence[RunSummary], folder: Path, by: str, width: int) -> dict[str, list[str]]:
     known = dict.fromkeys(name for run in runs for name in run.metrics)
-    names = sorted(known, key=lambda name: name.rpartition("/")[2] != "loss")[:MOST_METRICS]
+    names = sorted(known, key=lambda name: not (is_loss(name) or name.endswith("/loss")))[:MOST_METRICS]
     names += [by] if by not in (*SORTS, *names) else []
     columns = {
         "run": [_label(run, folder) for run in runs],

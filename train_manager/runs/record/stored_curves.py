@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from train_manager.metrics.history_rows import figures_of
+from train_manager.metrics.history_rows import figures_of, is_loss
 from train_manager.reporting.curves import Curve, Curves, new_curves
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import BATCHES, Series
@@ -41,10 +41,11 @@ def stored_curves(reader: MetricReader) -> StoredCurves:
 
 def examples_seen(reader: MetricReader) -> dict[int, float]:
     """Return how many examples had been trained on after each step."""
-    steps = sorted({step for of in reader.scalars("loss", BATCHES).values() for step in of.steps})
+    losses = (of for series, of in reader.scalars(stage=BATCHES).items() if is_loss(series.name))
+    last = max((step for of in losses for step in of.steps), default=0)
     changes = dict(points_of(reader, "batch_size"))
     seen, size, total = {0: 0.0}, 0.0, 0.0
-    for step in steps:
+    for step in range(1, last + 1):  # also those that have no loss
         size = changes.get(step, size)
         total += size
         seen[step] = total
@@ -107,6 +108,6 @@ def metric_curves(
     at_ends = [row for row in evaluations if (row["epoch"], row["step"]) in ends]
     for row in sorted([*epochs, *at_ends], key=lambda row: row["step"]):
         for name, value in figures_of(row).items():
-            if name != "loss" and isinstance(value, int | float):
+            if not is_loss(name) and isinstance(value, int | float):
                 found.setdefault(name, {}).setdefault(row.get("set", "training"), Curve()).append(row["epoch"], value)
     return found

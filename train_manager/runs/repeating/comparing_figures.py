@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
+from train_manager.metrics.history_rows import is_loss
 from train_manager.runs.record.metric_schema import BATCHES, Series
 
-LOSSES: Final = ("loss", BATCHES)
 TIMES: Final = frozenset({"seconds", "second", "elapsed", "duration", "time", "times", "ms", "throughput"})
 """Words in the names of figures that no two runs have in common."""
 
@@ -112,7 +112,7 @@ other=0.75), 2, 2, (3, 2))
             rows = _without_one_sided_end(*rows, end)
         sizes = len(rows[0].steps), len(rows[1].steps)
         if min(sizes):
-            counts[(name.name, name.stage) != LOSSES] += sizes[0]
+            counts[not (is_loss(name.name) and name.stage == BATCHES)] += sizes[0]
             found += _differences(name, *rows)
         elif max(sizes):
             only_in[not sizes[0]].append(name)

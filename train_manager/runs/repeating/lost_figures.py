@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from train_manager.metrics.history_rows import is_loss
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import BATCHES, Series
 from train_manager.runs.repeating.comparing_figures import Figures
@@ -24,8 +25,9 @@ def lost_steps(train_dir: Path, chain: Sequence[Mapping[str, Any]]) -> list[Step
     reader, found = MetricReader(train_dir), []
     for entry, after in pairwise(chain):
         until = (after.get("goes_on_from") or {}).get("step") or 0
-        rows = reader.scalars("loss", stage=BATCHES, run=entry["id"]).values()
-        last = max((step for steps, *_ in rows for step in steps if step <= until), default=None)
+        rows = reader.scalars(stage=BATCHES, run=entry["id"]).items()
+        of_losses = (steps for series, (steps, *_) in rows if is_loss(series.name))
+        last = max((step for steps in of_losses for step in steps if step <= until), default=None)
         if last is not None and last < until:
             found.append((last + 1, until))
     return found
