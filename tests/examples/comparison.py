@@ -50,7 +50,9 @@ def by_hand(train: Callable[[Record], nn.Module]) -> Trained:
     return Trained(model.state_dict(), losses, printed.getvalue().splitlines())
 
 
-def by_manager(make: Callable[[], TrainManager], *optimizers: str) -> Trained:
+def by_manager(
+    make: Callable[[], TrainManager], *optimizers: str, train: Callable[[TrainManager], object] = TrainManager.train
+) -> Trained:
     """Train the manager of an example; the losses are ``loss``, or those of the named optimizers."""
     seen: list[Tensor] = []
 
@@ -59,10 +61,10 @@ def by_manager(make: Callable[[], TrainManager], *optimizers: str) -> Trained:
         seen.extend(one.detach().clone() for one in found)
 
     torch.manual_seed(0)
-    tm = make()
-    tm.add_extension(Extension.of(post_train_step_batch=note))
     with redirect_stdout(io.StringIO()) as printed:
-        tm.train()
+        tm = make()
+        tm.add_extension(Extension.of(post_train_step_batch=note))
+        train(tm)
     return Trained(tm.model.state_dict(), seen, printed.getvalue().splitlines())
 
 
