@@ -373,3 +373,70 @@ def test_a_phase_after_a_training_that_stopped_early_trains_also_if_it_is_resume
 
     assert program(ends=True) == 0
     assert program(ends=False) == 3
+
+
+# ---- phases ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_improving_training_is_not_stopped_by_what_a_phase_has_found() -> None:
+    stopping = EarlyStopping(patience=2, restore_best=True)
+    tm = tiny_manager(stopping, Results(9, 9, 8, 0.1, 0.1, 7, 6, 5, 4), epochs=6)
+    with tm.run():
+        tm.train_epochs(2)
+        with tm.phase("head", epochs=1):
+            tm.train()
+        tm.train()
+    assert (tm.epoch_num, tm.stop_reason) == (6, None)
+    assert (stopping.patience.best, stopping.patience.waited) == (4, 0)
+
+
+def test_a_phase_is_stopped_by_what_it_has_found_itself() -> None:
+    stopping = EarlyStopping(patience=2)
+    tm = tiny_manager(stopping, Results(9, 1, 50, 40, 41, 42, 0.5), epochs=2)
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("head", epochs=9):
+            found = tm.train()
+        tm.train()
+    assert (found.epochs, found.stopped) == (3, "EarlyStopping: 'valid/loss' was no better than 40 in 2 evaluations")
+    assert (tm.epoch_num, stopping.patience.best) == (2, 0.5)
+
+
+def test_the_weights_that_are_put_back_are_those_of_the_training_around_a_phase() -> None:
+    weights = []
+    keep = Extension.of(post_train_step_epoch=lambda train_manager: weights.append(weight_of(train_manager)))
+    tm = tiny_manager(EarlyStopping(patience=9, restore_best=True), keep, Results(9, 1, 0.1, 2, 3), epochs=3)
+    with tm.run():
+        tm.train_epochs(1)  # the best one around the phase
+        with tm.phase("head", epochs=1):
+            tm.train()
+        tm.train()
+    assert weight_of(tm).equal(weights[0])
+
+
+def test_a_checkpoint_of_a_phase_keeps_what_was_found_around_it() -> None:
+    stopping = EarlyStopping(patience=5)
+    tm = tiny_manager(stopping, Results(9, 4, 5, 0.1), epochs=2)
+    with tm.run():
+        tm.train()
+        with tm.phase("head", epochs=1):
+            tm.train()
+            state = copy.deepcopy(stopping.state_dict())
+            saved = tm.state_dict()["extensions"]["early_stopping"]["found"]
+    assert {key: (found["best"], found["waited"]) for key, found in saved.items()} == {
+        "": (4, 1),
+        "phase 1: head": (0.1, 0),
+    }
+    assert state["found"] == {"": {"best": 0.1, "waited": 0}}  # by hand, those of where the training is
+
+
+def test_a_state_of_an_earlier_version_is_that_of_the_training_outside_of_phases() -> None:
+    stopping = EarlyStopping(patience=2)
+    stopping.load_state_dict({"best": 0.5, "waited": 1})
+    tm = tiny_manager(stopping, Results(2), epochs=9)
+    tm.train()
+    assert (tm.epoch_num, stopping.patience.best, stopping.patience.waited) == (1, 0.5, 2)
+
+
+def weight_of(tm: TrainManager) -> Tensor:
+    return tm.model[0].weight.detach().clone()

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import copy
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -532,3 +533,49 @@ def test_of_several_optimizers_one_must_be_named(name: str | None, message: str)
     with pytest.raises(InputError) as error:
         TwoOptimizers(LRSchedule(halving, optimizer=name)).train("dg")
     assert str(error.value) == message
+
+
+# ---- phases ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plateau_is_not_found_by_comparing_a_phase_with_what_is_around_it() -> None:
+    schedule = LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=1), monitor="valid/loss")
+    tm = tiny_manager(schedule, Losses(9, 1, 50, 40, 30, 20, 0.9, 0.8, 0.7), epochs=4)
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("head", epochs=3):
+            tm.train()
+        tm.train()
+    assert rate_of(tm) == 0.5
+
+
+def test_the_rate_that_a_phase_has_reached_stays() -> None:
+    schedule = LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), monitor="valid/loss")
+    tm = tiny_manager(schedule, Losses(9, 1, 50, 50, 50, 0.9, 0.8), epochs=3)
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("head", epochs=2):
+            tm.train()
+        assert rate_of(tm) == pytest.approx(0.05)
+        tm.train()
+    assert rate_of(tm) == pytest.approx(0.05)
+
+
+def test_a_plateau_around_a_phase_goes_on_from_a_checkpoint_of_the_phase() -> None:
+    def program(values: Sequence[float], state: Any = None) -> tuple[TrainManager, Any]:
+        schedule = LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=2), monitor="valid/loss")
+        tm = tiny_manager(schedule, Losses(*values), epochs=4, eval_at=("epoch",))
+        if state is not None:
+            tm.add_extension(pre_load_checkpoint=lambda: tm.load_state_dict(state))
+        with tm.run():
+            tm.train_epochs(2)
+            with tm.phase("head", epochs=1):
+                tm.train()
+                saved = copy.deepcopy(tm.state_dict())
+            tm.train()
+        return tm, saved
+
+    whole, saved = program([1, 2, 50, 2, 2])
+    assert rate_of(whole) == pytest.approx(0.05)  # after three evaluations around the phase
+    again, _ = program([2, 2], saved)
+    assert rate_of(again) == pytest.approx(0.05)
