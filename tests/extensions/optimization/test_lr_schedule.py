@@ -561,6 +561,7 @@ def test_the_rate_that_a_phase_has_reached_stays() -> None:
     assert rate_of(tm) == pytest.approx(0.05)
 
 
+@pytest.mark.filterwarnings("ignore:train\\(\\) has nothing to do")
 def test_a_plateau_around_a_phase_goes_on_from_a_checkpoint_of_the_phase() -> None:
     def program(values: Sequence[float], state: Any = None) -> tuple[TrainManager, Any]:
         schedule = LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=2), monitor="valid/loss")
