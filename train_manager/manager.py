@@ -399,10 +399,13 @@ class TrainManager(ClosedStages[Model]):
         failed = True
         try:
             self._modify_level(name)
-            yield
+            try:
+                yield
+            finally:
+                self.fixtures["batch_losses"].look()
+            self._warn_of_epochs_without_end()
             failed = run.stop_at is not None and run.stops_run
         finally:
-            self.fixtures["batch_losses"].look()
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is collected
             self._resume.phases.leave(self.epoch_num, failed=failed)
             outer.setup.device = self._setup.device  # a phase does not replace it
@@ -527,6 +530,7 @@ class TrainManager(ClosedStages[Model]):
                 self._progress.own = None  # an error drops an epoch of the loop too
                 raise
             self._progress.losses.check()  # the last losses of train_on_batch are in no epoch that would look at them
+            self._warn_of_epochs_without_end()
             self._windows.drop_all("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
 
@@ -782,6 +786,7 @@ class TrainManager(ClosedStages[Model]):
         """Step the schedules, and count the epoch, before its post hooks."""
         step_schedulers(self.lr_schedule)  # after the losses were checked: an epoch with nan has no next rate
         self._progress.epoch_num += 1
+        self._progress.run.has_ended_epoch = True
         self.fixtures.modify("epoch_num", self._progress.epoch_num)
 
     def _train_all_batches(self) -> bool:
@@ -927,7 +932,7 @@ class TrainManager(ClosedStages[Model]):
         finally:
             self._collector.losses = None
         if step.own is not None:
-            step.own.warn_of_waiting(self._told_losses)
+            step.own.warn_of_waiting(self._told)
         if returned is not None:
             raise returned_a_value(returned, "train_batch")
 

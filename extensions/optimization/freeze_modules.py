@@ -62,6 +62,7 @@ class FreezeModules(Extension):
     def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None, dropout: str = "on") -> None:
         self.modules = choices(modules, "FreezeModules")
         self.until: int | None = None if until is None else require_count(until, "until", at_least=1)
+        self.counts_epochs = until is not None
         self.dropout: str = require_one_of(dropout, "dropout", ("on", "off"), asked_by="FreezeModules")
         self._frozen: Frozen | None = None  # None outside of runs, and while it pauses
         self._told: set[str] = set()  # what the models of phases lacked

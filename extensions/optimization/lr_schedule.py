@@ -106,6 +106,7 @@ class LRSchedule(Extension):
         )
         self.optimizer = optimizer
         self.count_start = count_start
+        self.counts_epochs = self.per == "epoch"
         self._done = 0  # epochs or steps that were done when the present one began
         self._schedulers = Book(partial(Schedulers, self._new_scheduler), per="manager" if monitor is None else "phase")
         self.pre_train_optimizer_step = self._rates_hook()

@@ -70,6 +70,7 @@ class WarmUp(Extension):
         self.epochs: int | None = None if epochs is None else require_count(epochs, "epochs", at_least=1)
         self.start: float = require_number(start, "start", at_least=0, at_most=1)
         self.optimizer = optimizer
+        self.counts_epochs = epochs is not None
         self._own_steps = 0  # of the optimizer that is named
         self._update_num = 0  # as the present step of an optimizer began
         self._before: tuple[Optimizer, tuple[Rate, ...]] | None = None  # the schedule's rates, during that step

@@ -238,7 +238,7 @@ class Interface(Extensible, Generic[Model]):
         self._refuse_single_examples(self.train_data, self.eval_data)
         self._resume = Resume()
         self._windows, self._collector = Windows(), Collector()
-        self._told_losses: set[str] = set()  # that no update has taken, as a warning has told
+        self._told: set[str] = set()  # what warnings have told, once for each manager
         self.history: History = History()
         self.seed: int | None = None if seed is None else require_count(seed, "seed", at_least=0)
         self.run_id: str = secrets.token_hex(8)
@@ -926,6 +926,17 @@ class Interface(Extensible, Generic[Model]):
         if "run" in self.fixtures.path:  # the check at the start of the run has not seen them
             entry, held = self.entered_by, self.entered_by is None
             self._checked[entry] = self._check(None, "as an extension was added or removed", outside=held)
+
+    def _warn_of_epochs_without_end(self) -> None:
+        """Warn, once, of schedules by epoch that stand still in a loop of the program's own."""
+        own, run = self._progress.own, self._progress.run
+        extensions = [name for name, one in self._registry.extensions.items() if getattr(one, "counts_epochs", False)]
+        names = [*([] if self.lr_schedule is None else ["lr_schedule"]), *extensions]
+        if own is not None and names and not run.has_ended_epoch and "epochs" not in self._told:
+            self._told.add("epochs")
+            what = f"the run ends after {own.batches} batches of train_on_batch and no epoch"
+            told = f"{what}, so that {' and '.join(map(repr, names))}, which count epochs, have stood still"
+            warnings.warn(f"{told} (call tm.end_epoch() where an epoch of yours ends)", stacklevel=users_level())
 
     def _never_reached(self) -> list[Hook]:
         """Return the hooks of stages that stand nowhere in the source and have not opened so far."""

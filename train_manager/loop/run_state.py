@@ -25,6 +25,7 @@ class RunState:
         eval_requested: a hook has requested an evaluation before the next batch.
         save_requested: a hook has requested a checkpoint before the next batch.
         saves_at_end: a hook has requested a checkpoint as the training call ends.
+        has_ended_epoch: an epoch was completed in it.
         structures: what the batches of each set of data are made of.
         evaluated_at: the ``step_num`` at which the loop has evaluated last.
         results: the results of the last evaluation of the present call.
@@ -38,6 +39,7 @@ class RunState:
         self.stop_at: str | None = None
         self.stops_run = False
         self.eval_requested = self.save_requested = self.saves_at_end = False
+        self.has_ended_epoch = False
         self.structures = Structures()
         self.evaluated_at = evaluated_at
         self.results: dict[str, EvalResult] = {}
