@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from train_manager import Extension, SkipBatch, TrainManager
-from train_manager.extensions import Avg, Metrics
+from train_manager import Extension, SkipBatch, TrainManager, report_loss
+from train_manager.extensions import Avg, LossCurves, Metrics
 from train_manager.loop.books import Book
 from train_manager.telling.errors import InputError
 
@@ -369,3 +370,55 @@ def test_the_mean_over_an_open_epoch_leaves_out_a_phase() -> None:
             tm.train()
         tm.train_steps(2)
     assert means == [1, 150, 1]
+
+
+def curves_of(tm: TrainManager) -> LossCurves:
+    curves: LossCurves = tm["loss_curves"]
+    return curves
+
+
+def test_the_curve_by_epoch_leaves_out_a_phase_and_batches_of_a_loop_of_ones_own(tmp_path: Path) -> None:
+    tm = manager(LossCurves(), data=batches(1, 1), train_dir=tmp_path)
+    with tm.run():
+        tm.train_on_batch(batches(45)[0])
+        tm.train_steps(1)
+        tm.train_on_batch(batches(29)[0])
+        with tm.phase("other", train_data=batches(100, 200), epochs=1):
+            tm.train()
+        tm.train_steps(1)
+    assert curves_of(tm).training["epoch"].y == [150, 1]
+
+
+def test_the_curve_of_a_part_by_epoch_leaves_them_out_too(tmp_path: Path) -> None:
+    def with_part(prediction: Tensor, targets: Tensor) -> Tensor:
+        report_loss(prediction.detach().mean(), "part")
+        return prediction.mean()
+
+    tm = manager(LossCurves(), data=batches(1, 1), train_dir=tmp_path)
+    tm.loss = with_part
+    with tm.run():
+        tm.train_on_batch(batches(45)[0])
+        tm.train_steps(1)
+        tm.train_on_batch(batches(29)[0])
+        with tm.phase("other", train_data=batches(100, 200), epochs=1):
+            tm.train()
+        tm.train_steps(1)
+        tm.train_on_batch(batches(7)[0])
+        tm.end_epoch()
+    assert curves_of(tm).parts.curves["part"]["epoch"].y == [150, 1, 7]
+    assert curves_of(tm).parts.curves["part"]["batch"].y == [45, 1, 29, 100, 200, 1, 7]
+
+
+def test_a_part_of_an_open_epoch_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    def with_part(prediction: Tensor, targets: Tensor) -> Tensor:
+        report_loss(prediction.detach().mean(), "part")
+        return prediction.mean()
+
+    tm = manager(LossCurves(), train_dir=tmp_path / "one")
+    tm.loss = with_part
+    tm.train_steps(3)
+    other = manager(LossCurves(), train_dir=tmp_path / "other")
+    other.loss = with_part
+    other.load_state_dict(tm.state_dict())
+    other.train()
+    assert curves_of(other).parts.curves["part"]["epoch"].y == [2.5]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.host_reads import HostReads
-from train_manager import CheckError, Extension, InputError, SkipStage, TrainManager, every, exponentially
+from train_manager import CheckError, Extension, InputError, SkipStage, TrainManager, every, exponentially, modifies
 from train_manager.core.fixtures import Fixtures
 from train_manager.extensions import Checkpoints, Log, LRSchedule, Metrics, ProgressBar
 from train_manager.extensions.logging.log import rate_text
@@ -82,6 +82,50 @@ def test_an_epoch_is_a_line_with_training_evaluation_metrics_and_seconds() -> No
         "start                        0.6979    0.5625",
         "1/2      0.7001    0.5250    0.6867    0.4375     x  best",
         "2/2      0.6762    0.6000    0.6540    0.5938     x  best",
+    ]
+
+
+def test_a_phase_has_a_table_of_its_own() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log, epochs=2)
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("head", epochs=1):
+            tm.train()
+        tm.train_epochs(1)
+    assert [line.split()[0] for line in log.file.getvalue().splitlines()] == [  # type: ignore[union-attr]
+        *("training", "epoch", "start", "1/2"),
+        *("training", "epoch", "start", "1"),
+        *("training", "epoch", "2/2"),
+    ]
+
+
+class Losses(Extension):
+    """Give evaluations these losses, one after the other."""
+
+    def __init__(self, *losses: float) -> None:
+        self.losses = iter(losses)
+
+    @modifies("eval_result")
+    def post_eval_step_epoch(self) -> dict[str, float]:
+        return {"loss": next(self.losses)}
+
+
+def test_best_is_the_best_of_a_phase_or_of_what_is_around_it() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log, Losses(9, 4, 0.5, 0.4, 0.6, 3, 5), epochs=3)
+    with tm.run():
+        tm.train_epochs(1)
+        with tm.phase("head", epochs=2):
+            tm.train()
+        tm.train()
+    lines = [line for line in log.file.getvalue().splitlines() if "/" in line]  # type: ignore[union-attr]
+    assert [(line.split("/")[0], line.endswith("best")) for line in lines] == [
+        ("1", True),
+        ("1", True),
+        ("2", False),
+        ("2", True),
+        ("3", False),
     ]
 
 
