@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.core.extension import Extension
-from train_manager.model.modules import Chosen, choices, chosen, require_module, warn_that_it_rests
+from train_manager.model.modules import Chosen, choices, chosen, require_module, warn_of_left_out
 from train_manager.model.per_object import PerObject
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -39,7 +39,7 @@ class Constrain(Extension):
     modules share is constrained once in each step.
 
     Names are looked up in the model that is trained: as each epoch begins, after ``tm.replace_parameters``, and in a
-    phase with a model of its own. If that one lacks a name, a warning says so, and the name rests.
+    phase with a model of its own. If that one lacks a name, a warning says so, and it is left out.
 
     *Runs at:* the start of ``run`` and ``train_step_epoch``, and the end of ``train_optimizer_step``.
 
@@ -117,7 +117,7 @@ class Constrain(Extension):
             try:
                 found += self._of(require_module(model, "Constrain"), one).items()
             except InputError as error:
-                warn_that_it_rests(error, self._told)
+                warn_of_left_out(error, self._told)
         return _each_once(found)
 
     def _of(self, model: nn.Module, one: Chosen) -> dict[str, nn.Parameter]:

@@ -10,7 +10,7 @@ from torch import nn
 
 from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
-from train_manager.model.modules import Chosen, choices, chosen, require_module, warn_that_it_rests
+from train_manager.model.modules import Chosen, choices, chosen, require_module, warn_of_left_out
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count, require_one_of
@@ -36,7 +36,7 @@ class FreezeModules(Extension):
     it is while the extension pauses, and as it is removed.
 
     Names are looked up in the model that is trained: as each epoch begins, after ``tm.replace_parameters``, and in a
-    phase with a model of its own. If that one lacks a name, a warning says so, and the name rests.
+    phase with a model of its own. If that one lacks a name, a warning says so, and it is left out.
 
     Published trainings mean different things by "frozen". Keras' ``layer.trainable = False`` is what happens here by
     default: BatchNorm in inference mode, dropout on. ``backbone.eval()`` with frozen weights, or ``base(x,
@@ -68,15 +68,16 @@ class FreezeModules(Extension):
         self._told: set[str] = set()  # what the models of phases lacked
 
     def around_run(self, train_manager: TrainManager) -> Iterator[None]:
-        model = require_module(train_manager.model, "FreezeModules")
         try:
-            self._freeze(model, self._is_over(train_manager.epoch_num), tells=False)  # `pre_run` does
+            # Without a word of what the model lacks: `pre_run` refuses it, and after a pause it is known.
+            self._freeze(train_manager.model, self._is_over(train_manager.epoch_num), tells=False)
             yield
         finally:
             self._unfreeze()
 
     def pre_run(self, train_manager: TrainManager) -> None:
-        chosen(train_manager.model, self.modules, "FreezeModules")  # also if `until` is over: a wrong name is an error
+        model = require_module(train_manager.model, "FreezeModules")
+        chosen(model, self.modules, "FreezeModules")  # also if `until` is over: a wrong name is an error
 
     def post_load_checkpoint(self, train_manager: TrainManager) -> None:
         self._follow(train_manager, train_manager.epoch_num)  # which was 0 as the run opened
@@ -137,7 +138,7 @@ class FreezeModules(Extension):
             return chosen(require_module(model, "FreezeModules"), [choice], "FreezeModules").values()
         except InputError as error:
             if tells:
-                warn_that_it_rests(error, self._told)
+                warn_of_left_out(error, self._told)
             return ()
 
     def _unfreeze(self) -> None:

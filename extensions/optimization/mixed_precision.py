@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from train_manager.core.decorators import fixture, modifies
 from train_manager.core.extension import Extension
 from train_manager.core.outcome import SkipStage
-from train_manager.model.modules import require_module, warn_that_it_rests
+from train_manager.model.modules import require_module, warn_of_left_out
 from train_manager.model.optimizers import optimizer_of, parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
@@ -120,7 +120,7 @@ class MixedPrecision(Extension):
         try:
             module = self._module(train_manager)
         except InputError as error:  # of a phase: at the start of the run it comes out
-            warn_that_it_rests(error, self._told)
+            warn_of_left_out(error, self._told)
             return nullcontext()
         first = next(train_manager.model.parameters(), None)
         self._device_type = self.device_type or ("cpu" if first is None else first.device.type)

@@ -60,8 +60,8 @@ def chosen(model: nn.Module, selection: Iterable[Chosen], asked_by: str) -> dict
     return found
 
 
-def warn_that_it_rests(error: InputError, told: set[str]) -> None:
-    """Warn, once for each text, that an extension does not work on the model that is trained now.
+def warn_of_left_out(error: InputError, told: set[str]) -> None:
+    """Warn, once for each text, that an extension leaves out what the model that is trained now lacks.
 
     A phase may train a model without the modules that an extension was given for the model around it.
 
@@ -71,7 +71,7 @@ def warn_that_it_rests(error: InputError, told: set[str]) -> None:
     """
     if error.what not in told:
         told.add(error.what)
-        warnings.warn(f"{error.what}, so it rests while this model is trained", stacklevel=users_level())
+        warnings.warn(f"{error.what}, and leaves it out while this model is trained", stacklevel=users_level())
 
 
 def _matches(choice: Chosen, name: str, module: nn.Module) -> bool:

@@ -250,7 +250,7 @@ def test_what_the_model_of_a_phase_lacks_is_told_once_and_the_rest_is_constraine
 
     with tm.run(), pytest.warns(UserWarning, match="Constrain") as told:
         train_in_phases()
-    what = "Constrain finds no parameter 'weight' in '2', so it rests while this model is trained"
+    what = "Constrain finds no parameter 'weight' in '2', and leaves it out while this model is trained"
     assert [str(warning.message) for warning in told] == [what]
     assert torch.allclose(row_norms(other.get_parameter("0.weight")), torch.ones(()))
 

@@ -429,8 +429,8 @@ def test_what_the_model_of_a_phase_lacks_is_told_once_and_the_rest_is_frozen() -
 
     with tm.run(), pytest.warns(UserWarning, match="FreezeModules") as told:
         train_in_phases()
-    what = "FreezeModules finds no module 'trunk.1' in the model (Sequential), so it rests while this model is trained"
-    assert [str(warning.message) for warning in told] == [what]
+    what = "FreezeModules finds no module 'trunk.1' in the model (Sequential)"
+    assert [str(warning.message) for warning in told] == [f"{what}, and leaves it out while this model is trained"]
     assert told[0].filename == __file__
 
 
@@ -440,9 +440,20 @@ def test_in_a_phase_whose_model_trains_itself_it_rests_and_says_so() -> None:
             return torch.tensor(1.0)
 
     tm = frozen_manager()
-    what = "FreezeModules works on a torch.nn.Module, but the model is a Own, which trains itself, so it rests"
-    with pytest.warns(UserWarning, match=what), tm.phase("own", model=Own(), optimizer=None, eval_data=None):
+    trunk = state(tm, "trunk")
+    what = "FreezeModules works on a torch.nn.Module, but the model is a Own, which trains itself, and leaves it out"
+
+    def train_in_phases() -> None:
+        with tm.phase("own", model=Own(), optimizer=None, eval_data=None):
+            tm.train_epochs(1)
+            with tm.phase("inner", without=["freeze_modules"]):
+                pass
+
+    with tm.run():
+        with pytest.warns(UserWarning, match=what):
+            train_in_phases()
         tm.train_epochs(1)
+    assert same(trunk, state(tm, "trunk"))
 
 
 def test_until_counts_the_epochs_of_the_training_and_of_each_phase_by_themselves() -> None:

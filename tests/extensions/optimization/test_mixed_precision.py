@@ -550,5 +550,5 @@ def test_in_a_phase_whose_model_lacks_the_part_it_rests_and_says_so_once() -> No
         tm.train_epochs(2)
     plain.train_epochs(2)
     what = "MixedPrecision(optimizer='generator') needs model.generator, which is not a module"
-    assert [str(warning.message) for warning in told] == [f"{what}, so it rests while this model is trained"]
+    assert [str(warning.message) for warning in told] == [f"{what}, and leaves it out while this model is trained"]
     assert_same_weights(model, plain.model)
