@@ -67,7 +67,7 @@ from train_manager.loop.outside_stops import wait_for_the_signal_of_a_worker
 from train_manager.loop.own_losses import OwnLosses
 from train_manager.loop.phases import Level
 from train_manager.loop.progress import Progress
-from train_manager.loop.region import Region, changed_from_inside
+from train_manager.loop.region import INNER, Region, changed_from_inside
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import RunState
@@ -442,23 +442,18 @@ class TrainManager(ClosedStages[Model]):
 
     def forward(self) -> Tensor:
         """Open the stages of the forward pass, those of eval in ``eval_batch``; return the loss as hooks left it."""
-        collector = self._collector
-        around, collector.losses = collector.losses, None  # the forward pass adds what is added inside it
-        try:
-            if "train_step_batch" in self._store.open:
-                self._train_model_forward()
-                self._train_loss_forward()
-                loss: Tensor = self.fixtures["loss"]  # a hook may have skipped the stage
-                self._progress.step.hooked_loss = loss
-            elif "eval_step_batch" in self._store.open:
-                self._eval_model_forward()
-                self._eval_loss_forward()
-                loss = self.fixtures["loss"]
-            else:
-                cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
-                raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
-        finally:
-            collector.losses = around
+        if "train_step_batch" in self._store.open:
+            self._train_model_forward()
+            self._train_loss_forward()
+            loss: Tensor = self.fixtures["loss"]  # a hook may have skipped the stage
+            self._progress.step.hooked_loss = loss
+        elif "eval_step_batch" in self._store.open:
+            self._eval_model_forward()
+            self._eval_loss_forward()
+            loss = self.fixtures["loss"]
+        else:
+            cure = "call it in train_batch(self, ...) or eval_batch(self, ...)"
+            raise StageError("forward() was called, but no batch is alive", stages=self.fixtures.path, cure=cure)
         return loss
 
     def update(
@@ -925,16 +920,24 @@ class TrainManager(ClosedStages[Model]):
             return
         new = self._setup.region
         if new is not None and new.collects:
-            self._collector.losses = step.own = OwnLosses(self._losses_of(step))
-        try:
+            returned = self._train_own_batch(step)
+        else:
             with nullcontext() if new is None or new.opened_for else self._watched(new):
                 returned = self._chosen.train_batch()
-        finally:
-            self._collector.losses = None
-        if step.own is not None:
-            step.own.warn_of_waiting(self._told)
         if returned is not None:
             raise returned_a_value(returned, "train_batch")
+
+    def _train_own_batch(self, step: Step) -> Any:
+        """Call an own ``train_batch``, and collect what is added in it outside of the stages of a batch."""
+        open_stages = self._store.open
+        own = step.own = OwnLosses(self._losses_of(step), is_resting=lambda: not open_stages.keys().isdisjoint(INNER))
+        self._collector.losses = own
+        try:
+            returned = self._chosen.train_batch()
+        finally:
+            self._collector.losses = None
+        own.warn_of_waiting(self._told)
+        return returned
 
     def _leave_out(self, requests: Requests) -> None:
         """Skip the batch if the point of decision says so, for another process has skipped its own."""
@@ -951,13 +954,14 @@ class TrainManager(ClosedStages[Model]):
         step = self._progress.step
         try:
             with self.staged("train_model_forward"):
+                around = self._collector.losses
                 losses = self._collector.losses = self._losses_of(step)
                 if step.forward_loss is not None:
                     losses.forget_added()  # the second pass adds its own; both would be in the loss
                 try:
                     prediction = require_prediction(self._chosen.train_model_forward(), self.model)
                 finally:
-                    self._collector.losses = None
+                    self._collector.losses = around
                 if step.forward_loss is None:
                     self.fixtures.define("prediction", prediction, stage="train_step_batch")
                 else:
@@ -969,11 +973,12 @@ class TrainManager(ClosedStages[Model]):
         step = self._progress.step
         try:
             with self.staged("train_loss_forward"):
+                around = self._collector.losses
                 losses = self._collector.losses = self._losses_of(step)
                 try:
                     returned = self._chosen.train_loss_forward()
                 finally:
-                    self._collector.losses = None
+                    self._collector.losses = around
                 loss = require_training_loss(losses.total(returned))
                 if step.forward_loss is None:
                     self.fixtures.define("loss", loss, stage="train_step_batch")
@@ -1028,8 +1033,6 @@ class TrainManager(ClosedStages[Model]):
     def _train_backward(self, backward: Backward, name: str, optimizer: Optimizer, retain_graph: bool) -> None:
         given = {"backward_loss": backward.loss, "optimizer": optimizer, "optimizer_name": name}
         is_last = self._store.cells["update_ends"].value
-        collector = self._collector
-        around, collector.losses = collector.losses, None  # activation checkpoints run the model again
         try:
             with self.staged("train_backward", given):
                 loss = self._store.cells["backward_loss"].value
@@ -1038,12 +1041,9 @@ class TrainManager(ClosedStages[Model]):
                 self._windows.backward(name, optimizer, loss, retain_graph, is_modified=is_modified, is_last=is_last)
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_backward")
-        finally:
-            collector.losses = around
 
     def _train_optimizer_step(self, name: str, optimizer: Optimizer) -> None:
-        counts, collector = self._counts, self._collector
-        around, collector.losses = collector.losses, None
+        counts = self._counts
         try:
             with self.staged("train_optimizer_step", {"optimizer": optimizer, "optimizer_name": name}):
                 if requires_closure(type(optimizer)):
@@ -1057,8 +1057,6 @@ class TrainManager(ClosedStages[Model]):
         except SkipStage as skip:
             raise_if_of_another(skip, *self.fixtures.path, "train_optimizer_step")
             self._windows.close(name)
-        finally:
-            collector.losses = around
 
     # ---- evaluation, from the outside in -----------------------------------------------------------------------------
 
@@ -1138,11 +1136,11 @@ class TrainManager(ClosedStages[Model]):
             losses, is_first = self.fixtures["losses"], "prediction" not in self.fixtures
             if not is_first:
                 losses.forget_added()
-            self._collector.losses = losses
+            around, self._collector.losses = self._collector.losses, losses
             try:
                 prediction = self._chosen.eval_model_forward()
             finally:
-                self._collector.losses = None
+                self._collector.losses = around
             require_prediction(prediction, self.model)
             if is_first:
                 self.fixtures.define("prediction", prediction, stage="eval_step_batch")
@@ -1152,11 +1150,12 @@ class TrainManager(ClosedStages[Model]):
     @skippable("eval_loss_forward")
     def _eval_loss_forward(self) -> None:
         with self.staged("eval_loss_forward"):
+            around = self._collector.losses
             losses = self._collector.losses = self.fixtures["losses"]
             try:
                 loss = self._chosen.eval_loss_forward()
             finally:
-                self._collector.losses = None
+                self._collector.losses = around
             total = require_scalar_loss(losses.total(loss))
             if "loss" not in self.fixtures:  # an own eval_batch may have set one
                 self.fixtures.define("loss", total, stage="eval_step_batch")

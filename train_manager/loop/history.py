@@ -39,9 +39,10 @@ class History:
 
     Attributes:
         epochs: a row for each epoch: "epoch" (its number, from 1), "step" (``step_num`` at its end), "seconds", and
-            what the fixture ``train_result`` had: "loss" (the mean over its examples, if batches have a loss) and
-            training metrics. "phase" is its name if the epoch is of a phase. "partial" is True if the epoch was left
-            before its end; its row is replaced if it is trained further, or anew.
+            what the fixture ``train_result`` had: "loss" (the mean over its examples, if batches have a loss; of
+            several optimizers without a loss together "losses/<name>" of each) and training metrics. "phase" is its
+            name if the epoch is of a phase. "partial" is True if the epoch was left before its end; its row is replaced
+            if it is trained further, or anew.
         evaluations: a row for each set of each evaluation: "epoch" (epochs completed), "step", "set", and its result,
             as ``{"loss": 0.31, "accuracy": 0.9}``; "phase" as above. "standalone" is True for ``tm.eval()`` outside
             of a run, which is of no training.

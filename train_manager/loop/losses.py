@@ -140,10 +140,16 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
     ...         add_loss(1e-3 * outputs.abs(), "sparsity")
     ...         return outputs
 
-    Several calls are summed up, also under one name. Outside of training and evaluation it does nothing, so a model
-    that calls it can be used like any other. It also does nothing in threads that the model starts
-    (``nn.DataParallel``), and in the second forward of activation checkpoints, where the loss would count twice; with
-    ``use_reentrant=True`` the first forward has no gradients, and neither has what is added there.
+    Several calls are summed up, also under one name. In an own ``train_batch`` that calls the model itself, or this
+    function, the next ``update`` or ``backward`` of a tensor takes what was added since the last one, whichever
+    optimizer it is of; what has no graph, as under ``no_grad``, is in no loss. A loss that is given as a function takes
+    what is added while it runs. What nothing takes is warned of. The curve of a name is the mean over the steps of the
+    batch. In an own ``eval_batch`` it is kept by name, and added to no loss.
+
+    Outside of training and evaluation it does nothing, so a model that calls it can be used like any other. It also
+    does nothing in hooks of ``forward`` and ``update``, in threads that the model starts (``nn.DataParallel``), and in
+    the second forward of activation checkpoints, where the loss would count twice; with ``use_reentrant=True`` the
+    first forward has no gradients, and neither has what is added there.
 
     Args:
         value: a tensor; if it is not a scalar, its mean is added.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 from torch import Tensor
@@ -64,6 +64,7 @@ class OwnLosses:
 
     Args:
         losses: the parts of the loss by name, where each gets its curve. One of ``forward`` keeps its name.
+        is_resting: nothing is collected: hooks run, or a backward pass that computes parts of the model again.
 
     Attributes:
         waiting: what was added with a graph since the last update, by name.
@@ -71,9 +72,10 @@ class OwnLosses:
         is_shown_apart: ``loss`` is only the sum over several optimizers, so tables show the loss of each.
     """
 
-    __slots__ = ("_losses", "_parts", "_taken", "by_optimizer", "is_shown_apart", "waiting")
+    __slots__ = ("_is_resting", "_losses", "_parts", "_taken", "by_optimizer", "is_shown_apart", "waiting")
 
-    def __init__(self, losses: Losses) -> None:
+    def __init__(self, losses: Losses, is_resting: Callable[[], bool] = lambda: False) -> None:
+        self._is_resting = is_resting
         self._losses, self._parts = losses, StepMeans()
         self._taken: tuple[Tensor, Tensor] | None = None
         self.waiting: dict[str, Tensor] = {}
@@ -82,13 +84,13 @@ class OwnLosses:
 
     def add(self, name: str, value: Tensor) -> None:
         """Keep a scalar for the next update, if it has a graph; without one, as under ``no_grad``, it has a curve."""
-        if value.requires_grad:
+        if value.requires_grad and not self._is_resting():
             self.waiting[name] = self.waiting[name] + value if name in self.waiting else value
         self.collect(name, value)
 
     def collect(self, name: str, value: Tensor) -> None:
         """Give a scalar a curve."""
-        if name not in self._losses.of_forward:
+        if name not in self._losses.of_forward and not self._is_resting():
             self._losses[name] = self._parts.add(name, value)
 
     def take(self, loss: Tensor) -> Tensor:
