@@ -919,25 +919,26 @@ class TrainManager(ClosedStages[Model]):
             region.update(loss, self._forward_again, step)
             return
         new = self._setup.region
-        if new is not None and new.collects:
-            returned = self._train_own_batch(step)
+        if new is None or new.opened_for:
+            around = self._collecting(step) if new is not None and new.collects else nullcontext()
         else:
-            with nullcontext() if new is None or new.opened_for else self._watched(new):
-                returned = self._chosen.train_batch()
+            around = self._watched(new)
+        with around:
+            returned = self._chosen.train_batch()
         if returned is not None:
             raise returned_a_value(returned, "train_batch")
 
-    def _train_own_batch(self, step: Step) -> Any:
-        """Call an own ``train_batch``, and collect what is added in it outside of the stages of a batch."""
+    @contextmanager
+    def _collecting(self, step: Step) -> Iterator[None]:
+        """Collect what an own ``train_batch`` adds to its loss, outside of the stages inside a batch."""
         open_stages = self._store.open
         own = step.own = OwnLosses(self._losses_of(step), is_resting=lambda: not open_stages.keys().isdisjoint(INNER))
         self._collector.losses = own
         try:
-            returned = self._chosen.train_batch()
+            yield
         finally:
             self._collector.losses = None
         own.warn_of_waiting(self._told)
-        return returned
 
     def _leave_out(self, requests: Requests) -> None:
         """Skip the batch if the point of decision says so, for another process has skipped its own."""
