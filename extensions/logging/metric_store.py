@@ -132,9 +132,8 @@ class MetricStore(Extension):
         datasource_name: str,
         true_batch_size: int,
         loss: Tensor | None = None,
-        train_manager: TrainManager | None = None,
     ) -> None:
-        if train_manager is not None and train_manager.losses_by_optimizer:
+        if self._runs.manager.losses_by_optimizer:
             loss = None  # it is only their sum
         self._runs.append_batch(step_num, loss, losses, datasource_name, true_batch_size)
 

@@ -134,9 +134,8 @@ class LossCurves(Extension):
         losses: Mapping[str, Tensor],
         step_num: int,
         true_batch_size: int,
-        train_manager: TrainManager | None = None,
     ) -> None:
-        is_sum = train_manager is not None and bool(train_manager.losses_by_optimizer)
+        is_sum = self._manager is not None and bool(self._manager.losses_by_optimizer)
         kept = None if is_sum else kept_scalar(loss)
         self._rows.append((kept, step_num, true_batch_size, 0.0, "", kept_parts(losses)))
         if len(self._rows) >= MOST:

@@ -51,7 +51,7 @@ def test_the_seconds_of_an_own_epoch_are_those_since_its_first_batch() -> None:
 
 
 def test_hooks_of_the_epoch_run_as_it_ends() -> None:
-    seen = []
+    seen: list[Any] = []
 
     class See(Extension):
         def pre_train_step_epoch(self, epoch_num: int, batches_done: int) -> None:

@@ -439,4 +439,5 @@ def test_a_state_of_an_earlier_version_is_that_of_the_training_outside_of_phases
 
 
 def weight_of(tm: TrainManager) -> Tensor:
-    return tm.model[0].weight.detach().clone()
+    weight: Tensor = tm.model[0].weight
+    return weight.detach().clone()
