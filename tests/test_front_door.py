@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC = [
     "ArgumentError",
+    "Book",
     "CheckError",
     "CheckpointError",
     "Endless",

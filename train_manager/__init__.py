@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from train_manager.data.seeded_loader import SeededDataLoader
     from train_manager.data.seeded_sampler import SeededSampler
     from train_manager.data.together import Together
+    from train_manager.loop.books import Book
     from train_manager.loop.losses import WeightedLosses, add_loss, report_loss
     from train_manager.loop.objectives import Objective
     from train_manager.loop.results import TrainResult
@@ -92,6 +93,7 @@ else:
         "Together": "train_manager.data.together",
         "SkipBatch": "train_manager.loop.skip",
         "TrainManager": "train_manager.manager",
+        "Book": "train_manager.loop.books",
         "Objective": "train_manager.loop.objectives",
         "WeightedLosses": "train_manager.loop.losses",
         "add_loss": "train_manager.loop.losses",
@@ -116,6 +118,7 @@ else:
 
 __all__ = [
     "ArgumentError",
+    "Book",
     "CheckError",
     "CheckpointError",
     "Endless",

@@ -60,6 +60,7 @@ REMARKS: Final = {  # stages that are drawn in full elsewhere
     (*EPOCH, "eval"): "(if a hook has called eval_soon: as below)",
     (*RUN, "train", "save_checkpoint"): "(between epochs, and as the call ends)",
     (*RUN, "save_checkpoint"): "(where train_on_batch is called)",
+    (*RUN, "train_step_epoch"): "(a call of tm.end_epoch in such a loop)",
     (*RUN, "train_step_batch"): "(a call of tm.train_on_batch: as above)",
     (*RUN, "phase"): "(tm.phase(...): what is called inside it)",
 }
@@ -107,6 +108,7 @@ def observed() -> FirstAt:
         tm.predict(batches)
         with tm.run():
             tm.train_on_batch(batches[0])
+            tm.end_epoch()
             with tm.phase("head", epochs=1):
                 tm.train()
     return found

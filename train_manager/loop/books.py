@@ -39,7 +39,7 @@ class Lifetime:
 class Book(Generic[Value]):
     """What an extension measures over an epoch or a phase, in place of an attribute that the extension resets.
 
-    >>> from train_manager import Extension
+    >>> from train_manager import Book, Extension
     >>> from train_manager.metrics.averages import WeightedMean
     >>> from train_manager.testing import tiny_manager
     >>> class MeanSize(Extension):
