@@ -1236,7 +1236,7 @@ class TrainManager(ClosedStages[Model]):
             source = cells["datasource_name"]
             is_asked = source.owner is not None
             name = self._store.cells["datasource_name"].value if is_asked else self._progress.feed.datasource_name
-            rows.add(kept, counts.step_num, examples, name, step.losses)
+            rows.add(kept, counts.step_num, examples, name, self._losses_of(step))
         return loss
 
     def _loss_without_forward(self, step: Step) -> Tensor | None:

@@ -12,6 +12,7 @@ from tests.host_reads import HostReads
 from train_manager import Extension, Interleaved, SkipBatch, TrainManager, add_loss, modifies
 from train_manager.loop import batch_losses as module
 from train_manager.loop.batch_losses import BatchLosses, BatchRow
+from train_manager.loop.losses import Losses
 from train_manager.testing import tiny_manager
 
 
@@ -157,7 +158,15 @@ def test_a_row_has_the_parts_of_the_loss_if_there_are_any() -> None:
     assert [parts for *_, parts in without.rows] == [None] * 3
 
 
-def test_the_loss_of_a_batch_with_updates_alone_is_their_sum() -> None:
+def test_a_row_has_the_parts_that_a_hook_has_put_in_their_place() -> None:
+    reads = Reads()
+    others = Extension.of(pre_train_step_batch=modifies("losses")(lambda losses: Losses(known=torch.tensor(1.0))))
+    tiny_manager(reads, others, model=nn.Sequential(nn.Flatten(), Adds(2, 2))).train()
+
+    assert [[*parts] for *_, parts in reads.rows if parts is not None] == [["known", "sparsity"]] * 3
+
+
+def test_the_loss_of_a_batch_with_updates_alone_is_that_of_the_fixture() -> None:
     class Twice(TrainManager):
         def train_batch(self, model: nn.Module, inputs: Tensor) -> None:
             for factor in (1, 2):

@@ -96,3 +96,9 @@ def test_losses_have_room_before_other_metrics() -> None:
     metrics = {"loss": 0.5, "accuracy": 0.75, "valid/loss": 0.25, "valid/accuracy": 0.5}
 
     assert texts([run("a", metrics=metrics)], 80)[0].split()[-3:] == ["loss", "valid/loss", "commit"]
+
+
+def test_losses_of_several_optimizers_have_room_before_other_metrics() -> None:
+    metrics = {"accuracy": 0.75, "losses/critic": 0.5, "losses/generator": 0.25}
+
+    assert texts([run("a", metrics=metrics)], 80)[0].split()[-3:] == [*[*metrics][1:], "commit"]
