@@ -301,7 +301,8 @@ class ReferenceLoop:
         self.batch, self.batch_num, self.is_last, self.size = batch, batch_num, is_last, len(batch[0])
         self.touched: set[str] = set()
         self.asked_to_step: set[str] = set()
-        self.losses: dict[str, Tensor] = {}
+        self.losses: dict[str, list[Tensor]] = {}  # by optimizer, the sum of each step
+        self.has_stepped: set[str] = set()  # with the last of these
         self.loss: Tensor | None = None
         self.batches_opened += 1
         is_counted = False
@@ -315,7 +316,7 @@ class ReferenceLoop:
                 return None
             self.train_batch(self, self.model, *batch, batch_num)
             if self.loss is None:
-                self.loss = sum(self.losses.values())  # type: ignore[assignment]
+                self.loss = sum(sum(sums) / len(sums) for sums in self.losses.values())  # type: ignore[assignment]
             is_counted = True
             self.step_num += 1
             self.samples_seen += self.size
@@ -348,7 +349,10 @@ class ReferenceLoop:
         if name in self.asked_to_step and name in self.windows:
             raise StageError("updated twice in one batch")
         if loss is not self.loss:
-            self.losses[name] = self.losses[name] + loss.detach() if name in self.losses else loss.detach()
+            sums = self.losses.setdefault(name, [])
+            before = sums.pop() if sums and name not in self.has_stepped else 0
+            sums.append(before + loss.detach())
+            self.has_stepped.discard(name)
         self.optimizer_name = name
         if self.skips("pre_train_backward"):
             return
@@ -369,6 +373,8 @@ class ReferenceLoop:
 
     def step(self, name: str = "optimizer") -> None:
         self.asked_to_step.add(name)
+        if self.update_ends:
+            self.has_stepped.add(name)
         if not self.update_ends or name not in self.windows:
             return
         self.touched.add(name)
