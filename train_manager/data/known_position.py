@@ -32,8 +32,8 @@ def shuffles_unseen(data: Any) -> bool:
     """Return whether the data are a DataLoader whose order in an epoch cannot be had again, or are made of such."""
     if isinstance(data, DataLoader):
         return not has_state(data) and not repeats_its_order(data)
-    inner = getattr(data, "data", None)  # of Endless; of Interleaved and Together by name
-    return any(isinstance(one, DataLoader) and shuffles_unseen(one) for one in _several(inner))
+    inner = getattr(data, "data", None)  # of Endless; of Interleaved and Together by name; and of these in one another
+    return any((isinstance(one, DataLoader) or has_state(one)) and shuffles_unseen(one) for one in _several(inner))
 
 
 def _several(inner: object) -> Iterable[object]:

@@ -16,8 +16,10 @@ from tests.checkpointing import interrupted, path_of, steps_in
 from tests.training import At, shuffled, weights
 from train_manager import (
     CheckpointError,
+    Endless,
     Extension,
     SeededDataLoader,
+    Together,
     every,
 )
 from train_manager.checkpoints.checkpoint import read_checkpoint
@@ -157,6 +159,15 @@ def test_a_loader_that_shuffles_unseen_is_told_of_as_the_run_opens(tmp_path: Pat
 
     with pytest.warns(UserWarning, match="from a checkpoint within an epoch, the epoch begins anew; SeededDataLoader"):
         tm.train()
+
+
+def test_so_is_one_inside_of_endless_sets_that_are_read_together(tmp_path: Path) -> None:
+    data = Together({"first": Endless(shuffled()), "second": Endless(shuffled())})
+    tm = tiny_manager(Checkpoints(), train_data=data, train_dir=tmp_path)
+
+    with pytest.warns(UserWarning, match=r"train_data \(Together\) shuffles in an order that cannot be had again"):
+        tm.open()
+    tm.close()
 
 
 def test_a_seeded_loader_is_not(tmp_path: Path) -> None:
