@@ -93,8 +93,8 @@ def rate_factor(step: int) -> float:
 class Translation(TrainManager):
     """Count tokens in place of examples, and print the mean loss of each epoch."""
 
-    def get_true_batch_size(self, targets: Tensor) -> int:
-        return int((targets != PAD).sum())
+    def get_true_batch_size(self, targets: Tensor) -> Tensor:
+        return (targets != PAD).sum()
 
     def post_train_step_epoch(self, epoch_num: int, train_result: dict[str, float]) -> None:
         print(f"epoch {epoch_num}, training: loss {train_result['loss']:.4g}")

@@ -347,8 +347,11 @@ class Interface(Extensible, Generic[Model]):
         return parts_of(batch)
 
     @overridable
-    def get_true_batch_size(self, batch: Any) -> int:
-        """Return how many examples a batch has, the weight of its loss. Here: rows of the first tensor in it."""
+    def get_true_batch_size(self, batch: Any) -> int | Tensor:
+        """Return how many examples a batch has, the weight of its loss. Here: rows of the first tensor in it.
+
+        A tensor, as of the tokens that are not padding, is not read on the host.
+        """
         return count_rows(batch)
 
     @overridable
