@@ -246,8 +246,8 @@ class TrainManager(ClosedStages[Model]):
         stages, progress = self.fixtures.path, self._progress
         if "train_step_epoch" in stages or "train_step_batch" in stages:
             progress.part.end_requested = True
-        elif progress.own is None or progress.feed.is_unfinished:
-            return
+        elif progress.own is None or progress.feed.is_unfinished or self._store.running is not None:
+            return  # a hook of another stage is in no epoch
         elif not stages:
             cure = "hold a run open around your loop: with tm.run():"
             raise StageError("end_epoch() was called between two batches, but no run is open", stages=stages, cure=cure)
@@ -755,8 +755,7 @@ class TrainManager(ClosedStages[Model]):
             self.fixtures["train_result"] = progress.epoch.figures()
             row = self._record_epoch(is_complete)  # before the post hooks of the epoch
             stage.keep("train_result")
-        row.update(figures_of(stage.kept["train_result"]))  # as hooks have left it
-        refuse_figures_of_places("train_result", stage.kept["train_result"], self._registry.hooks)
+        self._add_result(row, stage.kept["train_result"])
 
     def _end_own_epoch_in_run(self) -> None:
         with self._in_run("end_epoch"):
@@ -775,7 +774,7 @@ class TrainManager(ClosedStages[Model]):
             self.fixtures["train_result"] = progress.epoch.figures()
             row = self._record_epoch(is_complete=True)
             stage.keep("train_result")
-        row.update(figures_of(stage.kept["train_result"]))
+        self._add_result(row, stage.kept["train_result"])
 
     def _complete_epoch(self) -> None:
         """Step the schedules, and count the epoch, before its post hooks."""
@@ -1274,6 +1273,11 @@ class TrainManager(ClosedStages[Model]):
             index = self.history.add_epoch(row, replaces=progress.partial)
             progress.partial = None if is_complete else index
         return row
+
+    def _add_result(self, row: dict[str, Any], result: Mapping[str, Any]) -> None:
+        """Add the figures of an epoch to its row, as hooks have left them."""
+        row.update(figures_of(result))
+        refuse_figures_of_places("train_result", result, self._registry.hooks)
 
     def _record_evaluation(self, results: Mapping[str, EvalResult] | None) -> None:
         """Add an evaluation to the history."""

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import StepLR
 
-from train_manager import Extension, SkipStage, TrainManager
+from train_manager import Extension, SkipStage, TrainManager, modifies
 from train_manager.extensions import FreezeModules, LossCurves, LRSchedule, WarmUp
-from train_manager.telling.errors import NonFiniteLoss, StageError
+from train_manager.telling.errors import InputError, NonFiniteLoss, StageError
 from train_manager.testing import tiny_manager
 
 
@@ -118,6 +118,28 @@ def test_while_an_epoch_of_the_loop_is_open_it_is_void() -> None:
         assert tm.epoch_num == 0
         tm.train_steps(1)
     assert tm.epoch_num == 1
+
+
+def test_in_a_hook_that_is_in_no_epoch_and_no_batch_it_is_void() -> None:
+    tm = tiny_manager(Extension.of(pre_phase=lambda train_manager: train_manager.end_epoch()))
+    tm.add_extension(pre_run=lambda train_manager: train_manager.end_epoch())
+    batch = next(iter(tm.train_data or ()))
+    for _ in range(2):
+        with tm.run():
+            tm.train_on_batch(batch)
+            with tm.phase("empty"):
+                pass
+    assert tm.epoch_num == 0
+
+
+def test_a_figure_that_is_called_like_a_place_is_refused() -> None:
+    class Step(Extension):
+        @modifies("train_result")
+        def post_train_step_epoch(self, train_result: dict[str, float]) -> dict[str, float]:
+            return {**train_result, "step": 1.0}
+
+    with pytest.raises(InputError, match="in the history 'step' tells where"):
+        own_epochs(tiny_manager(Step()))
 
 
 def test_without_a_run_around_the_loop_it_is_refused() -> None:
