@@ -62,7 +62,6 @@ class FreezeModules(Extension):
     def __init__(self, *modules: Chosen | Iterable[Chosen], until: int | None = None, dropout: str = "on") -> None:
         self.modules = choices(modules, "FreezeModules")
         self.until: int | None = None if until is None else require_count(until, "until", at_least=1)
-        self.counts_epochs = until is not None
         self.dropout: str = require_one_of(dropout, "dropout", ("on", "off"), asked_by="FreezeModules")
         self._frozen: Frozen | None = None  # None outside of runs, and while it pauses
         self._told: set[str] = set()  # what the models of phases lacked
@@ -115,6 +114,10 @@ class FreezeModules(Extension):
     @always
     def post_run(self) -> None:
         self._unfreeze()  # and once more at the end of around_run, if Ctrl-C comes here
+
+    def waits_for_epoch(self, epoch_num: int) -> bool:
+        """Return whether the end of an epoch after this one is to change something."""
+        return self.until is not None and not self._is_over(epoch_num)
 
     def _is_over(self, epoch_num: int) -> bool:
         return self.until is not None and epoch_num >= self.until

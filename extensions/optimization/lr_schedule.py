@@ -106,7 +106,6 @@ class LRSchedule(Extension):
         )
         self.optimizer = optimizer
         self.count_start = count_start
-        self.counts_epochs = self.per == "epoch"
         self._done = 0  # epochs or steps that were done when the present one began
         self._schedulers = Book(partial(Schedulers, self._new_scheduler), per="manager" if monitor is None else "phase")
         self.pre_train_optimizer_step = self._rates_hook()
@@ -188,6 +187,10 @@ class LRSchedule(Extension):
         if optimizer is not None:  # else a run that only evaluates
             is_met = any(met is not schedulers and met.has(optimizer) for met in self._schedulers.values())
             schedulers.use(optimizer, name_of_part(train_manager, "optimizer"), keeps_rates=is_met)
+
+    def waits_for_epoch(self, epoch_num: int) -> bool:
+        """Return whether the end of an epoch after this one is to change something."""
+        return self.per == "epoch"
 
     def _new_scheduler(self, optimizer: Optimizer) -> Any:
         scheduler = self.make(optimizer)

@@ -70,7 +70,6 @@ class WarmUp(Extension):
         self.epochs: int | None = None if epochs is None else require_count(epochs, "epochs", at_least=1)
         self.start: float = require_number(start, "start", at_least=0, at_most=1)
         self.optimizer = optimizer
-        self.counts_epochs = epochs is not None
         self._own_steps = 0  # of the optimizer that is named
         self._update_num = 0  # as the present step of an optimizer began
         self._before: tuple[Optimizer, tuple[Rate, ...]] | None = None  # the schedule's rates, during that step
@@ -116,6 +115,10 @@ class WarmUp(Extension):
         if self._before is not None:
             set_learning_rates(*self._before)
             self._before = None
+
+    def waits_for_epoch(self, epoch_num: int) -> bool:
+        """Return whether the end of an epoch after this one is to change something."""
+        return self.epochs is not None and epoch_num < self.epochs
 
     def factor(self, update_num: int, epoch_num: int) -> float:
         """Return the factor after these numbers of steps and epochs."""

@@ -135,6 +135,7 @@ def test_where_neither_calls_forward_both_are_told_so() -> None:
         "load_checkpoint",
         "train",
         "train_step_batch",
+        "train_step_epoch",
         "save_checkpoint",
         "eval",
         "predict",

@@ -246,6 +246,15 @@ def test_extensions_that_count_no_epochs_do_not_warn(extension: Extension) -> No
         tm.train_on_batch(next(iter(tm.train_data or ())))
 
 
+@pytest.mark.parametrize("extension", [WarmUp(epochs=1), FreezeModules("0", until=1)])
+def test_extensions_whose_epochs_are_over_do_not_warn(extension: Extension) -> None:
+    tm = tiny_manager(extension)
+    own_epochs(tm)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        own_batches(tm)
+
+
 def test_a_run_with_an_epoch_and_batches_after_it_does_not_warn() -> None:
     tm = tiny_manager(lr_schedule=halving)
     with warnings.catch_warnings(), tm.run():

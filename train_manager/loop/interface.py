@@ -933,7 +933,8 @@ class Interface(Extensible, Generic[Model]):
     def _warn_of_epochs_without_end(self) -> None:
         """Warn, once, of schedules by epoch that stand still in a loop of the program's own."""
         own, run = self._progress.own, self._progress.run
-        extensions = [name for name, one in self._registry.extensions.items() if getattr(one, "counts_epochs", False)]
+        waits = {name: getattr(one, "waits_for_epoch", None) for name, one in self._registry.extensions.items()}
+        extensions = [name for name, waits_for in waits.items() if waits_for is not None and waits_for(self.epoch_num)]
         names = [*([] if self.lr_schedule is None else ["lr_schedule"]), *extensions]
         if own is not None and names and not run.has_ended_epoch and "epochs" not in self._told:
             self._told.add("epochs")
