@@ -7,7 +7,8 @@ which learning rates; and the rows of the history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -51,8 +52,8 @@ class MetricStore(Extension):
     After a resume, rows of later steps count no more; they stay in the file, marked as superseded. If the file cannot
     be written, figures wait in memory, with a warning, and the training goes on.
 
-    *Runs at:* the start and the end of ``run``, ``train`` and ``train_step_epoch``; the end of ``load_checkpoint``; the
-    start of ``eval`` and ``save_checkpoint``. With a schedule, or in a loop without ``batch_losses``, at the end of
+    *Runs at:* the start and the end of ``run``, ``train`` and ``train_step_epoch``; around ``phase``; the end of
+    ``load_checkpoint``; the start of ``eval`` and ``save_checkpoint``. With a schedule, or in a loop without ``batch_losses``, at the end of
     ``train_step_batch`` too.
 
     *Asks for:* ``train_dir``, ``step_num``, ``epoch_num``, ``phase_name`` and ``batch_losses``; without the last one
@@ -103,6 +104,10 @@ class MetricStore(Extension):
     def post_run(self) -> None:
         if self._present is not None:  # else what opens the run has failed
             self._present.end_run()
+
+    def around_phase(self, step_num: int, epoch_num: int, phase_name: str | None) -> Iterator[None]:
+        with self._runs.in_phase(step_num, epoch_num, phase_name):
+            yield
 
     def pre_train(self, step_num: int, epoch_num: int, phase_name: str | None) -> None:
         self._runs.begin_training(step_num, epoch_num, phase_name)
@@ -235,6 +240,20 @@ class StoredRuns:
         self._rates.look(self.manager.optimizers)
         self.append_history()
         self._look_at_next_row()
+
+    @contextmanager
+    def in_phase(self, step_num: int, epoch: int, phase_name: str | None) -> Iterator[None]:
+        """Be in a phase, and then again where it began: batches of ``train_on_batch`` may be the first and the next."""
+        around, optimizers = self._position, self._rates.optimizers
+        self.look(step_num, epoch, phase_name)
+        try:
+            yield
+        finally:
+            self._note_last_step()
+            self.append_history()
+            self._position = around
+            self._rates.look(optimizers)
+            self._look_at_next_row()
 
     def begin_training(self, step_num: int, epoch: int, phase_name: str | None) -> None:
         """Look, and begin a segment if the training is not where the last one has ended."""

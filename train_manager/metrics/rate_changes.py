@@ -44,6 +44,11 @@ class RateChanges:
             self.end()
             self._watched = [_Watched(name, optimizer, self._note) for name, optimizer in optimizers.items()]
 
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Those that are watched, by name."""
+        return {watched.name: watched.optimizer for watched in self._watched}
+
     def end(self) -> None:
         """Watch none any more."""
         for watched in self._watched:

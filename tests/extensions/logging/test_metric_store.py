@@ -165,6 +165,25 @@ def test_rows_of_a_phase_are_series_of_their_own(tmp_path: Path) -> None:
     assert history_is_that_of(tm, tmp_path)
 
 
+def test_batches_of_ones_own_are_of_the_phase_that_they_are_trained_in(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), Writes(), train_dir=tmp_path)
+    batch = next(iter(tm.train_data or ()))
+    with tm.run():
+        with tm.phase("head", optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.25)):
+            tm.train_on_batch(batch)
+        tm.train_on_batch(batch)
+        with tm.phase("tail"):
+            tm.train_steps(1)
+        tm.train_on_batch(batch)
+    metrics = read_run(tmp_path).metrics
+
+    for name in ("loss", "twice"):
+        found = metrics.scalars(name, "train_step_batch" if name == "loss" else "")
+        assert {series.phase: of.steps for series, of in found.items()} == {"head": [1], "": [2, 4], "tail": [3]}
+    rates = metrics.scalars("lr")
+    assert {series.phase: of[:2] for series, of in rates.items()} == {"head": ([1], [0.25]), "": ([2], [0.5])}
+
+
 def test_a_train_batch_without_a_loss_is_stored_without(tmp_path: Path) -> None:
     class Counts(TrainManager):
         def train_batch(self) -> None: ...
