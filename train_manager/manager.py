@@ -760,6 +760,8 @@ class TrainManager(ClosedStages[Model]):
     def _end_own_epoch_in_run(self) -> None:
         with self._in_run("end_epoch"):
             self._end_own_epoch()
+            if self._decide().save:
+                self._save_checkpoint()
 
     @skippable("train_step_epoch")
     def _end_own_epoch(self) -> None:
@@ -849,6 +851,7 @@ class TrainManager(ClosedStages[Model]):
             requests = self._decide()
             if requests.end_epoch and not self._progress.feed.is_unfinished:
                 self._end_own_epoch()
+                requests = self._decide()  # hooks of the epoch may have asked for a checkpoint
             if requests.save:
                 self._save_checkpoint()
             return loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch.optim.lr_scheduler import StepLR
 
 from train_manager import Extension, SkipStage, TrainManager, modifies
-from train_manager.extensions import FreezeModules, LossCurves, LRSchedule, WarmUp
+from train_manager.extensions import Checkpoints, FreezeModules, LossCurves, LRSchedule, ProgressBar, WarmUp
 from train_manager.telling.errors import InputError, NonFiniteLoss, StageError
 from train_manager.testing import tiny_manager
 
@@ -96,6 +97,29 @@ def test_in_a_hook_of_a_batch_it_ends_the_epoch_after_that_step() -> None:
         for batch in [*(tm.train_data or ()), *(tm.train_data or ())]:
             tm.train_on_batch(batch)
     assert [(row["epoch"], row["step"]) for row in tm.history.epochs] == [(1, 2), (2, 4), (3, 6)]
+
+
+@pytest.mark.parametrize("in_hook", [False, True])
+def test_a_checkpoint_that_is_asked_for_as_the_epoch_ends_is_saved_there(tmp_path: Path, in_hook: bool) -> None:
+    tm = tiny_manager(Checkpoints(save_at="epoch"), train_dir=tmp_path)
+    if in_hook:
+        tm.add_extension(
+            pre_train_step_batch=lambda train_manager, batch_num: batch_num < 3 or train_manager.end_epoch()
+        )
+    with tm.run():
+        for batch in tm.train_data or ():
+            tm.train_on_batch(batch)
+        tm.end_epoch()  # void after a hook has ended it
+        assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000000000003"]
+    other = tiny_manager(Checkpoints(save_at="epoch", resume=True), train_dir=tmp_path)
+    with other.run():
+        assert (other.epoch_num, other.step_num) == (1, 3)
+
+
+def test_bars_of_an_own_epoch_leave_nothing() -> None:
+    bar = io.StringIO()
+    own_epochs(tiny_manager(ProgressBar(force=True, interval=0, file=bar)), 2)
+    assert bar.getvalue().rpartition("\r")[0].rpartition("\r")[2].strip() == ""
 
 
 def test_without_a_batch_since_the_last_end_it_is_void() -> None:
