@@ -179,14 +179,16 @@ class Log(Extension):
                 lines.print_evaluation(own, step_num, self.file, train_manager.optimizers)
         elif shown:
             sets = "; ".join(f"{name}: {', '.join(texts_of(name, of, between=' '))}" for name, of in shown.items())
-            counts = self._chosen(counts_of(step_num, epoch_num, stage))
+            is_left = train_manager._progress.partial is not None  # the epoch, as the call ends
+            counts = self._chosen(counts_of(step_num, epoch_num, is_in_epoch=is_left or is_in_epoch(stage)))
             self._print([*counts, sets], step_num, samples_seen, with_rate=False)
 
     # ---- a line for each batch -------------------------------------------------------------------------------------
 
     def _print_batch(self, asked: Mapping[str, Any]) -> None:  # the hook post_train_step_batch: see __init__
-        step_num, counts = asked["step_num"], counts_of(asked["step_num"], asked["epoch_num"], asked["stage"])
-        if is_in_epoch(asked["stage"]):
+        step_num, is_within = asked["step_num"], is_in_epoch(asked["stage"])
+        counts = counts_of(step_num, asked["epoch_num"], is_in_epoch=is_within)
+        if is_within:
             counts["batch"] = batch_text(asked["batch_num"], asked["train_manager"])
         found = shown_losses(asked, asked["train_manager"].losses_by_optimizer)
         alive = {label: found[name] for label, name in self.show.items() if name in found}
@@ -230,9 +232,9 @@ def shown_path(checkpoint: Path | bool) -> str:
     return str(checkpoint.relative_to(here) if checkpoint.is_relative_to(here) else checkpoint)
 
 
-def counts_of(step_num: int, epoch_num: int, stage: Scope) -> dict[str, str]:
+def counts_of(step_num: int, epoch_num: int, *, is_in_epoch: bool) -> dict[str, str]:
     """Return the texts of the step, and of the epoch: the one that is open, else the last."""
-    return {"step": f"step {step_num}", "epoch": f"epoch {epoch_num + is_in_epoch(stage)}"}
+    return {"step": f"step {step_num}", "epoch": f"epoch {epoch_num + is_in_epoch}"}
 
 
 def is_in_epoch(stage: Scope) -> bool:

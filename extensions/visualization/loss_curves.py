@@ -158,11 +158,14 @@ class LossCurves(Extension):
         standalone_eval: bool,
         train_dir: Path,
         stage: Scope,
+        train_manager: TrainManager | None = None,
     ) -> None:
         if standalone_eval:  # not part of the training
             return
         self._take_losses()
         is_within = "train_step_epoch" in stage.path
+        if train_manager is not None:  # the call may end, or an own loop evaluate, where an epoch does not
+            is_within = is_within or train_manager._progress.is_within_epoch
         for name, result in eval_results.items():
             if not is_within:
                 self._add_metrics(name, epoch_num, result)

@@ -169,6 +169,11 @@ class Progress:
         """Return that of the epoch that is open, or was last."""
         return (self.epoch if self.own is None else self.own.epoch).lifetime
 
+    @property
+    def is_within_epoch(self) -> bool:
+        """Whether an epoch was left before its end, or is one of the program's own, and none has ended since."""
+        return self.partial is not None or self.own is not None
+
     def open_epochs(self) -> list[Lifetime]:
         """Return the lifetimes of the epochs that go on in the next training call."""
         epochs = [self.epoch] if self.feed.is_unfinished else []

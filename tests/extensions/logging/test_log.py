@@ -280,6 +280,12 @@ def test_an_evaluation_in_the_middle_of_an_epoch_is_of_that_epoch() -> None:
     ]
 
 
+def test_an_evaluation_as_a_call_leaves_an_epoch_is_of_that_epoch() -> None:
+    output = io.StringIO()
+    tiny_manager(Log(100, file=output), eval_at="end").train_steps(4)
+    assert output.getvalue().startswith("step 4, epoch 2, valid")
+
+
 def test_lines_are_printed_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     tiny_manager(Log(3, show=(), counts="step"), eval_data=None).train()
     assert capsys.readouterr().out == "step 3\n"

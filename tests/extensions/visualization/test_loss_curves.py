@@ -152,6 +152,28 @@ def test_an_evaluation_within_an_epoch_is_a_point_by_batch_but_not_by_epoch(tmp_
     assert valid["epoch"].x == [0, 1, 2]
 
 
+def test_an_evaluation_as_a_call_leaves_an_epoch_is_no_point_by_epoch(tmp_path: Path) -> None:
+    tm = tiny_manager(curves := LossCurves(), eval_at=("epoch", "end"), train_dir=tmp_path)
+    tm.train_steps(4)
+    tm.train_steps(4)
+
+    valid = curves.eval_sets["valid"]
+    assert (valid["batch"].x, valid["epoch"].x) == ([3, 4, 6, 8], [1, 2])
+
+
+def test_an_evaluation_in_a_loop_of_ones_own_is_a_point_by_epoch_where_one_ends(tmp_path: Path) -> None:
+    tm = tiny_manager(curves := LossCurves(), train_dir=tmp_path)
+    with tm.run():
+        for batch in tm.train_data or ():
+            tm.train_on_batch(batch)
+            tm.eval()
+        tm.end_epoch()
+        tm.eval()
+
+    valid = curves.eval_sets["valid"]
+    assert (valid["batch"].x, valid["epoch"].x) == ([1, 2, 3, 3], [1])
+
+
 def test_an_epoch_that_was_stopped_has_no_mean(tmp_path: Path) -> None:
     curves = trained(tmp_path, StopAt(2))
     assert curves.training["epoch"].x == []
