@@ -134,6 +134,8 @@ def test_the_tree_of_the_docs_is_that_of_explain() -> None:
 
 
 def test_the_manager_opens_no_stage_that_is_not_on_the_map() -> None:
-    source = (Path(__file__).parents[1] / "train_manager" / "manager.py").read_text(encoding="utf-8")
+    library = Path(__file__).parents[1] / "train_manager"
+    files = library / "manager.py", library / "loop" / "inner_stages.py"
+    source = "".join(file.read_text(encoding="utf-8") for file in files)
 
     assert set(re.findall(r'self\.staged\(\s*"(\w+)"', source)) == {path[-1] for path in parsed(MAP)}

@@ -39,4 +39,5 @@ Its files in reading order; each imports only those above it:
     rebuilt_arguments  how it is made again from a checkpoint
     interface     what users override, set, read and call around a run
     closed_stages  which stages of a batch stay closed
+    inner_stages  the stages inside a batch
 """
