@@ -136,6 +136,7 @@ class EMA(Extension):
     def _inside(self, model: nn.Module) -> Iterator[None]:
         pairs = self._pairs(model)
         trained = [tensor.detach().clone() for tensor, _ in pairs]
+        torch.clear_autocast_cache()  # else autocast goes on with the trained weights in 16 bits
         try:
             for tensor, average in pairs:
                 # `.data` leaves autograd's version counter alone: a graph from before the block can run backward after
@@ -145,6 +146,7 @@ class EMA(Extension):
         finally:
             for (tensor, _), weights in zip(pairs, trained, strict=True):
                 tensor.data.copy_(weights)
+            torch.clear_autocast_cache()  # and after the block with those of the average
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Go on with new parameters in place of old ones, before or after they are in the model.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -7,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tests.extensions.optimization.gan import Gan, GanManager, assert_same_weights, gan_batches, gan_manager
 from train_manager import Extension, InputError, TrainManager, modifies
-from train_manager.extensions import SAM, MixedPrecision
+from train_manager.extensions import EMA, SAM, MixedPrecision
 from train_manager.testing import tiny_manager
 
 
@@ -369,6 +371,39 @@ def dtypes_of_parts(tm: TrainManager) -> set[tuple[str, torch.dtype]]:
 
 def forward_hooks(model: nn.Module) -> int:
     return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+class MeanTeacher(TrainManager):
+    """Learn from the answers of the averaged weights."""
+
+    def train_batch(self, inputs: Tensor, model: nn.Module) -> None:
+        first = model(inputs)
+        with torch.no_grad(), self["ema"].applied(model):
+            taught = model(inputs)
+        self.update(F.mse_loss(first, taught + 1) + F.mse_loss(model(inputs), taught + 1))
+
+
+def test_the_average_that_is_called_within_autocast_leaves_no_weights_in_16_bits() -> None:
+    """Autocast keeps those of its first call until it ends, whatever becomes of the weights."""
+    batches = list(torch.randn(5, 8, 4, generator=torch.Generator().manual_seed(0)))
+    network = nn.Linear(4, 4)
+    by_hand, average = copy.deepcopy(network), copy.deepcopy(network)
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
+    for step, batch in enumerate(batches):
+        with torch.autocast("cpu", torch.bfloat16):
+            with torch.no_grad():
+                taught = average(batch)
+            loss = F.mse_loss(by_hand(batch), taught + 1) + F.mse_loss(by_hand(batch), taught + 1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for averaged, weights in zip(average.parameters(), by_hand.parameters(), strict=True):
+                averaged.lerp_(weights, 0.5 if step else 1.0)
+    sgd = torch.optim.SGD(network.parameters(), lr=0.1)
+    MeanTeacher(model=network, optimizer=sgd, train_data=batches, extensions=[EMA(decay=0.5), MixedPrecision()]).train()
+
+    assert torch.equal(network.weight, by_hand.weight)
 
 
 def test_with_an_optimizer_only_its_part_of_the_model_runs_in_16_bits_and_returns_32() -> None:
