@@ -31,18 +31,9 @@ class Diffusion(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(NOISES, WIDTH)
-        self.first, self.rest = (
-            nn.Linear(2, WIDTH),
-            nn.Sequential(
-                *(
-                    nn.SiLU(),
-                    nn.Linear(WIDTH, WIDTH),
-                    nn.SiLU(),
-                    nn.Linear(WIDTH, WIDTH),
-                    nn.SiLU(),
-                    nn.Linear(WIDTH, 2),
-                )
-            ),
+        self.first = nn.Linear(2, WIDTH)
+        self.rest = nn.Sequential(
+            *(nn.SiLU(), nn.Linear(WIDTH, WIDTH), nn.SiLU(), nn.Linear(WIDTH, WIDTH), nn.SiLU()), nn.Linear(WIDTH, 2)
         )
         self.register_buffer("shares", (1 - torch.linspace(1e-3, 0.15, NOISES)).cumprod(dim=0))  # of a point, left over
 

@@ -86,7 +86,7 @@ def rollouts(agent: Agent) -> Iterator[dict[str, Tensor]]:
                 later_value = values[step]
         played = {"seen": seen, "actions": actions, "log_probs": log_probs, "values": values, "falls": falls}
         played |= {"surplus": surplus, "returns": surplus + values}
-        yield {name: values.flatten(0, 1) for name, values in played.items()}
+        yield {name: tensor.flatten(0, 1) for name, tensor in played.items()}
 
 
 class PPO(TrainManager):
@@ -95,7 +95,7 @@ class PPO(TrainManager):
     def train_batch(self, batch: dict[str, Tensor], model: Agent) -> None:
         for _ in range(EPOCHS):
             for chosen in torch.randperm(len(batch["seen"])).split(MINIBATCH):
-                played = {name: values[chosen] for name, values in batch.items()}
+                played = {name: tensor[chosen] for name, tensor in batch.items()}
                 _, log_probs, entropy, values = model(played["seen"], played["actions"])
                 ratio = (log_probs - played["log_probs"]).exp()
                 surplus = (played["surplus"] - played["surplus"].mean()) / (played["surplus"].std() + 1e-8)

@@ -1,8 +1,8 @@
 """The training of ``examples/fixmatch.py``, written by hand.
 
-In the form of ``train.py`` and ``models/ema.py`` of kekmodel/FixMatch-pytorch at f549460, on one device. There the
-loaders are opened before the first batch; here each as its first batch is read, as ``Endless`` does, and the average
-begins with the weights after the first step.
+In the form of ``train.py`` at f549460 and ``models/ema.py`` at 13db454 of kekmodel/FixMatch-pytorch, on one device. The
+loaders are opened there before the first batch; here each as its first batch is read, as ``Endless`` does. The average
+begins there with the model; here with the weights after the first step.
 """
 
 from __future__ import annotations
