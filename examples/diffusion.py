@@ -94,7 +94,11 @@ def manager() -> TrainManager:
         train_data=Endless(batches()),
         steps_per_epoch=SAMPLE_EVERY,
         epochs=STEPS // SAMPLE_EVERY,
-        extensions=[ClipGradients(LARGEST_NORM), EMA(DECAY), Log(every=LOG_EVERY, counts="step", rate=None)],
+        extensions=[
+            ClipGradients(LARGEST_NORM),
+            EMA(DECAY, begin="model"),
+            Log(every=LOG_EVERY, counts="step", rate=None),
+        ],
     )
 
 

@@ -127,7 +127,7 @@ def manager() -> TrainManager:
         steps_per_epoch=STEPS,
         extensions=[
             LRSchedule(cosine, per="step"),
-            EMA(DECAY),
+            EMA(DECAY, begin="model"),
             Log(every=LOG_EVERY, show=["loss", "parts"], counts=("epoch", "batch"), rate=None),
             Metrics(eval={"accuracy": accuracy}, table=False),
         ],

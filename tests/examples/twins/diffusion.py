@@ -21,6 +21,7 @@ def train(record: Record) -> tuple[nn.Module, nn.Module]:
     data = cycle()
     model = Diffusion()
     optimizer = Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.99))
+    average = copy.deepcopy(model)
     step = 0
     while step < STEPS:
         loss = model(next(data))
@@ -30,8 +31,6 @@ def train(record: Record) -> tuple[nn.Module, nn.Module]:
         optimizer.zero_grad()
         step += 1
         record(loss)
-        if step == 1:
-            average = copy.deepcopy(model)
         with torch.no_grad():
             for averaged, weights in zip(average.parameters(), model.parameters(), strict=True):
                 averaged.lerp_(weights, 1 - DECAY)

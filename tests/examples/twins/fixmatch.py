@@ -1,8 +1,7 @@
 """The training of ``examples/fixmatch.py``, written by hand.
 
 In the form of ``train.py`` at f549460 and ``models/ema.py`` at 13db454 of kekmodel/FixMatch-pytorch, on one device. The
-loaders are opened there before the first batch; here each as its first batch is read, as ``Endless`` does. The average
-begins there with the model; here with the weights after the first step.
+loaders are opened there before the first batch; here each as its first batch is read, as ``Endless`` does.
 """
 
 from __future__ import annotations
@@ -61,8 +60,6 @@ def train(record: Record) -> tuple[nn.Module, nn.Module]:
             loss.backward()
             optimizer.step()
             scheduler.step()
-            if epoch == batch == 1:
-                average.load_state_dict(model.state_dict())
             update(average, model)
             model.zero_grad()
             record(loss)
