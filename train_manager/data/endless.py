@@ -59,7 +59,10 @@ class Endless:
     def __iter__(self) -> Iterator[Any]:
         epoch, loaded = self._next_epoch, self._loaded
         self._next_epoch, self._loaded = epoch + 1, None
-        return self._batches(epoch, loaded)
+        reader = Reader("Endless's data", self.data, epoch * NEXT_EPOCH, 1, loaded)
+        reader.has_ended = True  # the end of its first pass means nothing here
+        reader.open()  # before its first batch is read: Together opens all its sets before it reads one
+        return self._batches(reader)
 
     @property
     def example_index(self) -> Any:
@@ -103,9 +106,7 @@ class Endless:
         """Continue where ``state_dict`` was called."""
         self._next_epoch, self._loaded, self._last = state["epoch"], state["reader"], None
 
-    def _batches(self, epoch: int, loaded: Mapping[str, Any] | None) -> Iterator[Any]:
-        reader = Reader("Endless's data", self.data, epoch * NEXT_EPOCH, 1, loaded)
-        reader.has_ended = True  # the end of its first pass means nothing here
+    def _batches(self, reader: Reader) -> Iterator[Any]:
         if self._last is None or self._last.is_over:
             self._last = reader
         try:

@@ -1,14 +1,11 @@
 """The training of ``examples/fixmatch.py``, written by hand.
 
-In the form of ``train.py`` at f549460 and ``models/ema.py`` at 13db454 of kekmodel/FixMatch-pytorch, on one device. The
-loaders are opened there before the first batch; here each as its first batch is read, as ``Endless`` does.
+In the form of ``train.py`` at f549460 and ``models/ema.py`` at 13db454 of kekmodel/FixMatch-pytorch, on one device.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import nn
@@ -35,8 +32,7 @@ def train(record: Record) -> tuple[nn.Module, nn.Module]:
     optimizer = optimizer_of(model)
     scheduler = cosine(optimizer)
     average = copy.deepcopy(model).eval()
-    labeled_batches: Iterator[Any] = iter(())
-    unlabeled_batches: Iterator[Any] = iter(())
+    labeled_batches, unlabeled_batches = iter(labeled_data), iter(unlabeled_data)
     model.train()
     for epoch in range(1, EPOCHS + 1):
         for batch in range(1, STEPS + 1):
