@@ -119,7 +119,7 @@ def manager() -> TrainManager:
         epochs=ROLLOUTS,
         extensions=[
             ClipGradients(LARGEST_NORM),
-            Log(every=LOG_EVERY, show=["parts", "falls"], counts="step", rate=None),
+            Log(every=LOG_EVERY, show=["loss", "parts", "falls"], counts="step", rate=None),
         ],
     )
 

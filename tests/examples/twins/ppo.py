@@ -57,6 +57,7 @@ def train(record: Record) -> nn.Module:
             returns = surplus + values
         all_seen, all_actions, all_log_probs = seen.flatten(0, 1), actions.flatten(), log_probs.flatten()
         all_surplus, all_returns, all_values = surplus.flatten(), returns.flatten(), values.flatten()
+        losses = []
         for _ in range(EPOCHS):
             for chosen in torch.randperm(LENGTH * POLES).split(MINIBATCH):
                 _, new_log_probs, entropy, new_values = agent(all_seen[chosen], all_actions[chosen])
@@ -73,9 +74,10 @@ def train(record: Record) -> nn.Module:
                 nn.utils.clip_grad_norm_(agent.parameters(), LARGEST_NORM)
                 optimizer.step()
                 record(loss)
+                losses.append(loss.item())
         if update % LOG_EVERY == 0:
             print(
-                f"step {update}, policy {policy_loss.item():.4g}, value {value_loss.item():.4g}, "
-                f"entropy {entropy.mean().item():.4g}, falls {int(falls.sum())}"
+                f"step {update}, loss {sum(losses) / len(losses):.4g}, policy {policy_loss.item():.4g}, "
+                f"value {value_loss.item():.4g}, entropy {entropy.mean().item():.4g}, falls {int(falls.sum())}"
             )
     return agent
