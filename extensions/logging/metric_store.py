@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, final
 
 from train_manager.core.decorators import always, fixture, replaced_by
 from train_manager.core.extension import Extension
@@ -53,8 +53,8 @@ class MetricStore(Extension):
     be written, figures wait in memory, with a warning, and the training goes on.
 
     *Runs at:* the start and the end of ``run``, ``train`` and ``train_step_epoch``; around ``phase``; the end of
-    ``load_checkpoint``; the start of ``eval`` and ``save_checkpoint``. With a schedule, or in a loop without ``batch_losses``, at the end of
-    ``train_step_batch`` too.
+    ``load_checkpoint``; the start of ``eval`` and ``save_checkpoint``. With a schedule, or in a loop without
+    ``batch_losses``, at the end of ``train_step_batch`` too.
 
     *Asks for:* ``train_dir``, ``step_num``, ``epoch_num``, ``phase_name`` and ``batch_losses``; without the last one
     ``loss``, ``losses``, ``true_batch_size`` and ``datasource_name`` of a batch.
@@ -165,7 +165,7 @@ class StoredRuns:
         self._is_looking = True  # the next row is looked at, and what has changed goes before it
         self._knows_step = self._has_trained = False  # the checkpoint is loaded, if there is one; `train` has opened
         self._early: list[Item] = []  # figures of hooks before that
-        self._written: dict[str, Written] = {EPOCHS: NOTHING, EVALUATIONS: NOTHING}  # of the history
+        self._written = {EPOCHS: Written(), EVALUATIONS: Written()}  # of the history
         self._first_step = self._last_step = 0
         self._last_row: BatchRow | None = None
         self._position = self._told_position = Position(0, "")
@@ -209,7 +209,7 @@ class StoredRuns:
 
     def _append_aside(self) -> bool:
         """Append what a run has brought that has not trained: it supersedes nothing; return whether there is any."""
-        rows = self.manager.history.evaluations[self._written[EVALUATIONS].rows :] if self._knows_step else []
+        rows = self.manager.history.evaluations[len(self._written[EVALUATIONS].rows) :] if self._knows_step else []
         if not rows and not self._early:
             return False
         early, self._early = self._early, []
@@ -288,10 +288,11 @@ class StoredRuns:
 
     def _take_history_for_written(self) -> None:
         history = self.manager.history
-        self._written = {EPOCHS: written_all(history.epochs), EVALUATIONS: written_all(history.evaluations)}
+        self._written[EPOCHS].take(history.epochs)
+        self._written[EVALUATIONS].take(history.evaluations)
 
     def append_history(self) -> bool:
-        """Append the rows of the history that are new, and the last one if it was replaced; return whether there are.
+        """Append the rows of the history that are new, or were replaced or moved; return whether there are any.
 
         The row of an epoch is looked at after its stage, when hooks have added their figures.
         """
@@ -304,7 +305,7 @@ class StoredRuns:
                 self.writer.append(HistoryRow(stage, number, dict(rows[number]), time()))
                 has_new = True
             if first < len(rows):
-                self._written[stage] = written_all(rows)
+                self._written[stage].take(rows, first)
         return has_new
 
     # ---- figures -------------------------------------------------------------------------------------------------
@@ -358,21 +359,25 @@ class StoredRuns:
             self.writer.append(item)
 
 
-class Written(NamedTuple):
-    """How many rows of the history were appended, and a copy of the last one."""
+@final
+class Written:
+    """The rows of the history that were appended, and a copy of the last one, which hooks may change later."""
 
-    rows: int
-    last: Row | None
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.last: Row | None = None
 
     def first_new(self, rows: Sequence[Row]) -> int:
-        """Return the number of the first row to append: of the last one, if it was replaced."""
-        is_replaced = self.rows > 0 and rows[self.rows - 1 : self.rows] != [self.last]
-        return self.rows - is_replaced
+        """Return the number of the first row to append: a new one, or one that was replaced or has moved."""
+        first = len(self.rows)
+        if not first or rows[first - 1 : first] == [self.last]:
+            return first
+        first -= 1
+        while first and rows[first - 1] is not self.rows[first - 1]:  # those of phases have moved with a replaced one
+            first -= 1
+        return first
 
-
-NOTHING: Final = Written(0, None)
-
-
-def written_all(rows: Sequence[Row]) -> Written:
-    """Take all rows for written."""
-    return Written(len(rows), dict(rows[-1])) if rows else NOTHING
+    def take(self, rows: Sequence[Row], first: int = 0) -> None:
+        """Take the rows from this one on for written."""
+        self.rows[first:] = rows[first:]
+        self.last = dict(rows[-1]) if rows else None

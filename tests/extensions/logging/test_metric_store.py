@@ -117,6 +117,18 @@ def test_a_figure_after_the_run_is_refused(tmp_path: Path) -> None:
     assert str(error.value) == f"a figure was written after its run\n  {cure}"
 
 
+def test_an_epoch_that_a_phase_interrupts_costs_no_row_of_the_phase(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), train_dir=tmp_path)
+    with tm.run():
+        tm.train_steps(2)
+        with tm.phase("head", epochs=2):
+            tm.train()
+        tm.train()
+
+    assert [row["step"] for row in read_run(tmp_path).history.epochs] == [5, 8, 9]
+    assert history_is_that_of(tm, tmp_path)
+
+
 def test_an_epoch_that_is_trained_in_parts_counts_once(tmp_path: Path) -> None:
     tm = tiny_manager(MetricStore(), train_dir=tmp_path)
     for _ in range(3):
