@@ -73,6 +73,10 @@ def test_the_file_is_dark_on_a_dark_page() -> None:
     assert "prefers-color-scheme: dark" in (drawn([1], [1]).findtext(f"{SPACE}style") or "")
 
 
+def test_a_panel_without_points_is_drawn_on_a_scale_of_logarithms() -> None:
+    assert path_of_the_curve(drawn([], [], "log")) == ""
+
+
 @pytest.mark.parametrize("points", [[], [(0.0, 0.0)], [(3.0, math.nan)], [(1.0, 5.0), (1.0, 5.0)]])
 def test_few_or_no_points_are_drawn_too(points: list[tuple[float, float]]) -> None:
     assert "epochs" in texts(drawn([x for x, _ in points], [y for _, y in points]))

@@ -105,7 +105,7 @@ class _Axis:
     """An axis: where a value lies on it, and its ticks."""
 
     def __init__(self, values: Sequence[float], begin: float, end: float, *, is_log: bool = False) -> None:
-        found = [value for value in values if _can_be_drawn(value)] or [0.0, 1.0]
+        found = [value for value in values if _can_be_drawn(value)] or ([1.0, 10.0] if is_log else [0.0, 1.0])
         low, high = min(found), max(found)
         self._is_log, self._begin, self._end = is_log, begin, end
         if is_log:
