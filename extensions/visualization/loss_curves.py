@@ -181,6 +181,7 @@ class LossCurves(Extension):
 
     @always
     def post_train(self, train_dir: Path) -> None:
+        self._take_losses()  # after an error, while its epoch is the one that they are of
         self._draw_seldom(train_dir)
 
     @always

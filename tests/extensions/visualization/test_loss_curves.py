@@ -251,6 +251,14 @@ def test_a_short_training_is_drawn_once_at_its_end(tmp_path: Path, monkeypatch: 
     assert len(drawn) == 1
 
 
+def test_a_training_that_ends_within_its_first_epoch_is_drawn(tmp_path: Path) -> None:
+    def spread(prediction: Tensor, targets: Tensor, step_num: int) -> Tensor:
+        return torch.nn.functional.cross_entropy(prediction, targets) / 100**step_num
+
+    tiny_manager(LossCurves(), loss=spread, eval_data=None, train_dir=tmp_path).train_steps(2)
+    assert "<svg" in (tmp_path / "plots" / "loss_curves.svg").read_text()
+
+
 def test_several_trainings_in_one_run_are_drawn_once_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,6 +493,22 @@ def test_each_loss_that_a_model_adds_has_a_curve_of_its_own(tmp_path: Path) -> N
         "valid",
         "sparsity (part)",
     ]
+
+
+def test_the_parts_of_an_epoch_that_failed_are_in_no_other_epoch(tmp_path: Path) -> None:
+    class Constant(torch.nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            add_loss(torch.tensor(float(len(input))), "size")
+            return super().forward(input)
+
+    tm = tiny_manager(curves := LossCurves(), FailAt(1), model=Constant(2, 2), train_dir=tmp_path)
+    with tm.run():
+        with pytest.raises(ValueError, match="on purpose"):
+            tm.train_epoch()
+        tm.train_on_batch(tm.train_data[2])  # type: ignore[index]  # a list
+        tm.end_epoch()
+
+    assert curves.parts.curves["size"]["epoch"].y == [8.0]
 
 
 # ---- where the losses come from --------------------------------------------------------------------------------------
