@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,28 @@ def test_it_leaves_nothing_behind_after_an_error() -> None:
         lr_finder(tm, keep=["fails"])
 
     assert_same(all_of(tm), before)
+
+
+def test_its_losses_are_not_of_the_epoch_of_a_loop_around_it() -> None:
+    rows = []
+    for looks in (False, True):
+        tm = tiny_manager()
+        for batch in tm.train_data or ():
+            tm.train_on_batch(batch)
+        if looks:
+            lr_finder(tm, steps=20, highest=1e30)  # the last loss is not finite
+        with tm.run():
+            tm.end_epoch()
+        rows.append({**tm.history.epochs[0], "seconds": 0})
+
+    assert rows[0] == rows[1]
+
+
+def test_schedules_that_count_epochs_are_not_warned_of() -> None:
+    tm = tiny_manager(lr_schedule=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lr_finder(tm, steps=5)
 
 
 def test_data_that_are_shuffled_are_in_the_place_where_they_were() -> None:

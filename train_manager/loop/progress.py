@@ -64,7 +64,7 @@ class Progress:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy feeds and counts for itself."""
-        own = {name: copy.copy(getattr(self, name)) for name in ("feed", "epoch", "own", "run", "call")}
+        own = {name: copy.copy(getattr(self, name)) for name in ("feed", "epoch", "run", "call")}
         return {**self.__dict__, **own, "step": NO_STEP}
 
     # ---- a run, a call, an epoch ---------------------------------------------------------------------------------

@@ -89,9 +89,8 @@ def lr_finder(
         for rate, batch in zip(rates, batches, strict=False):
             set_learning_rates(tried, [rate * ratio for ratio in ratios])
             loss = train_manager.train_on_batch(batch)
-            train_manager._progress.losses = FiniteLosses(
-                1
-            )  # a loss that is not finite ends the test, without an error
+            progress = train_manager._progress
+            progress.own, progress.losses = None, FiniteLosses(1)  # one that is not finite ends the test, not the run
             losses.append(_require_loss(loss))
             if smooth.diverges(losses[-1]):
                 break

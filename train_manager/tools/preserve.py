@@ -52,6 +52,7 @@ def preserved_training(train_manager: TrainManager, keep: Iterable[str], asked_b
     with ExitStack() as stack:
         stack.callback(_restore_attributes, train_manager, before)
         train_manager._progress = copy.copy(train_manager._progress)
+        train_manager._progress.own = None  # not the epoch of a loop around it, whose losses these are not
         stack.enter_context(preserved_random_state())
         stack.enter_context(preserved_buffers(*train_manager._setup.modules()))
         stack.enter_context(preserved_gradients(parameters))
