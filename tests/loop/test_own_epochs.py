@@ -247,9 +247,17 @@ def test_a_run_without_an_end_of_an_epoch_warns_of_schedules_that_stand_still(
     with pytest.warns(UserWarning, match="the run ends after 3 batches") as caught:
         own_batches(tm)
     assert [str(warning.message) for warning in caught] == [
-        f"the run ends after 3 batches of train_on_batch and no epoch, so that {names}, which count epochs, have stood "
-        "still (call tm.end_epoch() where an epoch of yours ends)"
+        "the run ends after 3 batches of train_on_batch and no epoch, so what counts epochs has stood still: "
+        f"{names} (call tm.end_epoch() where an epoch of yours ends)"
     ]
+
+
+def test_an_extension_that_pauses_does_not_warn() -> None:
+    tm = tiny_manager(LRSchedule(halving))
+    with warnings.catch_warnings(), tm.run():
+        warnings.simplefilter("error")
+        with tm.phase("head", without=["lr_schedule"]):
+            tm.train_on_batch(next(iter(tm.train_data or ())))
 
 
 def test_that_is_told_once() -> None:
