@@ -243,10 +243,10 @@ class TrainManager(InnerStages[Model]):
             progress.part.end_requested = True
         elif progress.own is None or progress.feed.is_unfinished or self._store.running is not None:
             return  # a hook of another stage is in no epoch
-        elif not stages:
+        elif "run" not in stages:
             cure = "hold a run open around your loop: with tm.run():"
             raise StageError("end_epoch() was called between two batches, but no run is open", stages=stages, cure=cure)
-        elif stages[-1] in ("run", "phase"):
+        elif not {"train", "eval", "predict"}.intersection(stages):
             with self._methods_chosen():
                 self._end_own_epoch_in_run()
 

@@ -144,6 +144,27 @@ def test_while_an_epoch_of_the_loop_is_open_it_is_void() -> None:
     assert tm.epoch_num == 1
 
 
+def test_in_a_stage_of_the_program_it_ends_the_epoch() -> None:
+    tm = tiny_manager()
+    with tm.run(), tm.staged("lesson"):
+        tm.train_on_batch(next(iter(tm.train_data or ())))
+        tm.end_epoch()
+    assert tm.epoch_num == 1
+
+
+def test_in_a_loss_that_is_evaluated_it_is_void() -> None:
+    def loss(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if "eval" in tm.fixtures.path:
+            tm.end_epoch()
+        return torch.nn.functional.cross_entropy(prediction, targets)
+
+    tm = tiny_manager(loss=loss)
+    with tm.run():
+        tm.train_on_batch(next(iter(tm.train_data or ())))
+        tm.eval()
+    assert tm.epoch_num == 0
+
+
 def test_in_a_hook_that_is_in_no_epoch_and_no_batch_it_is_void() -> None:
     tm = tiny_manager(Extension.of(pre_phase=lambda train_manager: train_manager.end_epoch()))
     tm.add_extension(pre_run=lambda train_manager: train_manager.end_epoch())
