@@ -291,6 +291,13 @@ def test_a_hook_that_makes_several_numbers_of_the_loss_is_named() -> None:
     )
 
 
+def test_the_loss_of_a_stage_of_the_program_may_be_a_number() -> None:
+    tm = tiny_manager()
+    with tm.staged("lesson", {"loss": 1.0}):
+        tm.fixtures.modify("loss", 0.5)
+        assert tm.fixtures["loss"] == 0.5
+
+
 def test_an_own_train_batch_that_sets_a_number_for_the_loss_is_refused() -> None:
     class Own(TrainManager):
         def train_batch(self) -> None:

@@ -82,6 +82,9 @@ from train_manager.telling.errors import InputError, StageError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count
 
+LOSSES: Final = (("train_step_batch", "loss"), ("eval_step_batch", "loss"), ("train_backward", "backward_loss"))
+"""The losses that hooks may modify, each with its stage; a stage of the program's own may have what it likes."""
+
 CLOCKED: Final = 50
 """One in so many steps is clocked, and the first of each call."""
 
@@ -156,7 +159,7 @@ class TrainManager(InnerStages[Model]):
         Interface._options,
         too_late=TOO_LATE,
         replacing=frozenset({"batch_losses"}),
-        checks={name: partial(require_modified_loss, name) for name in ("loss", "backward_loss")},
+        checks={(stage, name): partial(require_modified_loss, name) for stage, name in LOSSES},
     )
 
     # ---- to be called ------------------------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ class Options:
         words: what other tools call its fixtures, stages and hooks.
         too_late: where hooks may not modify a fixture, for the checker.
         replacing: fixtures of its outermost stage that take the place of the hooks that say so, with ``replaced_by``.
-        checks: what refuses a value that a fixture is modified to, by its name; given the value and who modifies it.
+        checks: what refuses a value that a fixture is modified to, by its stage and name; given the value and who
+            modifies it.
     """
 
     own_name: str = "extensible"
@@ -47,7 +48,7 @@ class Options:
     words: Words = NO_WORDS
     too_late: tuple[Any, ...] = ()
     replacing: frozenset[str] = frozenset()
-    checks: Mapping[str, Callable[[Any, str], object]] = field(default_factory=dict)
+    checks: Mapping[tuple[str | None, str], Callable[[Any, str], object]] = field(default_factory=dict)
 
 
 def _nothing() -> None: ...

@@ -154,7 +154,7 @@ class Store(State):
             raise messages.not_found(self, name, f"{messages.who(definer)} modifies", messages.where(definer))
         if cell.owner is ALWAYS:
             raise messages.reserved(self, name, definer)
-        check = self.options.checks.get(name)
+        check = self.options.checks.get((cell.stage, name))
         if check is not None:
             check(value, messages.who(self.running or definer))
         if cell.compute is not None:  # then it need not be computed any more
