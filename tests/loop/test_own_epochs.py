@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,20 @@ def test_a_loss_that_is_not_finite_is_an_error_as_the_epoch_ends() -> None:
     tm = tiny_manager(loss=lambda prediction, targets: prediction.sum() * float("nan"))
     with pytest.raises(NonFiniteLoss, match="the loss was nan in step 1, epoch 1"):
         own_epochs(tm)
+
+
+def test_that_error_drops_the_epoch_also_where_the_program_goes_on() -> None:
+    tm = tiny_manager(loss=lambda prediction, targets: prediction.sum() * (1 if tm.step_num else float("nan")))
+    first = next(iter(tm.train_data or ()))
+    before = copy.deepcopy(tm.model.state_dict())
+    with tm.run():
+        tm.train_on_batch(first)
+        with pytest.raises(NonFiniteLoss):
+            tm.end_epoch()
+        tm.model.load_state_dict(before)
+        loss = tm.train_on_batch(first)
+        tm.end_epoch()
+    assert [row["loss"] for row in tm.history.epochs] == [pytest.approx(loss)]
 
 
 def test_a_skipped_epoch_is_not_ended() -> None:

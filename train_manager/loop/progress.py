@@ -126,9 +126,10 @@ class Progress:
         Raises:
             NonFiniteLoss: a loss of one of its batches was nan or infinite.
         """
-        assert self.own is not None, "there is one"
-        self.epoch, self.own = self.own.ended(), None
+        own, self.own = self.own, None  # before a loss that is not finite is found: the error drops the epoch
+        assert own is not None, "there is one"
         self.losses = FiniteLosses(self.epoch_num + 1)
+        self.epoch = own.ended()
 
     def end_part(self, seconds: float) -> None:
         """Add the losses of the present part to its epoch.
