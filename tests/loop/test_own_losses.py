@@ -115,6 +115,15 @@ def test_an_own_forward_adds_too() -> None:
     assert trained(Own, loss=F.mse_loss).model.weight.item() == 0.0
 
 
+def test_an_own_update_adds_too() -> None:
+    class Decay(TrainManager):
+        def update(self, loss: Any, optimizer: str | None = None, *, retain_graph: bool = False) -> None:
+            add_loss(self.model.weight.square() / 2, "decay")
+            super().update(loss, optimizer, retain_graph=retain_graph)
+
+    assert trained(Decay, loss=F.mse_loss).model.weight.item() == -0.5  # 2 - 0.25 * (4 + 4 + 2)
+
+
 def test_each_update_takes_what_was_added_since_the_last_one() -> None:
     class Own(TrainManager):
         def train_batch(self) -> None:

@@ -47,7 +47,7 @@ class ClosedStages(Interface[Model]):
         if not needs:  # seldom from the next batch on, for the plan of the present stage does not look for them
             self._store.meet("train_step_batch", SELDOM)
         held = self._store, self._windows, self._collector, self._counts
-        collects = any(self._function_of(name) is not self._trained_by[name] for name in ("train_batch", "forward"))
+        collects = any(self._function_of(name) is not function for name, function in self._trained_by.items())
         return Region(needs, setup.model, setup.optimizer, *held, self._methods(), collects)
 
     def _methods(self) -> tuple[Any, ...]:

@@ -60,7 +60,7 @@ class Region:
         methods: the functions that the methods were of which it takes the place.
         opened_for: what needs the stages; empty if nothing does.
         is_watched: a batch has shown that the model and the loss write no fixture and open no stage.
-        collects: an own ``train_batch`` or ``forward`` may add losses beside the forward pass.
+        collects: an own ``train_batch``, or what it calls, may add losses beside the forward pass.
 
     Args:
         opened_for: what needs the stages.
