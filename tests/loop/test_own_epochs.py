@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import copy
+import io
 import warnings
 from pathlib import Path
 from typing import Any
