@@ -253,7 +253,8 @@ def test_a_short_training_is_drawn_once_at_its_end(tmp_path: Path, monkeypatch: 
 
 def test_a_training_that_ends_within_its_first_epoch_is_drawn(tmp_path: Path) -> None:
     def spread(prediction: Tensor, targets: Tensor, step_num: int) -> Tensor:
-        return torch.nn.functional.cross_entropy(prediction, targets) / 100**step_num
+        loss: Tensor = torch.nn.functional.cross_entropy(prediction, targets) / 100**step_num
+        return loss
 
     tiny_manager(LossCurves(), loss=spread, eval_data=None, train_dir=tmp_path).train_steps(2)
     assert "<svg" in (tmp_path / "plots" / "loss_curves.svg").read_text()
