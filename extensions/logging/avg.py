@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -20,12 +21,15 @@ from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 
 if TYPE_CHECKING:
-    from train_manager.manager import TrainManager
+    pass
 
 PERS: Final = {"train_step_epoch": "epoch", "train": "phase"}
 """How long the mean over a stage lives; over another stage until that opens again."""
 
 MANAGER: Final = Parameter("train_manager", Parameter.KEYWORD_ONLY, default=None)
+COUNTS: Final = [
+    Parameter(name, Parameter.KEYWORD_ONLY, default=0) for name in ("batches_done", "start_step", "step_num")
+]
 
 
 @recorded
@@ -39,8 +43,8 @@ class Avg(Extension):
     0.704
     0.676
 
-    A step in which a fixture is not alive is left out of its mean, which is nan until there was one. If ``over`` is not
-    open (``train_on_batch`` opens no epoch), it does nothing.
+    A step in which a fixture is not alive is left out of its mean, which is nan until there was one. What comes while
+    ``over`` is not open is in no mean: ``train_on_batch`` opens no epoch.
 
     *Runs at:* the end of ``at``, by default ``train_step_batch``, and the start of ``over``, by default
     ``train_step_epoch``.
@@ -72,21 +76,18 @@ class Avg(Extension):
         asked = [*names, *([] if weight is None else [weight])]
         hook = with_parameters([MANAGER], self._renew, seldom=asked)
         setattr(self, f"post_{at}", _Inside(over)(provides(*map("avg_{}".format, names), stage=over)(hook)))
-        begins = {"train_step_epoch": self._begin_epoch, "train": self._begin_call}
-        setattr(self, f"pre_{over}", begins.get(over, self._begin))
+        begin = provides(*map("avg_{}".format, names))(with_parameters([MANAGER, *COUNTS], partial(self._begin, over)))
+        setattr(self, f"pre_{over}", begin)
 
     # ---- the hook before `over`: see __init__ ----------------------------------------------------------------------
 
-    def _begin(self, train_manager: TrainManager | None = None) -> None:
-        self._totals.begin(train_manager)
-
-    def _begin_epoch(self, batches_done: int = 0, train_manager: TrainManager | None = None) -> None:
-        if train_manager is None and not batches_done:  # an epoch of a TrainManager has a value of its own
-            self._totals.begin()
-
-    def _begin_call(self, start_step: int = 0, step_num: int = 0, train_manager: TrainManager | None = None) -> None:
-        if start_step == step_num:  # else the call goes on from a checkpoint
-            self._totals.begin(train_manager)
+    def _begin(self, over: str, values: Mapping[str, Any]) -> Any:
+        train_manager, counts = values.get("train_manager"), [values.get(count.name, 0) for count in COUNTS]
+        batches_done, start_step, step_num = counts
+        goes_on = {"train_step_epoch": batches_done > 0, "train": start_step < step_num}  # as after a checkpoint
+        if not goes_on.get(over, False) and not (over == "train_step_epoch" and train_manager is not None):
+            self._totals.begin(train_manager)  # an epoch of a TrainManager has a value of its own
+        return self._means(self._totals.of(train_manager))
 
     # ---- the mean --------------------------------------------------------------------------------------------------
 
@@ -97,6 +98,9 @@ class Avg(Extension):
             for name in self.names:
                 if name in values:
                     totals.append(name, values[name], weight)
+        return self._means(totals)
+
+    def _means(self, totals: Totals) -> Any:
         means = tuple(mean_of(*totals.get(name, (0, 0))) for name in self.names)
         return means if len(means) > 1 else means[0]
 

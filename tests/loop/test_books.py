@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -422,3 +423,35 @@ def test_a_part_of_an_open_epoch_goes_on_from_a_checkpoint(tmp_path: Path) -> No
     other.load_state_dict(tm.state_dict())
     other.train()
     assert curves_of(other).parts.curves["part"]["epoch"].y == [2.5]
+
+
+def test_a_mean_without_a_batch_is_nan() -> None:
+    class SkipAll(Extension):
+        def pre_train_step_batch(self) -> None:
+            raise SkipBatch
+
+    means: list[float] = []
+    manager(Avg("loss"), SkipAll(), Extension.of(post_train_step_epoch=lambda avg_loss: means.append(avg_loss))).train()
+    assert [math.isnan(mean) for mean in means] == [True]
+
+
+@pytest.mark.filterwarnings("ignore:train_steps\\(2\\) has nothing to do")
+def test_the_mean_of_an_epoch_that_a_checkpoint_leaves_nothing_of_is_there_too() -> None:
+    class Save(Extension):
+        def post_train_step_batch(self, train_manager: TrainManager, step_num: int) -> None:
+            if step_num == 2:
+                train_manager.save_soon()
+
+        def post_save_checkpoint(self, train_manager: TrainManager) -> None:
+            saved.append(copy.deepcopy(train_manager.state_dict()))
+
+    def program(*extensions: Extension) -> list[float]:
+        means: list[float] = []
+        show = Extension.of(post_train_step_epoch=lambda avg_loss: means.append(avg_loss.item()))
+        manager(Avg("loss"), show, *extensions).train_steps(2)
+        return means
+
+    saved: list[dict[str, Any]] = []
+    assert program(Save()) == [1.5]
+    load = Extension.of(pre_load_checkpoint=lambda train_manager: train_manager.load_state_dict(saved[0]))
+    assert program(load) == [1.5]

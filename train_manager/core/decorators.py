@@ -105,8 +105,8 @@ def provides(*names: str, stage: str | None = None) -> Callable[[Function], Func
 
     Args:
         names: the fixtures.
-        stage: an enclosing stage that will own them; this hook may then renew them while that stage is open.
-            None stands for the stage of the hook.
+        stage: an enclosing stage that will own them; the hooks of this extension may then renew them while that stage
+            is open. None stands for the stage of the hook.
     """
     return _writing(names, defines=True, stage=stage)
 

@@ -119,7 +119,7 @@ def _leads(first: Hook, last: Hook, reasons: Sequence[Reason]) -> bool:
 
 
 def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[str, Provider]]) -> None:
-    """Refuse a fixture that two hooks, or a hook and a provider, define in one stage."""
+    """Refuse a fixture that two hooks define in one stage, unless one extension renews it, or a hook and a provider."""
     first: dict[tuple[str, str], Hook | Provider] = {
         (stage, name): provider for stage, in_stage in providers.items() for name, provider in in_stage.items()
     }
@@ -127,9 +127,15 @@ def refuse_two_providers(hooks: Sequence[Hook], providers: Mapping[str, Mapping[
         for write in hook.writes:
             owner = write.stage or hook.stage
             other = first.setdefault((owner, write.name), hook) if write.defines else hook
-            if other is not hook:
+            if other is not hook and not _renews(hook, other):
                 cure = "remove one of them, or let one modify the other's value: @modifies"
                 _refuse_pair(other, hook, f"both provide {write.name!r} in stage {owner!r}", write.name, cure)
+
+
+def _renews(hook: Hook, other: Hook | Provider) -> bool:
+    """Return whether both are hooks of one extension, at different points."""
+    is_own = isinstance(other, Hook) and bool(hook.owner) and hook.owner == other.owner
+    return is_own and isinstance(other, Hook) and (hook.kind, hook.stage) != (other.kind, other.stage)
 
 
 def _refuse_unordered_modifiers(ordered: Sequence[Hook], reasons: Sequence[Reason]) -> None:

@@ -199,9 +199,11 @@ class Scope:
         return self.extras
 
     def may_renew(self, cell: Cell, definer: Definer | None) -> bool:
-        """Return whether a fixture may be defined anew: by the hook that has defined it, or after that one has left."""
+        """Return whether a fixture may be defined anew: by its definer or its extension, or after that one has left."""
         left = () if self.extras is None else self.extras.left
-        return cell.definer is definer or any(cell.definer is gone for gone in left)
+        owner = getattr(definer, "owner", "")
+        is_its_extensions = owner != "" and owner == getattr(cell.definer, "owner", "")
+        return cell.definer is definer or is_its_extensions or any(cell.definer is gone for gone in left)
 
     @property
     def hidden(self) -> Hidden | None:
