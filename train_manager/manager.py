@@ -143,6 +143,7 @@ class TrainManager(InnerStages[Model]):
         history: the figures of each epoch and each evaluation.
         run_id: the name of this training in what extensions record: 16 hexadecimal digits, other ones for each object.
         train_dir_number: which TrainManager of this process with a train_dir it is, from 1; None without one.
+        first_step: ``step_num`` as the training began, or the present phase.
         start_step: ``step_num`` as the present or last training call began.
         end_step: what ``step_num`` will be as it ends; None while that is unknown.
         batch_num: the number of the batch in its epoch, from 1, also of one that was skipped.

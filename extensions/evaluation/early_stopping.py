@@ -50,7 +50,7 @@ class EarlyStopping(Extension):
 
     *Runs at:* the start of ``run`` and ``train``, the end of ``eval``, ``phase`` and ``run``.
 
-    *Asks for:* ``eval_results``, ``standalone_eval``, ``epoch_num``, ``step_num`` and ``start_step``.
+    *Asks for:* ``eval_results``, ``standalone_eval``, ``epoch_num`` and ``step_num``.
 
     *Leaves behind:* the manager's ``stop_reason``, and its attribute ``patience``; with ``restore_best`` the best
     weights, in the model, and a copy of them in the same memory for as long as the extension lives.
@@ -111,13 +111,12 @@ class EarlyStopping(Extension):
         standalone_eval: bool,
         epoch_num: int,
         step_num: int,
-        start_step: int,
         train_manager: TrainManager,
     ) -> None:
         if standalone_eval:
             return
         value = metric_value(self.monitor, eval_results, train_manager.eval_data, "EarlyStopping")
-        if value is None or (is_at_start(epoch_num, step_num, start_step) and not self.count_start):
+        if value is None or (is_at_start(epoch_num, step_num, train_manager.first_step) and not self.count_start):
             return
         found = self._found.of(train_manager)
         is_over = found.patience.is_over(value)

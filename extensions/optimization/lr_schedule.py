@@ -62,7 +62,7 @@ class LRSchedule(Extension):
     *Runs at:* the start of ``run``, ``train`` and ``train_step_batch``, the start and the end of ``train_step_epoch``
     and ``train_optimizer_step`` (its start after other hooks, priority 1000), and the end of ``eval``.
 
-    *Asks for:* ``epoch_num``, ``step_num``, ``start_step``, ``update_num``, ``eval_results`` and ``standalone_eval``;
+    *Asks for:* ``epoch_num``, ``step_num``, ``update_num``, ``eval_results`` and ``standalone_eval``;
     ``optimizer_name`` if it is alive; the optimizer.
 
     *Leaves behind:* ``learning_rates`` of ``train_step_batch``: the rates that the optimizer steps with, one for each
@@ -164,13 +164,12 @@ class LRSchedule(Extension):
         standalone_eval: bool,
         epoch_num: int,
         step_num: int,
-        start_step: int,
         train_manager: TrainManager,
     ) -> None:
         if self.monitor is None or standalone_eval:
             return
         value = metric_value(self.monitor, eval_results, train_manager.eval_data, "LRSchedule")
-        if value is not None and (self.count_start or not is_at_start(epoch_num, step_num, start_step)):
+        if value is not None and (self.count_start or not is_at_start(epoch_num, step_num, train_manager.first_step)):
             self._begin(train_manager)
             self._schedulers.of(train_manager).step(value)
 

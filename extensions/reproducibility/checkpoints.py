@@ -72,8 +72,8 @@ class Checkpoints(Extension):
     *Runs at:* around ``run``; the start of ``load_checkpoint``, ``train`` and ``save_checkpoint``; the end of ``run``,
     ``train_step_epoch`` and ``eval``; the end of ``train_step_batch`` if ``save_at`` has a schedule.
 
-    *Asks for:* ``train_dir``, ``eval_results``, ``standalone_eval``, ``epoch_num``, ``step_num``, ``start_step``, and
-    the fixtures that it saves.
+    *Asks for:* ``train_dir``, ``eval_results``, ``standalone_eval``, ``epoch_num``, ``step_num``, and the fixtures
+    that it saves.
 
     *Leaves behind:* folders ``checkpoints/step-000000000123`` in ``train_dir``; modified fixtures ``checkpoint_loaded``
     and ``checkpoint_saved``, which are paths.
@@ -238,13 +238,12 @@ class Checkpoints(Extension):
         standalone_eval: bool,
         epoch_num: int,
         step_num: int,
-        start_step: int,
     ) -> None:
         if standalone_eval:
             return
         value = self._monitored(eval_results, train_manager)
         self._evaluated = step_num, value, numbers_of(eval_results)
-        if value is None or value != value or is_at_start(epoch_num, step_num, start_step):
+        if value is None or value != value or is_at_start(epoch_num, step_num, train_manager.first_step):
             return
         if self.best is None or (value < self.best if self.mode == "min" else value > self.best):
             self.best = value

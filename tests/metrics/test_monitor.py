@@ -90,7 +90,7 @@ def test_a_mode_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize(
     ("counts", "found"), [((0, 0, 0), True), ((0, 4, 4), True), ((0, 1, 0), False), ((1, 3, 3), False)]
 )
-def test_the_start_is_before_the_first_epoch_where_nothing_is_trained_in_this_call(
+def test_the_start_is_before_the_first_epoch_where_nothing_is_trained(
     counts: tuple[int, int, int], found: bool
 ) -> None:
     assert is_at_start(*counts) is found

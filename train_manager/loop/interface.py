@@ -781,6 +781,10 @@ class Interface(Extensible, Generic[Model]):
     # ---- how far the training is -------------------------------------------------------------------------------------
 
     @property
+    def first_step(self) -> int:
+        return self._progress.first_step
+
+    @property
     def start_step(self) -> int:
         return self._progress.call.start_step
 

@@ -107,9 +107,15 @@ def metric_value(
     return float(value)
 
 
-def is_at_start(epoch_num: int, step_num: int, start_step: int) -> bool:
-    """Return whether an evaluation is the one before the first epoch: of a model that was not trained yet."""
-    return epoch_num == 0 and step_num == start_step
+def is_at_start(epoch_num: int, step_num: int, first_step: int) -> bool:
+    """Return whether an evaluation is of a model that was not trained yet, in the training or in a phase.
+
+    Args:
+        epoch_num: epochs completed.
+        step_num: batches trained on.
+        first_step: the same as the training or the phase began.
+    """
+    return epoch_num == 0 and step_num == first_step
 
 
 def _missing_metric(metric: str, data_name: str, result: Mapping[str, float], asked_by: str) -> InputError:

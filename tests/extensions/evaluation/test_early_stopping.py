@@ -441,3 +441,13 @@ def test_a_state_of_an_earlier_version_is_that_of_the_training_outside_of_phases
 def weight_of(tm: TrainManager) -> Tensor:
     weight: Tensor = tm.model[0].weight
     return weight.detach().clone()
+
+
+def test_an_evaluation_by_hand_within_the_first_epoch_counts() -> None:
+    stopping = EarlyStopping(patience=9)
+    tm = tiny_manager(stopping, Results(4, 3), eval_at=())
+    tm.train_steps(2)
+    with tm.run():
+        tm.eval()
+        tm.eval()
+    assert (stopping.patience.best, stopping.patience.waited) == (3, 0)
