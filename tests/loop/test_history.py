@@ -527,6 +527,14 @@ def test_an_epoch_on_other_data_has_nothing_of_the_part_before() -> None:
     assert tm.history.epochs[-1]["loss"] == 1
 
 
+def test_an_epoch_goes_on_after_the_history_was_emptied() -> None:
+    tm = tiny_manager()
+    tm.train_steps(2)
+    tm.history.epochs.clear()
+    tm.train()
+    assert [row["epoch"] for row in tm.history.epochs] == [1]
+
+
 def test_a_part_without_a_batch_has_no_row() -> None:
     tm = tiny_manager(At("pre_train_step_epoch", lambda train_manager: train_manager.stop("at once")))
     tm.train()

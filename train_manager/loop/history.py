@@ -60,7 +60,7 @@ class History:
             replaces: where the row of an earlier part of this epoch is.
         """
         if replaces is not None:
-            del self.epochs[replaces]
+            del self.epochs[replaces : replaces + 1]  # nothing, if the program has emptied the list since
         self.epochs.append(row)
         return len(self.epochs) - 1
 
