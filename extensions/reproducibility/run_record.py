@@ -248,7 +248,9 @@ def taken(what: str, take: Callable[[], Any], problems: list[str]) -> Any:
         json.dumps(found, default=str)
         return found
     except Exception as error:  # a record must not end a training
-        problems.append(f"{what}: {type(error).__name__}: {error!s:.200}")
+        problem = f"{what}: {type(error).__name__}: {error!s:.200}"
+        if problem not in problems:  # some parts are looked at in each call
+            problems.append(problem)
         return {}
 
 
