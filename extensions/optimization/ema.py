@@ -46,10 +46,9 @@ class EMA(Extension):
     goes on. If a layer grows, the average keeps what it has, and begins with the weights that are new.
 
     *Runs at:* the start of ``run``; the end of ``train_optimizer_step``, after hooks that change the weights, such as
-    ``Constrain`` (priority 10); around ``eval_step_epoch`` and ``predict``; and with ``begin="model"`` at the start of
-    ``train_step_batch``. Everything inside these two finds the
-    averaged weights in the model. The trained weights are back when they end, also after an error; so hooks of
-    ``eval`` that save the model save them.
+    ``Constrain`` (priority 10); with ``begin="model"`` the start of ``train_step_batch``; and around
+    ``eval_step_epoch`` and ``predict``. Everything inside these two finds the averaged weights in the model. The
+    trained weights are back when they end, also after an error; so hooks of ``eval`` that save the model save them.
 
     *Asks for:* the model; ``optimizer`` and ``optimizer_name`` if they are alive.
 

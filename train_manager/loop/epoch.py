@@ -42,8 +42,8 @@ class OpenEpoch:
         seconds: how long they took.
         begun: the same sum and number of a part that a checkpoint was written in, until it goes on.
         is_left: a part of it was begun before the present one.
-        by_optimizer: both of the losses of several optimizers, where ``loss`` is only their sum.
-        begun_by_optimizer: the same of that part.
+        by_optimizer: the sums and the numbers of the losses of each of several optimizers, which have no loss together.
+        begun_by_optimizer: the same of the part that a checkpoint was written in.
     """
 
     lifetime: Lifetime = field(default_factory=Lifetime)
