@@ -71,7 +71,7 @@ class Log(Extension):
     not wait for the device. A fixture that is not alive in a step is left out of its line.
 
     *Runs at:* the end of ``load_checkpoint``, the start and the end of ``train`` and ``train_step_epoch``, and the end
-    of ``eval``; with a number or a schedule also the end of ``train_step_batch``.
+    of ``eval``, ``phase`` and ``run``; with a number or a schedule also the end of ``train_step_batch``.
 
     *Asks for:* the fixtures that ``show`` names, at the end of ``train_step_batch``; ``checkpoint_loaded``,
     ``step_num``, ``start_step``, ``epoch_num``, ``batch_num``, ``samples_seen``, ``train_result``, ``eval_results``,
@@ -159,6 +159,14 @@ class Log(Extension):
     @always
     @priority(-100)  # before the bars end, so that the line stands above them
     def post_train(self, train_manager: TrainManager | None = None) -> None:
+        self._lines.of(train_manager).print_pending(self.file)
+
+    @always
+    def post_phase(self, train_manager: TrainManager) -> None:
+        self._lines.of(train_manager).print_pending(self.file)  # the last epoch of a loop of one's own
+
+    @always
+    def post_run(self, train_manager: TrainManager) -> None:
         self._lines.of(train_manager).print_pending(self.file)
 
     def post_eval(

@@ -64,6 +64,25 @@ def test_a_training_that_begins_says_nothing_of_checkpoints(tmp_path: Path) -> N
     assert "goes on" not in "".join(lines(log, Checkpoints(resume=True), epochs=1, train_dir=tmp_path))
 
 
+def test_the_last_epoch_of_a_loop_of_ones_own_has_a_line_without_an_evaluation_too() -> None:
+    log = Log(file=io.StringIO())
+    tm = tiny_manager(log)
+    with tm.run():
+        with tm.phase("head"):
+            own_epoch(tm)
+        own_epoch(tm)
+    assert [line.split()[:2] for line in log.file.getvalue().splitlines() if line[0] == "1"] == [
+        ["1", "0.7001"],
+        ["1", "0.6762"],
+    ]
+
+
+def own_epoch(tm: TrainManager) -> None:
+    for batch in tm.train_data or ():
+        tm.train_on_batch(batch)
+    tm.end_epoch()
+
+
 # ---- a line for each epoch -------------------------------------------------------------------------------------------
 
 
