@@ -143,7 +143,7 @@ def add_loss(value: Tensor, name: str | None = None) -> None:
     Several calls are summed up, also under one name. In an own ``train_batch`` or ``update`` that calls the model
     itself, or this function, the next ``update`` or ``backward`` of a tensor takes what was added since the last one,
     whichever optimizer it is of; what has no graph, as under ``no_grad``, is in no loss. A loss that is given as a
-    function takes what is added while it runs. What nothing takes is warned of. The curve of a name is the mean over
+    function takes what is added while it runs. A warning names what nothing takes. The curve of a name is the mean over
     the steps of the batch. In an own ``eval_batch`` it is kept by name, and added to no loss.
 
     Outside of training and evaluation it does nothing, so a model that calls it can be used like any other. It also
