@@ -30,6 +30,7 @@ from train_manager import (
     exponentially,
     once,
     periodically,
+    provides,
     scheduled,
 )
 from train_manager.core.schedule import Schedule
@@ -266,6 +267,26 @@ def test_killed_in_a_phase_or_after_it_it_comes_to_the_same() -> None:
         return manager(EMA(0.9), LRSchedule(per_step, per="step"), Avg("loss"), WarmUp(steps=4), train_data=shuffled())
 
     assert_resumes(make, with_phases, (2, 5, 8, 11, 13, 16))
+
+
+def around_a_phase(tm: TrainManager) -> None:
+    with tm.phase("outer"):
+        tm.train_steps(1)
+        with tm.phase("inner"):
+            tm.train_steps(2)
+        tm.train_steps(2)
+
+
+def test_killed_in_a_phase_the_next_call_around_it_is_one_of_its_own() -> None:
+    seen: list[Any] = []
+
+    def make() -> TrainManager:
+        note = Extension.of(post_train=lambda start_step, avg_number: seen.append((start_step, avg_number)))
+        number = Extension.of(post_train_step_batch=provides("number")(lambda step_num: step_num))
+        return manager(number, Avg("number", over="train"), note)
+
+    resumed(make, around_a_phase, 2)
+    assert seen[-1] == (3, 4.5)
 
 
 # ---- schedules -------------------------------------------------------------------------------------------------------

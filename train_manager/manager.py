@@ -410,6 +410,7 @@ class TrainManager(InnerStages[Model]):
             outer.setup.device = self._setup.device  # a phase does not replace it
             self._setup, self._progress = outer
             outer.progress.run.go_on_after(run)  # a stop of the whole run ends the calls around the phase too
+            outer.progress.interrupted = None  # that call was over, so the next one does not go on with it
             self._modify_level(around)
 
     def _modify_level(self, phase_name: str | None) -> None:
