@@ -68,8 +68,7 @@ class MetricStore(Extension):
     @fixture("run")
     def writer(self, train_manager: TrainManager, train_dir: Path) -> FigureWriter:
         """What hooks write their own figures with."""
-        runs = self._open(train_manager, train_dir)
-        return FigureWriter(runs.writer.number, runs.append_figure, runs.place, runs.numbers.keep, train_dir)
+        return self._open(train_manager, train_dir).figures
 
     def pre_run(
         self,
@@ -158,6 +157,7 @@ class StoredRuns:
     def __init__(self, train_dir: Path, run_id: str) -> None:
         self.of, self.numbers, self._rates = (train_dir, run_id), HostNumbers(), RateChanges(self._tell_rates)
         self.writer = MetricWriter(train_dir / FILE, run_id, self.numbers)
+        self.figures = FigureWriter(self.writer.number, self.append_figure, self.place, self.numbers, train_dir)
         self._manager: TrainManager | None = None  # while a run is open
         self._reader: object = None
         self._losses: BatchLosses | None = None  # where the reader reads; None if its hook is called for each batch

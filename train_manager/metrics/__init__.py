@@ -3,7 +3,8 @@
 Its files in reading order; each imports only those above it:
 
     deferred      scalars that stay on their device until many of them are read at once
-    host_numbers  scalars that one thread keeps and another one reads
+    host_numbers  numbers that one thread keeps and another one reads
+    histogram     histograms that are counted on the device
     rate_changes  learning rates that are told when they change
     averages      the weighted mean, and the exponential moving average
     history_rows  what a row of the history is made of

@@ -1,25 +1,32 @@
-"""Scalars that one thread keeps, without a wait for their device, and that another thread reads."""
+"""Numbers that one thread keeps, without a wait for their device, and that another thread reads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 from torch import Tensor
 
 from train_manager.metrics.deferred import kept_scalar
 
+if TYPE_CHECKING:
+    import numpy
+
+KINDS: Final = {"f": (torch.float32, "<f4"), "d": (torch.float64, "<f8"), "q": (torch.int64, "<i8")}
+
 
 @final
 class HostNumbers:
-    """Keep scalars as they are now, and make numbers of them later, in any thread.
+    """Keep scalars and tensors as they are now, and make numbers of them later, in any thread.
 
     >>> numbers = HostNumbers()
     >>> kept = [numbers.keep(value) for value in (torch.tensor(.5), 2, torch.tensor([.25]))]
     >>> numbers(kept)
     [0.5, 2.0, 0.25]
+    >>> numbers.blobs([("f", numbers.keep_floats([1, 2]))])
+    [b'\\x00\\x00\\x80?\\x00\\x00\\x00@']
     """
 
     def __init__(self) -> None:
@@ -29,6 +36,18 @@ class HostNumbers:
         """Return what of a value is kept: a tensor that nobody changes, without its graph."""
         self.note_stream(value)
         return kept_scalar(value) if isinstance(value, Tensor) else value
+
+    def keep_floats(self, values: Any) -> Tensor:
+        """Return a tensor, an array, numbers or scalars as a copy in float32, without their graph.
+
+        Raises:
+            TypeError, ValueError, OverflowError, RuntimeError: they are not numbers, or not of one shape.
+        """
+        found = tensor_of(values)
+        if found.is_complex():
+            raise TypeError("complex numbers have no order")
+        self.note_stream(found)
+        return found.to(torch.float32, copy=True)
 
     def note_stream(self, value: Any) -> None:
         """Note on which stream a value is computed, for a tensor that is kept elsewhere."""
@@ -59,7 +78,65 @@ class HostNumbers:
                 found[index] = number
         return found
 
+    def blobs(self, blobs: Sequence[tuple[str, Any]]) -> list[bytes]:
+        """Return tensors of any shape as bytes, the lowest byte first; those of a GPU come with one copy for a dtype.
+
+        Args:
+            blobs: kind and tensor: "f" for float32, "d" for float64, "q" for int64.
+        """
+        found: list[Tensor] = [tensor_of(values) for _, values in blobs]
+        far: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for index, tensor in enumerate(found):
+            if not tensor.is_cpu:
+                far.setdefault((tensor.device, tensor.dtype), []).append(index)
+        for (device, _), indices in far.items():
+            with self._on_stream(device):
+                together = torch.cat([found[index].reshape(-1) for index in indices]).cpu()
+            for index, part in zip(indices, together.split([found[index].numel() for index in indices]), strict=True):
+                found[index] = part
+        return [bytes_of(tensor, kind) for (kind, _), tensor in zip(blobs, found, strict=True)]
+
     def _on_stream(self, device: torch.device) -> AbstractContextManager[Any]:
         # A copy on another stream could come before the value is computed.
         stream = self._streams.get(device)
         return nullcontext() if stream is None else torch.cuda.stream(stream)
+
+
+def tensor_of(values: Any) -> Tensor:
+    """Return a tensor without its graph: of a tensor, an array, numbers, or a list of scalars.
+
+    >>> tensor_of([torch.tensor(0.5), 2])
+    tensor([0.5000, 2.0000])
+
+    Raises:
+        TypeError, ValueError, OverflowError, RuntimeError: they are not numbers, or not of one shape.
+    """
+    if isinstance(values, Tensor):
+        return values.detach()
+    if (
+        isinstance(values, list | tuple)
+        and (first := next((one for one in values if isinstance(one, Tensor)), None)) is not None
+    ):
+        return torch.stack([torch.as_tensor(one, device=first.device).detach() for one in values])
+    return torch.from_numpy(array_of(values))
+
+
+def array_of(values: Any) -> numpy.ndarray[Any, Any]:
+    """Return numbers as a new array.
+
+    Raises:
+        TypeError: they are not numbers.
+        ValueError: they are not of one shape.
+    """
+    import numpy
+
+    found = numpy.array(values, order="C")
+    if found.dtype.kind not in "biuf":
+        raise TypeError("these are not numbers")
+    return found.astype(found.dtype.newbyteorder("="), copy=False)
+
+
+def bytes_of(tensor: Tensor, kind: str) -> bytes:
+    """Return a tensor of the host as bytes, the lowest byte first."""
+    dtype, layout = KINDS[kind]
+    return tensor.to(dtype).contiguous().numpy().astype(layout, copy=False).tobytes()

@@ -8,6 +8,7 @@ Its files in reading order; each imports only those above it:
     svg_figure         panels of curves as an SVG file
     loss_svg           the picture of loss curves as such a file
     history_figure     the figure of a history
+    png                pictures as PNG files
     tables             tables of numbers as text
     epoch_table        a table with a line for each epoch
     lines              lines of text in a terminal, a file or a notebook

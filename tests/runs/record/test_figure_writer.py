@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import hashlib
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from train_manager.runs.record.figure_writer import FigureWriter, Place, histogram_of
-from train_manager.runs.record.metric_reader import MetricReader
+from tests.host_reads import HostReads
+from train_manager.metrics.host_numbers import HostNumbers
+from train_manager.runs.record.figure_writer import FigureWriter, Place, picture_name
+from train_manager.runs.record.metric_reader import MetricReader, StoredArray
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.telling.errors import InputError
@@ -18,9 +24,10 @@ class Written:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "metrics.sqlite"
-        self._file = MetricWriter(self.path, "run")
+        numbers = HostNumbers()
+        self._file = MetricWriter(self.path, "run", numbers)
         place = Place(7, 2, "head")
-        self.figures = FigureWriter(self._file.number, self._file.append, lambda: place, lambda value: value, folder)
+        self.figures = FigureWriter(self._file.number, self._file.append, lambda: place, numbers, folder)
 
     def read(self) -> MetricReader:
         self._file.close()
@@ -58,19 +65,6 @@ def test_a_histogram_has_edges_and_counts(written: Written) -> None:
     written.figures.histogram("weights", torch.tensor([[0.0, 0.25], [0.75, 1.0]]), bins=2)
 
     assert written.read().histograms() == {Series("weights", phase="head"): [(7, [0.0, 0.5, 1.0], [2, 2])]}
-
-
-@pytest.mark.parametrize("values", [[], [1.0, 1.0], [float("nan"), 2.0, float("inf")], [1e300, -1e300]])
-def test_a_histogram_counts_every_finite_value_once(values: list[float]) -> None:
-    edges, counts = histogram_of(values, bins=3)
-
-    assert len(edges) == 4
-    assert edges == sorted(set(edges))
-    assert sum(counts) == sum(value - value == 0 for value in values)
-
-
-def test_a_histogram_may_be_as_wide_as_all_floats() -> None:
-    assert histogram_of([-1.5e308, 0.0, 1.5e308], bins=3) == ([-1.5e308, -0.5e308, 0.5e308, 1.5e308], [1, 1, 1])
 
 
 def test_a_text_comes_back_as_it_was(written: Written) -> None:
@@ -123,7 +117,7 @@ def test_a_step_that_is_not_a_whole_number_is_refused(written: Written, step: An
     )
 
 
-@pytest.mark.parametrize("values", [None, "abc", {"a": 1}, torch.tensor([1j])])
+@pytest.mark.parametrize("values", [None, "abc", {"a": 1}, torch.tensor([1j]), ["a"]])
 def test_a_histogram_of_what_is_not_numbers_is_refused(written: Written, values: Any) -> None:
     with pytest.raises(InputError) as error:
         written.figures.histogram("weights", values)
@@ -143,3 +137,199 @@ def test_a_file_that_is_not_there_is_refused(written: Written, tmp_path: Path) -
         written.figures.file("plot", tmp_path / "lost")
 
     assert told(error)[0] == f"{tmp_path / 'lost'} cannot be recorded: No such file or directory"
+
+
+# ---- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def arrays(written: Written, name: str) -> list[StoredArray]:
+    [found] = written.read().arrays(name).values()
+    return found
+
+
+def test_an_array_is_one_row_with_labels(written: Written) -> None:
+    for _ in range(2):
+        written.figures.array("norms", torch.tensor([0.5, float("nan")]), ["first", "second"])
+
+    for row in arrays(written, "norms"):
+        assert (row.step, row.epoch, row.shape, row.labels) == (7, 2, (2,), ("first", "second"))
+        assert repr(row.values.tolist()) == "[0.5, nan]"
+
+
+def test_the_labels_of_an_array_are_stored_once(written: Written) -> None:
+    for labels in (["a", "b"], ["a", "b"], None, ["a", "c"], ["a", "c"]):
+        written.figures.array("norms", [1, 2], labels)
+    written.read()
+
+    with closing(sqlite3.connect(written.path)) as connection:
+        stored = [labels for (labels,) in connection.execute("SELECT labels FROM arrays ORDER BY id")]
+    assert stored == ['["a", "b"]', None, None, '["a", "c"]', None]
+    assert [row.labels[1] for row in arrays(written, "norms")] == ["b", "b", "b", "c", "c"]
+
+
+def test_a_matrix_keeps_its_shape(written: Written) -> None:
+    written.figures.array("confusion", torch.arange(6).reshape(3, 2).T, ["cat", "dog"], step=100)
+
+    [row] = arrays(written, "confusion")
+    assert (row.step, row.shape, row.values.tolist()) == (100, (2, 3), [0, 2, 4, 1, 3, 5])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.tensor([1, 2]),
+        torch.tensor([1, 2], dtype=torch.bfloat16),
+        torch.tensor([1.0, 2.0], requires_grad=True) * 1,
+        [torch.tensor(1.0, requires_grad=True), 2],
+        (1, 2.0),
+        np.array([2.0, 1.0])[::-1],
+        np.array([1, 2], dtype=">i4"),
+        torch.tensor([2.0, 1.0]).flip(0)[None].expand(3, 2)[1],
+    ],
+)
+def test_an_array_is_whatever_numbers_there_are(written: Written, values: Any) -> None:
+    written.figures.array("norms", values)
+
+    assert [row.values.tolist() for row in arrays(written, "norms")] == [[1.0, 2.0]]
+
+
+def test_an_array_is_stored_as_it_was_when_it_was_written(written: Written) -> None:
+    values = torch.zeros(3)
+    for _ in range(3):
+        written.figures.array("norms", values)
+        values += 1
+
+    assert [row.values.tolist() for row in arrays(written, "norms")] == [[0.0] * 3, [1.0] * 3, [2.0] * 3]
+
+
+def test_no_number_of_an_array_or_a_histogram_is_read_in_the_step(written: Written) -> None:
+    with HostReads() as reads:
+        written.figures.array("norms", torch.zeros(3))
+        written.figures.histogram("weights", torch.zeros(3))
+
+    assert reads.count == 0
+
+
+def test_two_hundred_layers_take_a_kilobyte_a_step(written: Written) -> None:
+    labels = [f"{number} Linear" for number in range(200)]
+    for step in range(1000):
+        written.figures.array("norms", torch.rand(200), labels, step=step)
+    written.read()
+
+    assert written.path.stat().st_size < 1_100_000
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "what"),
+    [
+        ([1, 2], [1, 2, 3], "'norms' has 3 values, but had 2 before"),
+        ([[1, 2]], [[1], [2]], "'norms' is of shape (2, 1), but was of shape (1, 2) before"),
+        ([1, 2], [[1, 2]], "'norms' is of shape (1, 2), but was of shape (2,) before"),
+    ],
+)
+def test_an_array_whose_length_changes_is_refused(written: Written, before: Any, now: Any, what: str) -> None:
+    written.figures.array("norms", before)
+    with pytest.raises(InputError) as error:
+        written.figures.array("norms", now)
+
+    assert str(error.value) == f"{what}\n  give another name to what has another shape"
+    assert len(arrays(written, "norms")) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "what"),
+    [
+        ([1, 2], ["a", "b", "c"], "'norms' has 3 labels for 2 values"),
+        ([1, 2], ["a"], "'norms' has 1 labels for 2 values"),
+        ([1, 2], "ab", "'norms' has 1 labels for 2 values"),
+        ([[1, 2]], ["a", "b"], "'norms' has 2 labels for 1 rows"),
+    ],
+)
+def test_labels_must_be_as_many_as_values(written: Written, values: Any, labels: Any, what: str) -> None:
+    with pytest.raises(InputError) as error:
+        written.figures.array("norms", values, labels)
+
+    assert str(error.value) == f"{what}\n  give a label for each"
+
+
+@pytest.mark.parametrize(("values", "shape"), [(0.5, ()), ([], (0,)), (torch.zeros(2, 0), (2, 0))])
+def test_an_array_of_one_number_or_none_is_refused(written: Written, values: Any, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError) as error:
+        written.figures.array("norms", values)
+
+    assert str(error.value) == (
+        f"'norms' must be several numbers, but is of shape {shape}\n"
+        "  give a vector or a matrix, or writer.scalar for one number"
+    )
+
+
+@pytest.mark.parametrize("values", [None, "abc", {"a": 1}, ["1", "2"], [[1], [1, 2]], torch.tensor([1j]), [None, 1]])
+def test_an_array_of_what_is_not_numbers_is_refused(written: Written, values: Any) -> None:
+    with pytest.raises(InputError) as error:
+        written.figures.array("norms", values)
+
+    assert str(error.value) == (
+        f"'norms' must be numbers of one shape, but is {values!r:.60}\n  give a tensor or numbers"
+    )
+
+
+def test_several_scalars_are_written_by_their_names(written: Written) -> None:
+    written.figures.scalars({"norm": 0.5, "ratio": torch.tensor(2)}, step=9)
+
+    found = written.read().scalars()
+    assert {series.name: of[:2] for series, of in found.items()} == {"norm": ([9], [0.5]), "ratio": ([9], [2.0])}
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_a_file_below_plots(written: Written, tmp_path: Path) -> None:
+    written.figures.image("samples", torch.rand(3, 4, 5))
+
+    [[(step, path, size, sha256)]] = written.read().files("samples").values()
+    content = (tmp_path / path).read_bytes()
+    assert (step, path) == (7, f"plots/{picture_name('samples', 'head', 7)}")
+    assert (size, sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+def test_pictures_of_several_series_and_steps_are_several_files(written: Written, tmp_path: Path) -> None:
+    names = ["samples", "Samples", "samples/a", "samples-a", "../samples", "ü", "🦊", "x" * 300, "a\0b"]
+    for name in names:
+        for step in (1, 2):
+            written.figures.image(name, torch.zeros(2, 2), step=step)
+
+    found = {path for of in written.read().files().values() for _, path, *_ in of}
+    assert len({path.lower() for path in found}) == 2 * len(names)
+    assert all((tmp_path / path).parent == tmp_path / "plots" for path in found)
+
+
+@pytest.mark.parametrize(
+    ("image", "what"),
+    [
+        (torch.full((3, 2, 2), float("nan")), "has numbers that are not finite"),
+        (torch.zeros(2, 4, 4), "is of shape (2, 4, 4), not of height and width, with 1, 3 or 4 channels first"),
+        (np.zeros((3, 8, 8)), "is of shape (3, 8, 8), not of height and width, with 1, 3 or 4 channels last"),
+        (
+            torch.zeros(1, 2, 2, dtype=torch.int64),
+            "has numbers of type int64, not bytes (uint8), bools or floats from 0 to 1",
+        ),
+        (torch.zeros(3, 0, 4), "is of shape (3, 0, 4), which has no pixel"),
+        ("x.png", "has numbers of type <U5, not bytes (uint8), bools or floats from 0 to 1"),
+    ],
+)
+def test_what_is_not_a_picture_is_refused(written: Written, tmp_path: Path, image: Any, what: str) -> None:
+    with pytest.raises(InputError) as error:
+        written.figures.image("samples", image)
+
+    cure = "give one picture: a tensor with the channels first, an array with them last, or a figure"
+    assert str(error.value) == f"'samples' {what}\n  {cure}"
+    assert not (tmp_path / "plots").exists()
+
+
+def test_a_picture_that_cannot_be_written_is_told(written: Written, tmp_path: Path) -> None:
+    (tmp_path / "plots").write_text("not a folder")
+    with pytest.raises(InputError) as error:
+        written.figures.image("samples", torch.zeros(2, 2))
+
+    path = tmp_path / "plots" / picture_name("samples", "head", 7)
+    assert str(error.value) == f"{path} cannot be written: File exists"

@@ -250,11 +250,11 @@ def test_a_file_of_another_program_is_told(path: Path) -> None:
 def test_a_newer_version_is_refused_by_name(path: Path) -> None:
     store(path, 1).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version=2")
+    connection.execute("PRAGMA user_version=3")
     connection.close()
 
     assert told(path) == (
-        f"{path} has version 2 of the metrics, but this train_manager knows 1\n"
+        f"{path} has version 3 of the metrics, but this train_manager knows 2\n"
         "  use the version of train_manager that wrote it, or a newer one"
     )
 

@@ -1,26 +1,29 @@
-"""The fixture ``writer``: figures, texts and files of a user's hooks, on their way into ``metrics.sqlite``."""
+"""The fixture ``writer``: what hooks of users write, on its way into ``metrics.sqlite``."""
 
 from __future__ import annotations
 
 import hashlib
-import sys
-from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from time import time
-from typing import Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
-from train_manager.files.atomic import shown_path
-from train_manager.runs.record.metric_items import Item, Other
+from train_manager.files.atomic import replace_file, shown_path
+from train_manager.runs.record.metric_items import Blob, Item, Labels, Other
 from train_manager.runs.record.metric_rows import storable
 from train_manager.runs.record.metric_schema import Series
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
+if TYPE_CHECKING:
+    from train_manager.metrics.host_numbers import HostNumbers
+
 BINS: Final = 64
 MOST: Final = 2**63 - 1
+PLOTS: Final = "plots"
 
 
 class Place(NamedTuple):
@@ -29,6 +32,13 @@ class Place(NamedTuple):
     step: int
     epoch: int
     phase: str
+
+
+class Form(NamedTuple):
+    """What all arrays of a series have in common."""
+
+    shape: tuple[int, ...]
+    labels: tuple[str, ...] | None
 
 
 @final
@@ -55,7 +65,7 @@ class FigureWriter:
         number: returns the number of a series.
         append: takes what the file will get.
         place: returns where the training is.
-        kept: returns what of a value is kept until it is written: a tensor that nobody changes.
+        numbers: keeps tensors as they are now until they are written.
         train_dir: the folder of the training, to which paths of files are relative if they are in it.
     """
 
@@ -64,11 +74,12 @@ class FigureWriter:
         number: Callable[[Series], int],
         append: Callable[[Item], None],
         place: Callable[[], Place],
-        kept: Callable[[Any], Any],
+        numbers: HostNumbers,
         train_dir: Path,
     ) -> None:
-        self._number, self._append, self._place, self._kept = number, append, place, kept
+        self._number, self._append, self._place, self._numbers = number, append, place, numbers
         self._train_dir = train_dir
+        self._forms: dict[int, Form] = {}  # of arrays, by the numbers of their series
 
     def scalar(self, name: str, value: Any, step: int | None = None) -> None:
         """Write a number; a tensor with one element is read later, so that nothing waits for the device.
@@ -77,7 +88,7 @@ class FigureWriter:
             InputError: it is not one number.
         """
         place = self._place()
-        value = require_number(name, self._kept(value))
+        value = require_number(name, self._numbers.keep(value))
         number = self._number(Series(require_name(name), phase=place.phase))
         if step is None:
             self._append((number, place.step, place.epoch, time(), value))
@@ -85,25 +96,95 @@ class FigureWriter:
             own_step = require_step(name, step)
             self._append(Other("scalars", number, place.step, place.epoch, time(), (value,), own_step))
 
+    def scalars(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Write several numbers by their names, each as ``scalar`` does.
+
+        Raises:
+            InputError: one is not one number.
+        """
+        for name, value in values.items():
+            self.scalar(name, value, step)
+
+    def array(self, name: str, values: Any, labels: Sequence[str] | None = None, step: int | None = None) -> None:
+        """Write several numbers as one row: one for each layer, or a matrix such as a confusion matrix.
+
+        They are stored as float32, which costs a sixth of as many scalars; a tensor is read later, so that nothing
+        waits for the device.
+
+        Args:
+            name: of the series, whose arrays all have the same shape.
+            values: a tensor, an array, numbers, or a list of scalars.
+            labels: what the values are of; for a matrix, its rows. Without them those that were given before.
+            step: that the array is of.
+
+        Raises:
+            InputError: they are not numbers, or only one; their shape is not that of the array before, or not as many
+                labels were given.
+        """
+        try:
+            kept = self._numbers.keep_floats(values)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            what = f"{name!r} must be numbers of one shape, but is {values!r:.60}"
+            raise InputError(what, name=name, asked_by="writer.array", cure="give a tensor or numbers") from error
+        place = self._place()
+        number = self._number(Series(require_name(name), phase=place.phase))
+        form = self._forms[number] = require_form(name, tuple(kept.shape), labels, self._forms.get(number))
+        shape = json.dumps(form.shape)
+        own_step = None if step is None else require_step(name, step)
+        columns = (shape, Labels(form.labels), Blob("f", kept))
+        self._append(Other("arrays", number, place.step, place.epoch, time(), columns, own_step))
+
     def histogram(self, name: str, values: Any, step: int | None = None, bins: int = BINS) -> None:
-        """Write how values are distributed: a tensor, an array or numbers. It is read now, which waits for the device.
+        """Write how values are distributed: a tensor, an array, numbers, or lists of these.
+
+        Those of a tensor are counted on its device, and the counts are read later, so that nothing waits.
 
         Values that are not finite are left out.
 
         Raises:
             InputError: they are not numbers, or ``bins`` is not a number of bins.
         """
+        from train_manager.metrics.histogram import histogram_of
+
         require_count(bins, "bins", at_least=1)
         try:
-            edges, counts = histogram_of(values.tolist() if hasattr(values, "tolist") else values, bins)
-        except (TypeError, ValueError, OverflowError) as error:
+            edges, counts = histogram_of(values, bins)
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             what = f"{name!r} must be numbers, but is {values!r:.60}"
             raise InputError(what, name=name, asked_by="writer.histogram", cure="give a tensor or numbers") from error
-        self._other("histograms", name, step, (packed("d", edges), packed("q", counts)))
+        self._other("histograms", name, step, (Blob("d", edges), Blob("q", counts)))
 
     def text(self, name: str, text: str, step: int | None = None) -> None:
         """Write a text, such as what a model has generated."""
         self._other("texts", name, step, (storable(str(text)),))
+
+    def image(self, name: str, image: Any, step: int | None = None) -> None:
+        """Write a picture as a PNG file below ``plots/`` of the ``train_dir``, and where it is, as ``file`` does.
+
+        Args:
+            name: of the series; the file is called by it and the step.
+            image: a tensor with the channels first, an array with the channels last, one of these without channels, or
+                a figure of matplotlib. Channels are grey, RGB or RGBA; numbers are bytes, bools, or floats from 0 to 1,
+                beyond which they are cut. It is read now, which waits for the device.
+            step: that the picture is of.
+
+        Raises:
+            InputError: it is not a picture, or the file cannot be written.
+        """
+        from train_manager.reporting.png import png_of
+
+        place = self._place()
+        own_step = place.step if step is None else require_step(name, step)
+        path = self._train_dir / PLOTS / picture_name(require_name(name), place.phase, own_step)
+        try:
+            replace_file(path, png_of(image))
+        except ValueError as error:
+            cure = "give one picture: a tensor with the channels first, an array with them last, or a figure"
+            raise InputError(f"{name!r} {error}", name=name, asked_by="writer.image", cure=cure) from error
+        except OSError as error:
+            what = f"{shown_path(path)} cannot be written: {error.strerror}"
+            raise InputError(what, name=name, asked_by="writer.image") from error
+        self.file(name, path, step)
 
     def file(self, name: str, path: str | PathLike[str], step: int | None = None) -> None:
         """Write where a file is, how large it is and its hash; the file itself stays where it is.
@@ -167,37 +248,45 @@ def require_step(name: str, step: Any) -> int:
     return max(-MOST, min(MOST, found))
 
 
-def histogram_of(values: Iterable[Any], bins: int) -> tuple[list[float], list[int]]:
-    """Return the edges of bins of equal width, and how many finite values are in each; the last has its upper edge.
+def require_form(name: str, shape: tuple[int, ...], labels: Sequence[str] | None, before: Form | None) -> Form:
+    """Return the shape and the labels of an array.
 
-    >>> histogram_of([0, .1, .6, 1.], bins=2)
-    ([0.0, 0.5, 1.0], [2, 2])
+    Raises:
+        InputError: it is one number or none, its shape is not that of the array before, or not as many labels were
+            given.
     """
-    finite = [value for value in flat(values) if value - value == 0]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-    top = low + 1.0 if low == high else high
-    width = top / bins - low / bins  # top - low could be infinite
-    edges = [min(low + width * (number / 2) + width * (number / 2), top) for number in range(bins)] + [top]
-    counts = [0] * bins
-    for value in finite:
-        counts[min(bisect_right(edges, value), bins) - 1] += 1
-    return edges, counts
-
-
-def flat(values: Any) -> Iterable[float]:
-    """Yield the numbers in lists of lists."""
-    if isinstance(values, int | float):
-        yield float(values)
-    elif isinstance(values, str | bytes | Mapping):
-        raise TypeError("these are not numbers")
+    what, cure = "", "give another name to what has another shape"
+    if not shape or 0 in shape:
+        what = f"{name!r} must be several numbers, but is of shape {shape}"
+        cure = "give a vector or a matrix, or writer.scalar for one number"
+    elif before is not None and shape != before.shape:
+        is_vector = len(shape) == len(before.shape) == 1
+        now, then = (shape[0], before.shape[0]) if is_vector else (f"shape {shape}", f"shape {before.shape}")
+        what = (
+            f"{name!r} has {now} values, but had {then} before"
+            if is_vector
+            else f"{name!r} is of {now}, but was of {then} before"
+        )
+    elif labels is None:
+        return Form(shape, None) if before is None else before
     else:
-        for value in values:
-            yield from flat(value)
+        names = (labels,) if isinstance(labels, str) else tuple(map(str, labels))
+        if len(names) == shape[0]:
+            return Form(shape, names)
+        what = f"{name!r} has {len(names)} labels for {shape[0]} {'values' if len(shape) == 1 else 'rows'}"
+        cure = "give a label for each"
+    raise InputError(what, name=name, asked_by="writer.array", cure=cure)
 
 
-def packed(kind: str, values: Iterable[Any]) -> bytes:
-    """Return numbers as bytes, the lowest byte first."""
-    found = array(kind, values)
-    if sys.byteorder == "big":
-        found.byteswap()
-    return found.tobytes()
+def picture_name(name: str, phase: str, step: int) -> str:
+    """Return the name of a picture's file, which no other series has.
+
+    >>> picture_name("samples", "", 7), picture_name("Sampled/ü", "head", 7)
+    ('samples-7.png', 'head-sampled-b6aa0d4c-7.png')
+    """
+    whole = f"{phase}-{name}" if phase else name
+    plain = re.sub(r"[^a-z0-9_]+", "-", whole.lower()).strip("-")[:80]
+    if plain != name or phase:  # several names may become the same one, also where case does not count
+        found = hashlib.sha256(repr((phase, name)).encode("utf-8", "backslashreplace")).hexdigest()
+        plain = f"{plain}-{found[:8]}".strip("-")
+    return f"{plain}-{step}.png"

@@ -14,8 +14,8 @@ from time import monotonic
 from typing import Final, final
 
 from train_manager.runs.record.metric_items import Item
-from train_manager.runs.record.metric_rows import Floats, MetricRows
-from train_manager.runs.record.metric_schema import database_uri, is_empty, make_tables, require_ours
+from train_manager.runs.record.metric_rows import MetricRows, Numbers
+from train_manager.runs.record.metric_schema import database_uri, is_empty, make_tables, require_ours, upgrade
 
 SYNC_SECONDS: Final = 30.0  # a power failure loses at most what was written since the last sync
 BUSY_SECONDS: Final = 5.0
@@ -28,15 +28,15 @@ class MetricDatabase:
     Args:
         path: the file.
         run: the run_id of its segments.
-        floats: makes numbers of values.
+        numbers: makes numbers of values.
 
     Attributes:
         rows: what was written.
         rewritten: how often the file was found replaced, so that it lacks what was written before.
     """
 
-    def __init__(self, path: Path, run: str, floats: Floats) -> None:
-        self.path, self.rows = path, MetricRows(run, floats)
+    def __init__(self, path: Path, run: str, numbers: Numbers) -> None:
+        self.path, self.rows = path, MetricRows(run, numbers)
         self.rewritten = 0
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None  # which file the path was, as it was opened
@@ -115,7 +115,7 @@ def connected(path: Path) -> sqlite3.Connection:
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make the tables if they are not there, and set how the file is written.
+    """Make the tables if they are not there, or are of the first version, and set how the file is written.
 
     Raises:
         InputError: it is a file of another program, or of a newer version.
@@ -127,8 +127,9 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")  # two processes may find it empty
     if is_empty(connection):
         make_tables(connection)
-    connection.execute("COMMIT")
     require_ours(connection, path)
+    upgrade(connection)
+    connection.execute("COMMIT")
 
 
 def uses_wal(connection: sqlite3.Connection) -> bool:

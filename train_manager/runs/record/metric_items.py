@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from train_manager.loop.batch_losses import BatchRow
 
@@ -43,12 +43,30 @@ class HistoryRow:
     time: float
 
 
+class Blob(NamedTuple):
+    """Numbers that are bytes in the file; they may be on a device until they are written.
+
+    Attributes:
+        kind: "f" (float32), "d" (float64) or "q" (int64).
+        numbers: a tensor, or what ``array.array`` takes.
+    """
+
+    kind: str
+    numbers: Any
+
+
+class Labels(NamedTuple):
+    """The names of the values of an array, written where they are not those of the row before."""
+
+    names: tuple[str, ...] | None
+
+
 @dataclass(frozen=True)
 class Other:
     """A row of another table, or a scalar with a step of its own.
 
     Attributes:
-        table: "scalars", "histograms", "texts" or "files".
+        table: "scalars", "histograms", "texts", "files" or "arrays".
         series: the number of its series.
         values: the values of the columns after ``time``.
         own_step: the step that a hook has given.

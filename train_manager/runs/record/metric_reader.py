@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import sys
 from array import array
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -20,6 +21,7 @@ from train_manager.runs.record.metric_schema import (
     HISTORY,
     Series,
     database_uri,
+    has_table,
     is_empty,
     require_ours,
 )
@@ -35,6 +37,23 @@ class Scalars(NamedTuple):
     steps: list[int]
     values: list[float]
     times: list[float]
+
+
+class StoredArray(NamedTuple):
+    """An array as it was written.
+
+    Attributes:
+        step: that it is of.
+        values: all of them in one row, the last axis fastest; a matrix has so many in each of its lines as columns.
+        labels: of the values, or of the rows of a matrix; empty if none were given.
+    """
+
+    step: int
+    epoch: int
+    time: float
+    shape: tuple[int, ...]
+    values: array[float]
+    labels: tuple[str, ...]
 
 
 @final
@@ -101,8 +120,19 @@ class MetricReader:
         """Return step, edges and counts of each histogram."""
         found: dict[Series, list[tuple[int, list[float], list[int]]]] = {}
         for row in self._rows("histograms", "edges, counts", name, None, superseded, run):
-            edges, counts = array("d", row[5]), array("q", row[6])
-            found.setdefault(row[0], []).append((row[2], edges.tolist(), counts.tolist()))
+            found.setdefault(row[0], []).append((row[2], *histogram_of(row[5], row[6])))
+        return found
+
+    def arrays(
+        self, name: str | None = None, superseded: bool = False, run: str | None = None
+    ) -> dict[Series, list[StoredArray]]:
+        """Return the arrays of each series, in the order in which they were written."""
+        found: dict[Series, list[StoredArray]] = {}
+        labels = Labelled()
+        for row in self._rows("arrays", "segment, shape, labels, numbers", name, None, superseded, run):
+            series, _, step, epoch, time, segment, shape, names, numbers, _ = row
+            whole = StoredArray(step, epoch, time, *array_of(shape, numbers), labels.of(segment, series, names))
+            found.setdefault(series, []).append(whole)
         return found
 
     def texts(
@@ -169,6 +199,8 @@ class MetricReader:
         """Yield series, run, step, epoch, time, the columns, and whether the row is superseded."""
         with self._reading() as connection:
             connection.execute("BEGIN")  # what follows sees one state of the file
+            if not has_table(connection, table):
+                return
             wanted = {
                 id_: series
                 for id_, *names in connection.execute("SELECT id, name, stage, datasource, phase FROM series")
@@ -201,6 +233,38 @@ class MetricReader:
         except sqlite3.DatabaseError as error:
             what = f"{shown_path(self.path)} cannot be read: {error}"
             raise InputError(what, name="path", cure="is it damaged, or of another program?") from error
+
+
+@final
+class Labelled:
+    """The labels of arrays, which are written where they are not those of the array before."""
+
+    def __init__(self) -> None:
+        self._labels: dict[tuple[int, Series], tuple[str, ...]] = {}
+
+    def of(self, segment: int, series: Series, written: str | None) -> tuple[str, ...]:
+        """Return the labels of the next array of a segment and series."""
+        if written is not None:
+            self._labels[segment, series] = tuple(json.loads(written))
+        return self._labels.get((segment, series), ())
+
+
+def array_of(shape: str, numbers: bytes) -> tuple[tuple[int, ...], array[float]]:
+    """Return the shape and the values of an array."""
+    return tuple(json.loads(shape)), unpacked("f", numbers)
+
+
+def histogram_of(edges: bytes, counts: bytes) -> tuple[list[float], list[int]]:
+    """Return the edges and the counts of a histogram."""
+    return unpacked("d", edges).tolist(), unpacked("q", counts).tolist()
+
+
+def unpacked(kind: str, numbers: bytes) -> array[Any]:
+    """Return the numbers in bytes, the lowest byte first."""
+    found = array(kind, numbers)
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
 
 
 class Segment(NamedTuple):

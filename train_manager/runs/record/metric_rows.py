@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from time import time
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
 from train_manager.metrics.history_rows import figures_of
-from train_manager.runs.record.metric_items import Begin, HistoryRow, Item, Other, Row, Scalar
+from train_manager.runs.record.metric_items import Begin, Blob, HistoryRow, Item, Labels, Other, Row, Scalar
 from train_manager.runs.record.metric_schema import EPOCHS, EVALUATIONS, HISTORY, LATEST, Series
 
 LARGEST: Final = 1023  # bits of a whole number that a float can hold
@@ -23,13 +23,21 @@ COLUMNS: Final = {
     "histograms": "edges, counts",
     "texts": "text",
     "files": "path, size, sha256",
+    "arrays": "shape, labels, numbers",
 }
 INSERT: Final = "INSERT INTO scalars(series, segment, step, epoch, time, value) VALUES "
 ONE: Final = "(?, ?, ?, ?, ?, ?)"
 MANY: Final = INSERT + ", ".join([ONE] * TOGETHER)
 
-Floats = Callable[[Sequence[Any]], Sequence[float]]
-"""Makes numbers of the values of scalars, which may be tensors."""
+
+class Numbers(Protocol):
+    """Makes numbers of values, which may be tensors."""
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[float]:
+        """Return the values of scalars."""
+
+    def blobs(self, blobs: Sequence[tuple[str, Any]]) -> Sequence[bytes]:
+        """Return numbers of a kind ("f", "d" or "q") as bytes, the lowest byte first."""
 
 
 class WrittenRow(NamedTuple):
@@ -47,15 +55,15 @@ class MetricRows:
 
     Args:
         run: the run_id of the segments.
-        floats: makes numbers of values.
+        numbers: makes numbers of values.
 
     Attributes:
         series: the series by their numbers, which scalars give in place of their names.
     """
 
-    def __init__(self, run: str, floats: Floats) -> None:
+    def __init__(self, run: str, numbers: Numbers) -> None:
         self.series: list[Series] = []
-        self._run, self._floats = run, floats
+        self._run, self._numbers = run, numbers
         self._last_step = 0
         self.forget()
 
@@ -65,12 +73,15 @@ class MetricRows:
         self._replaced: int | None = None  # the segment of rows that were replaced
         self._ids: list[int] = []  # of the series, in the file
         self._rows: dict[str, list[WrittenRow]] | None = None
+        self._labels: dict[int, tuple[str, ...] | None] = {}  # of the last arrays of series, in the segment
 
     def write(self, connection: sqlite3.Connection, items: Iterable[Item]) -> None:
         """Write items."""
-        for is_scalar, several in groupby(items, lambda item: type(item) is tuple):
-            if is_scalar:
+        for kind, several in groupby(items, type):
+            if kind is tuple:
                 self._write_scalars(connection, list(several))  # type: ignore[arg-type]
+            elif kind is Other:
+                self._write_others(connection, list(several))  # type: ignore[arg-type]
             else:
                 for item in several:
                     self._write_item(connection, item)
@@ -84,7 +95,7 @@ class MetricRows:
     def mark(self) -> dict[str, Any]:
         """Return what ``go_back`` needs, should the transaction fail."""
         rows = None if self._rows is None else {stage: list(known) for stage, known in self._rows.items()}
-        return {**vars(self), "_ids": list(self._ids), "_rows": rows}
+        return {**vars(self), "_ids": list(self._ids), "_rows": rows, "_labels": dict(self._labels)}
 
     def go_back(self, mark: Mapping[str, Any]) -> None:
         """Be as before a transaction that was rolled back."""
@@ -110,7 +121,7 @@ class MetricRows:
         return found is not None
 
     def _write_scalars(self, connection: sqlite3.Connection, scalars: list[Scalar]) -> None:
-        values = self._floats([scalar[4] for scalar in scalars])
+        values = self._numbers([scalar[4] for scalar in scalars])
         ids, segment = self._ids_of_series(connection), self._present_segment(connection)
         flat: list[Any] = []
         for (series, step, epoch, at, _), value in zip(scalars, values, strict=True):
@@ -123,15 +134,25 @@ class MetricRows:
             self._begin(connection, item)
         elif isinstance(item, HistoryRow):
             self._put_row(connection, item)
-        elif isinstance(item, Other):
-            self._write_other(connection, item)
 
-    def _write_other(self, connection: sqlite3.Connection, item: Other) -> None:
-        series, segment = self._ids_of_series(connection)[item.series], self._present_segment(connection)
-        values = self._floats(item.values) if item.table == "scalars" else item.values
-        row = (series, segment, item.step, item.epoch, item.time, item.own_step, *values)
-        columns = f"series, segment, step, epoch, time, own_step, {COLUMNS[item.table]}"
-        connection.execute(f"INSERT INTO {item.table}({columns}) VALUES ({', '.join('?' * len(row))})", row)
+    def _write_others(self, connection: sqlite3.Connection, items: list[Other]) -> None:
+        ids, segment = self._ids_of_series(connection), self._present_segment(connection)
+        read = iter(self._numbers.blobs([value for item in items for value in item.values if type(value) is Blob]))
+        for item in items:
+            values = self._numbers(item.values) if item.table == "scalars" else item.values
+            stored = [self._stored(item.series, value, read) for value in values]
+            row = (ids[item.series], segment, item.step, item.epoch, item.time, item.own_step, *stored)
+            columns = f"series, segment, step, epoch, time, own_step, {COLUMNS[item.table]}"
+            connection.execute(f"INSERT INTO {item.table}({columns}) VALUES ({', '.join('?' * len(row))})", row)
+
+    def _stored(self, series: int, value: Any, read: Iterator[bytes]) -> Any:
+        """Return what a column gets: bytes for a Blob, and JSON for Labels if they are new."""
+        if type(value) is Blob:
+            return next(read)
+        if type(value) is not Labels:
+            return value
+        before, self._labels[series] = self._labels.get(series), value.names
+        return None if value.names == before else json.dumps(value.names or ())
 
     def _ids_of_series(self, connection: sqlite3.Connection) -> list[int]:
         for series in self.series[len(self._ids) :]:
@@ -151,6 +172,7 @@ class MetricRows:
         connection.execute("UPDATE segments SET until_step = ? WHERE until_step IS NULL OR until_step > ?", (cut, cut))
         self._segment = self._new_segment(connection, begin.time, cut, None)
         self._replaced = self._rows = None
+        self._labels = {}
         if cut != LATEST:
             self._last_step = max(cut, 0)
         for stage, rows in begin.history.items():

@@ -13,24 +13,27 @@ from train_manager.telling.errors import InputError
 
 FILE: Final = "metrics.sqlite"
 APPLICATION_ID: Final = 0x544D4D45  # "TMME", in the header of the file
-VERSION: Final = 1
+VERSION: Final = 2
+FIRST: Final = 1
+"""The version that is read too, and upgraded when it is written: without arrays, and with ids that may come again."""
 LATEST: Final = 2**62
 """In place of a step: after all of them, so that nothing is superseded."""
 BATCHES, EPOCHS, EVALUATIONS = "train_step_batch", "train_step_epoch", "eval"
 HISTORY: Final = "history"
 """The series of texts that have the rows of ``tm.history`` as JSON, of the stages EPOCHS and EVALUATIONS."""
-TABLES: Final = ("scalars", "histograms", "texts", "files")
+TABLES: Final = ("scalars", "histograms", "texts", "files", "arrays")
+OF_FIRST: Final = TABLES[:-1]
 
 SCHEMA: Final = """
 CREATE TABLE segments(             -- a stretch of rows that was written without going back to an earlier step
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     run TEXT NOT NULL,             -- the run_id of the TrainManager
     began REAL NOT NULL,           -- seconds since 1970
     from_step INTEGER,             -- the last step that it builds on; -1: none; NULL: it has rows that were replaced
     until_step INTEGER             -- rows of later steps are superseded by a later segment; NULL: none of them
 );
 CREATE TABLE series(
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     name TEXT NOT NULL,            -- "loss", "accuracy", "lr", "losses/<part>"
     stage TEXT NOT NULL,           -- "train_step_batch", "train_step_epoch", "eval", or "" for those of hooks
     datasource TEXT NOT NULL,      -- the evaluation set, or the set that the batch is of
@@ -38,26 +41,35 @@ CREATE TABLE series(
     UNIQUE(name, stage, datasource, phase)
 );
 CREATE TABLE scalars(
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
     time REAL NOT NULL,            -- seconds since 1970
     value REAL,                    -- NULL is nan, which SQLite does not store; -0.0 becomes 0.0
     own_step INTEGER               -- that a hook has given, in place of the step at which it was written
 );
 CREATE TABLE histograms(
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
     time REAL NOT NULL, edges BLOB NOT NULL, counts BLOB NOT NULL, own_step INTEGER  -- little-endian float64, int64
 );
 CREATE TABLE texts(
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
     time REAL NOT NULL, text TEXT NOT NULL, own_step INTEGER
 );
 CREATE TABLE files(
-    id INTEGER PRIMARY KEY,
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
     series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
     time REAL NOT NULL, path TEXT NOT NULL, size INTEGER, sha256 TEXT, own_step INTEGER
+);
+CREATE TABLE arrays(
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    series INTEGER NOT NULL, segment INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    time REAL NOT NULL,
+    shape TEXT NOT NULL,           -- as JSON: [200], or [10, 10]
+    labels TEXT,                   -- as JSON, of the first axis; NULL: those of the row before of series and segment
+    numbers BLOB NOT NULL,         -- little-endian float32, the last axis fastest
+    own_step INTEGER
 );
 """
 
@@ -103,6 +115,23 @@ def make_tables(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version={VERSION}")
 
 
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Make tables of the first version those of this one, inside of the transaction that is open."""
+    if _pragma(connection, "user_version") != FIRST:
+        return
+    (*statements,) = filter(str.strip, SCHEMA.split(";\n"))
+    for table, statement in zip(("segments", "series", *TABLES), statements, strict=True):
+        if table in OF_FIRST or table not in TABLES:
+            connection.execute(f"ALTER TABLE {table} RENAME TO first_{table}")
+            connection.execute(statement)
+            names = ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
+            connection.execute(f"INSERT INTO {table}({names}) SELECT {names} FROM first_{table} ORDER BY id")
+            connection.execute(f"DROP TABLE first_{table}")
+        else:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA user_version={VERSION}")
+
+
 def require_ours(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file of another program, or of a version that is not known here.
 
@@ -113,15 +142,25 @@ def require_ours(connection: sqlite3.Connection, path: Path) -> None:
         what = f"{shown_path(path)} is a database of another program"
         raise InputError(what, name="train_dir", cure="move it away, or give another train_dir")
     version = _pragma(connection, "user_version")
-    if version != VERSION:
+    if version not in (FIRST, VERSION):
         what = f"{shown_path(path)} has version {version} of the metrics, but this train_manager knows {VERSION}"
         raise InputError(what, name="train_dir", cure="use the version of train_manager that wrote it, or a newer one")
-    for table in TABLES:
+    for table in tables_of(version):
         columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if "own_step" not in columns:  # before a release it had none
             what = f"{shown_path(path)} is not whole: its table {table} lacks a column"
             cure = "it was begun by a train_manager of before its release, or changed; move it away"
             raise InputError(what, name="train_dir", cure=cure)
+
+
+def tables_of(version: int) -> tuple[str, ...]:
+    """Return the tables of figures that a version has."""
+    return OF_FIRST if version == FIRST else TABLES
+
+
+def has_table(connection: sqlite3.Connection, table: str) -> bool:
+    """Return whether a file that is ours has a table of figures."""
+    return table in tables_of(_pragma(connection, "user_version"))
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -12,11 +12,13 @@ import contextlib
 import ctypes
 import os
 import sqlite3
+import sys
 import threading
 import warnings
 import weakref
+from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, final
@@ -24,8 +26,8 @@ from typing import Any, Final, final
 from train_manager.files.atomic import shown_path
 from train_manager.runs.record.batch_figures import BatchFigures
 from train_manager.runs.record.metric_database import MetricDatabase
-from train_manager.runs.record.metric_items import Item, Queued
-from train_manager.runs.record.metric_rows import Floats
+from train_manager.runs.record.metric_items import Item, Other, Queued
+from train_manager.runs.record.metric_rows import Numbers
 from train_manager.runs.record.metric_schema import Series
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
@@ -37,9 +39,24 @@ MOST_AT_ONCE: Final = 50_000  # in one transaction
 PATIENCE: Final = 10.0  # seconds that the end of a run, and a fork, wait for a transaction
 
 
-def plain_floats(values: Sequence[Any]) -> Sequence[float]:
-    """Return numbers as floats."""
-    return [float(value) for value in values]
+class PlainNumbers:
+    """Makes numbers of numbers, without torch."""
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[float]:
+        """Return numbers as floats."""
+        return [float(value) for value in values]
+
+    def blobs(self, blobs: Sequence[tuple[str, Any]]) -> Sequence[bytes]:
+        """Return numbers as bytes, the lowest byte first."""
+        return [packed(kind, numbers) for kind, numbers in blobs]
+
+
+def packed(kind: str, numbers: Iterable[Any]) -> bytes:
+    """Return numbers as bytes, the lowest byte first."""
+    found = array(kind, numbers)
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found.tobytes()
 
 
 @final
@@ -59,14 +76,14 @@ class MetricWriter:
     Args:
         path: the file; it is made with the first figure.
         run: the run_id.
-        floats: makes numbers of values; it is called by the thread.
+        numbers: makes numbers of values; it is called by the thread.
     """
 
-    def __init__(self, path: Path, run: str, floats: Floats = plain_floats) -> None:
+    def __init__(self, path: Path, run: str, numbers: Numbers | None = None) -> None:
         for earlier in list(_all):  # of this process in this folder: what it has begun must not come after this
             if earlier.database.path == path and earlier.waiting:
                 earlier.flush()
-        self._channel = channel = Channel(MetricDatabase(path, run, floats))
+        self._channel = channel = Channel(MetricDatabase(path, run, numbers or PlainNumbers()))
         self._end = weakref.finalize(self, channel.end)  # also as the interpreter ends
 
     def number(self, series: Series) -> int:
@@ -169,7 +186,7 @@ class Channel:
         """Start the thread, if there is none; drop the newest figures, if too many wait; tell of a problem."""
         while len(self.queue) > LIMIT:
             newest = self.queue.pop()
-            if type(newest) is not tuple:  # not a figure: what says where figures belong
+            if type(newest) not in (tuple, Other):  # not a figure: what says where figures belong
                 self.queue.append(newest)
                 break
             self.lost += 1

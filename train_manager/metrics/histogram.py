@@ -1,0 +1,73 @@
+"""Histograms that are counted on the device of the values: nothing is read, so nothing waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from train_manager.metrics.host_numbers import array_of
+
+
+@torch.no_grad()
+def histogram_of(values: Any, bins: int) -> tuple[Tensor, Tensor]:
+    """Return the edges of bins of equal width, and how many finite values are in each; the last has its upper edge.
+
+    >>> histogram_of([0, .1, .6, 1.], bins=2)
+    (tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64), tensor([2, 2]))
+
+    Args:
+        values: a tensor, an array, numbers, or lists of these of any shapes.
+        bins: how many.
+
+    Raises:
+        TypeError, ValueError, OverflowError: they are not numbers.
+    """
+    found = flat(values)
+    if found.is_complex():
+        raise TypeError("complex numbers have no order")
+    found = found.to(torch.float32 if found.is_mps else torch.float64)
+    is_finite = found.isfinite()
+    edges = edges_of(found, is_finite, bins)
+    places = torch.bucketize(found, edges, right=True).sub_(1).clamp_(0, bins - 1)
+    places = places.masked_fill_(~is_finite, bins)  # beside the bins
+    counts = torch.zeros(bins + 1, dtype=torch.int64, device=found.device)
+    counts.scatter_add_(0, places, torch.ones_like(places))
+    return edges, counts[:bins]
+
+
+def edges_of(values: Tensor, is_finite: Tensor, bins: int) -> Tensor:
+    """Return the edges of bins over all finite values; from 0 to 1 if there are none."""
+    if not values.numel():
+        return torch.linspace(0.0, 1.0, bins + 1, dtype=values.dtype, device=values.device)
+    infinity = torch.full((), torch.inf, dtype=values.dtype, device=values.device)
+    low, high = torch.where(is_finite, values, infinity).amin(), torch.where(is_finite, values, -infinity).amax()
+    has_any = is_finite.any()
+    low, high = torch.where(has_any, low, 0.0), torch.where(has_any, high, 1.0)
+    top = torch.where(low == high, torch.where(low + 1.0 > low, low + 1.0, torch.maximum(low, low / 2)), high)
+    low = torch.where(low == top, torch.minimum(low, low / 2), low)  # of one value that is too large for a 1 to count
+    width = top / bins - low / bins  # top - low could be infinite
+    half = torch.arange(bins + 1, dtype=values.dtype, device=values.device) / 2
+    edges = torch.minimum(low + width * half + width * half, top)
+    edges[-1] = top
+    return edges
+
+
+def flat(values: Any) -> Tensor:
+    """Return all numbers in one row; lists may hold tensors, and lists of other lengths.
+
+    Raises:
+        TypeError: they are not numbers.
+    """
+    if isinstance(values, Tensor):
+        return values.detach().reshape(-1)
+    if isinstance(values, str | bytes | Mapping) or values is None:
+        raise TypeError("these are not numbers")
+    if isinstance(values, Iterable) and not hasattr(values, "__array__"):
+        values = list(values)
+        if any(isinstance(one, Tensor | Iterable) for one in values):
+            parts = [flat(one) for one in values]
+            return torch.cat([part.to(parts[0].device) for part in parts])
+    return torch.from_numpy(array_of(values)).reshape(-1)
