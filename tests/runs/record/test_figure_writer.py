@@ -13,7 +13,8 @@ import torch
 from tests.host_reads import HostReads
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.runs.record.figure_writer import FigureWriter, Place, picture_name
-from train_manager.runs.record.metric_reader import MetricReader, StoredArray
+from train_manager.runs.record.metric_blobs import StoredArray
+from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.telling.errors import InputError

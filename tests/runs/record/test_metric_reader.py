@@ -7,13 +7,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from array import array as array_of_floats
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.fork_server import ForkServer
-from train_manager.runs.record.metric_items import Begin, Other
+from train_manager.runs.record.metric_items import Begin, Blob, Labels, Other
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.metric_writer import EVERY, MetricWriter
@@ -97,6 +98,181 @@ def test_a_data_frame_has_a_row_for_each_scalar(path: Path) -> None:
         ["first", 2, 2.0, True],
         ["second", 2, 2.0, False],
     ]
+
+
+# ---- what is new -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_new_is_read_once(path: Path) -> None:
+    store(path, 1, 2).close()
+    reader = MetricReader(path)
+    first = reader.since()
+    store(path, 3, run="second", from_step=1).close()
+    second = reader.since(first.ids)
+
+    assert [segment.from_step for segment in (*first.segments, *second.segments)] == [-1, 1]
+    assert [(row.step, row.value, row.run) for row in first.rows["scalars"]] == [(1, 1.0, "run"), (2, 2.0, "run")]
+    assert [(row.step, row.value, row.run) for row in second.rows["scalars"]] == [(3, 3.0, "second")]
+    assert not any(reader.since(second.ids).rows.values())
+
+
+def test_what_a_resume_has_gone_back_before_is_not_new(path: Path) -> None:
+    store(path, 1, 2, 3).close()
+    store(path, 2, run="second", from_step=1).close()
+
+    assert [(row.step, row.run) for row in MetricReader(path).since().rows["scalars"]] == [(1, "run"), (2, "second")]
+
+
+def test_a_follower_of_one_run_hears_of_no_other(path: Path) -> None:
+    store(path, 1, 2, 3).close()
+    store(path, 2, run="second", from_step=1).close()
+    news = MetricReader(path).since(run="run")
+
+    assert ([row.step for row in news.rows["scalars"]], [one.run for one in news.segments]) == ([1, 2, 3], ["run"])
+
+
+def test_new_rows_come_in_parts(path: Path) -> None:
+    store(path, *range(1, 8)).close()
+    reader, found, news = MetricReader(path), [], None
+    while news is None or news.has_more:
+        news = reader.since(news and news.ids, most=3)
+        found.append([row.step for row in news.rows["scalars"]])
+
+    assert found == [[1, 2, 3], [4, 5, 6], [7]]
+
+
+def test_rows_of_every_table_are_new(path: Path) -> None:
+    writer = store(path)
+    number = writer.number(Series("own"))
+    columns: dict[str, tuple[object, ...]] = {
+        "histograms": (Blob("d", [0.0, 1.0]), Blob("q", [5])),
+        "texts": ("said",),
+        "files": ("x.png", 1, "ab"),
+        "arrays": ("[2]", Labels(("a", "b")), Blob("f", [1.0, 2.0])),
+    }
+    for table, values in columns.items():
+        writer.append(Other(table, number, 1, 1, 0.0, values, own_step=9))
+    writer.append(Other("arrays", number, 2, 1, 0.0, ("[2]", Labels(("a", "b")), Blob("f", [3.0, 4.0]))))
+    writer.close()
+    first = MetricReader(path).since(most=1)
+    rows = {table: [(row.step, row.written_in, row.value) for row in of] for table, of in first.rows.items()}
+    [array] = MetricReader(path).since(first.ids).rows["arrays"]
+
+    assert rows.pop("arrays")[0][2][3:] == ((2,), array_of_floats("f", [1.0, 2.0]), ("a", "b"))
+    assert rows == {
+        "scalars": [],
+        "histograms": [(9, 1, ([0.0, 1.0], [5]))],
+        "texts": [(9, 1, "said")],
+        "files": [(9, 1, ("x.png", 1, "ab"))],
+    }
+    assert array.value.labels == ("a", "b")  # which were written in a row that was read before
+
+
+def test_a_file_that_was_replaced_is_all_new(path: Path) -> None:
+    store(path, 1, 2).close()
+    store(path, 3, run="second", from_step=2).close()
+    before = MetricReader(path).since()
+    path.unlink()
+    store(path, 1, run="third").close()
+    news = MetricReader(path).since(before.ids)
+
+    assert (news.is_anew, [(row.step, row.run) for row in news.rows["scalars"]]) == (True, [(1, "third")])
+    assert not before.is_anew
+
+
+# ---- stretches -------------------------------------------------------------------------------------------------------
+
+
+def test_a_spike_is_the_highest_of_its_stretch(path: Path) -> None:
+    writer = store(path)
+    loss = writer.number(LOSS)
+    for step in range(1, 100_001):
+        writer.append((loss, step, 1 + step // 50_000, 100.0, 99.0 if step == 77_777 else 1.0))
+    writer.close()
+    [found] = MetricReader(path).stretches().values()
+
+    assert len(found) <= 1500
+    assert (found[0].first, found[-1].last, sum(one.points for one in found)) == (1, 100_000, 100_000)
+    [spike] = [one for one in found if one.highest == 99]
+    assert spike.first <= 77_777 <= spike.last
+    assert (spike.lowest, spike.mean) == (1, pytest.approx(1 + 98 / spike.points))
+    assert (found[0].epoch, found[-1].epoch, spike.time) == (1, 3, 100.0)
+
+
+def test_a_short_series_has_a_stretch_for_each_step(path: Path) -> None:
+    store(path, 1, 5, 9).close()
+    [found] = MetricReader(path).stretches(most=9).values()
+
+    assert [(one.first, one.last, one.mean, one.lowest, one.highest) for one in found] == [
+        (1, 1, 1, 1, 1),
+        (5, 5, 5, 5, 5),
+        (9, 9, 9, 9, 9),
+    ]
+
+
+def test_stretches_have_what_counts_only(path: Path) -> None:
+    store(path, 1, 2, 3, run="first").close()
+    store(path, 3, 4, run="second", from_step=2).close()
+    reader = MetricReader(path)
+
+    def points(run: str | None) -> list[int]:
+        return [one.points for of in reader.stretches(most=1, run=run).values() for one in of]
+
+    assert (points(None), points("first"), points("second")) == ([4], [3], [2])
+
+
+def test_nan_is_counted_and_left_out_of_means(path: Path) -> None:
+    writer = store(path)
+    loss, other = writer.number(LOSS), writer.number(Series("other"))
+    for step, value in enumerate([float("nan"), 2.0, float("inf")]):
+        writer.append((loss, step, 1, 0.0, value))
+        writer.append((other, step, 1, 0.0, float("nan")))
+    writer.close()
+    found = MetricReader(path).stretches(most=1)
+
+    assert repr(found[LOSS][0][4:]) == "(3, 1, inf, 2.0, inf)"
+    assert repr(found[Series("other")][0][4:]) == "(3, 3, nan, nan, nan)"
+
+
+def test_steps_of_hooks_may_be_as_large_as_they_are(path: Path) -> None:
+    writer = store(path, 1, 2)
+    own = writer.number(Series("own"))
+    for step in (-(2**63), 0, 2**63 - 1):
+        writer.append(Other("scalars", own, 1, 1, 0.0, (0.5,), own_step=step))
+    writer.close()
+    found = MetricReader(path).stretches()
+
+    assert [one.points for one in found[Series("own")]] == [1, 1, 1]
+    assert [one.first for one in found[LOSS]] == [1, 2]
+
+
+def test_stretches_can_be_chosen(path: Path) -> None:
+    store(path, 1).close()
+    reader = MetricReader(path)
+
+    assert [*reader.stretches(name="loss", stage=LOSS.stage)] == [LOSS]
+    assert not reader.stretches(name="lost")
+    with pytest.raises(InputError, match=r"^most must be a whole number of at least 1, but is 0$"):
+        reader.stretches(0)
+
+
+def test_two_million_figures_are_read_in_a_few_seconds(path: Path) -> None:
+    writer = store(path)
+    writer.close()
+    with closing(sqlite3.connect(path)) as connection:
+        ids = range(20)
+        connection.executemany("INSERT INTO series VALUES (?, ?, '', '', '')", ((100 + id_, f"n{id_}") for id_ in ids))
+        connection.execute(
+            "INSERT INTO scalars(series, segment, step, epoch, time, value) "
+            "WITH RECURSIVE steps(step) AS (SELECT 1 UNION ALL SELECT step + 1 FROM steps LIMIT 100000) "
+            "SELECT series.id, 1, step, 1, 0.0, 0.5 FROM steps, series WHERE series.id >= 100"
+        )
+        connection.commit()
+    began = time.process_time()
+    found = MetricReader(path).stretches()
+
+    assert sum(one.points for of in found.values() for one in of) == 2_000_000
+    assert time.process_time() - began < 4.0  # 1.8 s on a quiet machine
 
 
 # ---- how it is read --------------------------------------------------------------------------------------------------

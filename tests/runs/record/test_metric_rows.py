@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from train_manager.runs.record.metric_items import Begin, HistoryRow
+from train_manager.runs.record.metric_items import Begin, Blob, HistoryRow, Labels, Other
+from train_manager.runs.record.metric_news import NewRow
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import EPOCHS, EVALUATIONS, Series
 from train_manager.runs.record.metric_writer import MetricWriter
@@ -24,6 +27,7 @@ class Model:
     def __init__(self) -> None:
         self.losses: list[tuple[int, float]] = []
         self.history: dict[str, list[dict[str, Any]]] = {EPOCHS: [], EVALUATIONS: []}
+        self.arrays: list[tuple[int, tuple[str, ...]]] = []
         self.all: list[tuple[int, float]] = []
 
     @property
@@ -32,6 +36,7 @@ class Model:
 
     def rewind(self, step: int) -> None:
         self.losses = [(at, value) for at, value in self.losses if at <= step]
+        self.arrays = [(at, labels) for at, labels in self.arrays if at <= step]
         for rows in self.history.values():
             rows[:] = [row for row in rows if row["step"] <= step]
 
@@ -48,6 +53,50 @@ batches = st.tuples(st.just("batches"), st.lists(st.floats(allow_nan=False), min
 row = st.tuples(st.just("row"), st.sampled_from([EPOCHS, EVALUATIONS]), FIGURES, st.booleans())
 rewind = st.tuples(st.just("rewind"), st.floats(0, 1), st.booleans())
 simple = st.sampled_from([("flush",), ("close",), ("anew",)])
+array = st.tuples(st.just("array"), st.sampled_from([("a", "b"), ("a", "c")]))
+look = st.tuples(st.just("look"), st.booleans())
+
+
+class Follower:
+    """What somebody has of the file who reads what is new, and forgets what a new segment has gone back before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ids: dict[str, int] = {}
+        self.got: list[tuple[str, int]] = []
+        self.losses: list[NewRow] = []
+
+    def look(self) -> None:
+        if not self._path.exists():
+            return
+        has_more = True
+        while has_more:
+            news = MetricReader(self._path).since(self._ids, most=7)
+            self._ids, has_more = news.ids, news.has_more
+            for segment in news.segments:
+                if segment.from_step is not None:
+                    self.losses = [row for row in self.losses if row.written_in <= segment.from_step]
+            self.got += [(table, row.id) for table, rows in news.rows.items() for row in rows]
+            self.losses += [row for row in news.rows["scalars"] if row.series == LOSS]
+
+
+def counting_ids(path: Path) -> set[tuple[str, int]]:
+    """The rows that count, but for those of the history as texts."""
+    counts = "segment = segments.id AND (until_step IS NULL OR step <= until_step)"
+    with closing(sqlite3.connect(path)) as connection:
+        return {
+            (table, int(id_))
+            for table in ("scalars", "arrays")
+            for (id_,) in connection.execute(f"SELECT {table}.id FROM {table} JOIN segments ON {counts}")
+        }
+
+
+def delete_what_is_superseded(path: Path) -> None:
+    counts = "SELECT 1 FROM segments WHERE id = segment AND (until_step IS NULL OR step <= until_step)"
+    with closing(sqlite3.connect(path)) as connection:
+        for table in ("scalars", "arrays", "texts"):
+            connection.execute(f"DELETE FROM {table} WHERE NOT EXISTS ({counts})")
+        connection.commit()
 
 
 def same(one: Any, other: Any) -> bool:
@@ -55,11 +104,14 @@ def same(one: Any, other: Any) -> bool:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(batches | row | rewind | simple, max_size=12))
-def test_a_reader_finds_what_a_training_has_that_goes_on_from_earlier_steps(actions: list[tuple[Any, ...]]) -> None:
+@given(st.lists(batches | row | rewind | simple | array | look, max_size=12), st.booleans())
+def test_a_reader_and_a_follower_find_what_a_training_has_that_goes_on_from_earlier_steps(
+    actions: list[tuple[Any, ...]], deletes: bool
+) -> None:
     model, time = Model(), 0.0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.sqlite"
+        follower = Follower(path)
         writer = MetricWriter(path, "0")
         writer.append(Begin(-1, time, {EPOCHS: [], EVALUATIONS: []}))
         for kind, *rest in actions:
@@ -72,6 +124,16 @@ def test_a_reader_finds_what_a_training_has_that_goes_on_from_earlier_steps(acti
             elif kind == "row":
                 number, found = model.row(rest[0], rest[1], partial=rest[2])
                 writer.append(HistoryRow(rest[0], number, found, time))
+            elif kind == "array":
+                model.arrays.append((model.step, rest[0]))
+                values = ("[2]", Labels(rest[0]), Blob("f", [time, 0]))
+                writer.append(Other("arrays", writer.number(Series("norms")), model.step, 1, time, values))
+            elif kind == "look":
+                writer.flush()
+                follower.look()
+                if deletes and rest[0]:
+                    writer.close()
+                    delete_what_is_superseded(path)
             elif kind in ("rewind", "anew"):
                 step = int(rest[0] * model.step) if kind == "rewind" else -1
                 model.rewind(step)
@@ -89,5 +151,12 @@ def test_a_reader_finds_what_a_training_has_that_goes_on_from_earlier_steps(acti
         pairs = [pair for of in reader.scalars("loss").values() for pair in zip(*of[:2], strict=True)]
         every = [pair for of in reader.scalars("loss", superseded=True).values() for pair in zip(*of[:2], strict=True)]
         assert same(pairs, model.losses)
-        assert same(every, model.all)
+        assert deletes or same(every, model.all)
         assert same(reader.history(), {"epochs": model.history[EPOCHS], "evaluations": model.history[EVALUATIONS]})
+        arrays = [(row.step, row.labels) for of in reader.arrays().values() for row in of]
+        assert arrays == model.arrays
+
+        follower.look()
+        assert len(follower.got) == len(set(follower.got))
+        assert counting_ids(path) <= set(follower.got)
+        assert same([(row.step, row.value) for row in follower.losses], model.losses)

@@ -14,12 +14,16 @@ Its files in reading order; each imports only those above it:
     run_file         run.json: what each run was
     renewal          an entry of run.json that is written again as it changes
     metric_schema    the tables of metrics.sqlite
+    metric_segments  which rows of them count
+    metric_blobs     arrays and histograms, as they are in columns
     metric_items     what waits to be written there
     batch_figures    figures made of the rows of batches
     metric_rows      rows on their way into the tables: their segments, and what they supersede
     metric_database  the file as its writer has it open: one transaction for each call
     metric_writer    figures on their way into the file: a queue, and a thread
     figure_writer    the fixture `writer` of users' hooks
+    metric_stretches long series in a few numbers
+    metric_news      what has come since the file was read last
     metric_reader    the figures, read while a training writes them and long after
     run_paths        which run a path means, and which runs are below a folder
     run_summary      a run in a line

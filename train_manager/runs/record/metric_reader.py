@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import sys
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from train_manager.files.atomic import shown_path
+from train_manager.runs.record.metric_blobs import Labelled, StoredArray, edges_and_counts, shape_and_values
+from train_manager.runs.record.metric_news import News, news_of
 from train_manager.runs.record.metric_schema import (
     EPOCHS,
     EVALUATIONS,
@@ -25,7 +25,10 @@ from train_manager.runs.record.metric_schema import (
     is_empty,
     require_ours,
 )
+from train_manager.runs.record.metric_segments import segments_of
+from train_manager.runs.record.metric_stretches import Stretch, stretches_of
 from train_manager.telling.errors import InputError
+from train_manager.validation import require_count
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,23 +40,6 @@ class Scalars(NamedTuple):
     steps: list[int]
     values: list[float]
     times: list[float]
-
-
-class StoredArray(NamedTuple):
-    """An array as it was written.
-
-    Attributes:
-        step: that it is of.
-        values: all of them in one row, the last axis fastest; a matrix has so many in each of its lines as columns.
-        labels: of the values, or of the rows of a matrix; empty if none were given.
-    """
-
-    step: int
-    epoch: int
-    time: float
-    shape: tuple[int, ...]
-    values: array[float]
-    labels: tuple[str, ...]
 
 
 @final
@@ -114,13 +100,65 @@ class MetricReader:
             into.times.append(time)
         return found
 
+    def stretches(
+        self, most: int = 1500, name: str | None = None, stage: str | None = None, run: str | None = None
+    ) -> dict[Series, list[Stretch]]:
+        """Return what each series has come to in a few stretches of steps, without what is superseded.
+
+        SQLite makes them, many times faster than ``scalars`` reads each value; a spike of one step is the highest value
+        of its stretch. A learning rate and a batch size hold from their step until the next one: read them with
+        ``scalars``.
+
+        Args:
+            most: stretches of a series; each is of as many steps.
+            name: of the series; None for all.
+            stage: where they were measured; None for all.
+            run: the run_id of a training: what it has measured, superseded only by itself; None for what counts now.
+
+        Raises:
+            InputError: ``most`` is not a number of at least 1.
+        """
+        require_count(most, "most", at_least=1)
+        with self._reading() as connection:
+            connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute("BEGIN")  # what follows sees one state of the file
+            return stretches_of(connection, wanted_of(connection, name, stage), segments_of(connection, run), most)
+
+    def since(self, ids: Mapping[str, int] | None = None, run: str | None = None, most: int = 100_000) -> News:
+        """Return what has come since an earlier call: first the segments that have begun, then the rows that count.
+
+        Who calls it again and again gets each row that counts once, also through resumes. What a resume has gone back
+        before is told by the ``from_step`` of its segment.
+
+        >>> import tempfile
+        >>> from train_manager.extensions import MetricStore
+        >>> from train_manager.testing import tiny_manager
+        >>> folder = tempfile.mkdtemp()
+        >>> tm = tiny_manager(MetricStore(), train_dir=folder)
+        >>> result = tm.train()
+        >>> reader = MetricReader(folder)
+        >>> news = reader.since()
+        >>> result = tm.train_steps(1)
+        >>> {row.step for row in reader.since(news.ids).rows["scalars"]}
+        {4}
+
+        Args:
+            ids: of the news before; None for all that there is.
+            run: the run_id of a training: what it has measured, superseded only by itself; None for all.
+            most: rows of a table at once; ``has_more`` tells that there are more.
+        """
+        require_count(most, "most", at_least=1)
+        with self._reading() as connection:
+            connection.execute("BEGIN")  # what follows sees one state of the file
+            return news_of(connection, ids or {}, run, most)
+
     def histograms(
         self, name: str | None = None, superseded: bool = False, run: str | None = None
     ) -> dict[Series, list[tuple[int, list[float], list[int]]]]:
         """Return step, edges and counts of each histogram."""
         found: dict[Series, list[tuple[int, list[float], list[int]]]] = {}
         for row in self._rows("histograms", "edges, counts", name, None, superseded, run):
-            found.setdefault(row[0], []).append((row[2], *histogram_of(row[5], row[6])))
+            found.setdefault(row[0], []).append((row[2], *edges_and_counts(row[5], row[6])))
         return found
 
     def arrays(
@@ -131,7 +169,7 @@ class MetricReader:
         labels = Labelled()
         for row in self._rows("arrays", "segment, shape, labels, numbers", name, None, superseded, run):
             series, _, step, epoch, time, segment, shape, names, numbers, _ = row
-            whole = StoredArray(step, epoch, time, *array_of(shape, numbers), labels.of(segment, series, names))
+            whole = StoredArray(step, epoch, time, *shape_and_values(shape, numbers), labels.of(segment, series, names))
             found.setdefault(series, []).append(whole)
         return found
 
@@ -201,11 +239,7 @@ class MetricReader:
             connection.execute("BEGIN")  # what follows sees one state of the file
             if not has_table(connection, table):
                 return
-            wanted = {
-                id_: series
-                for id_, *names in connection.execute("SELECT id, name, stage, datasource, phase FROM series")
-                if name in (None, (series := Series(*names)).name) and stage in (None, series.stage)
-            }
+            wanted = wanted_of(connection, name, stage)
             segments = segments_of(connection, run)
             ids = ", ".join(map(str, wanted))
             place = "series, segment, step, coalesce(own_step, step), epoch, time"
@@ -235,55 +269,11 @@ class MetricReader:
             raise InputError(what, name="path", cure="is it damaged, or of another program?") from error
 
 
-@final
-class Labelled:
-    """The labels of arrays, which are written where they are not those of the array before."""
-
-    def __init__(self) -> None:
-        self._labels: dict[tuple[int, Series], tuple[str, ...]] = {}
-
-    def of(self, segment: int, series: Series, written: str | None) -> tuple[str, ...]:
-        """Return the labels of the next array of a segment and series."""
-        if written is not None:
-            self._labels[segment, series] = tuple(json.loads(written))
-        return self._labels.get((segment, series), ())
-
-
-def array_of(shape: str, numbers: bytes) -> tuple[tuple[int, ...], array[float]]:
-    """Return the shape and the values of an array."""
-    return tuple(json.loads(shape)), unpacked("f", numbers)
-
-
-def histogram_of(edges: bytes, counts: bytes) -> tuple[list[float], list[int]]:
-    """Return the edges and the counts of a histogram."""
-    return unpacked("d", edges).tolist(), unpacked("q", counts).tolist()
-
-
-def unpacked(kind: str, numbers: bytes) -> array[Any]:
-    """Return the numbers in bytes, the lowest byte first."""
-    found = array(kind, numbers)
-    if sys.byteorder == "big":
-        found.byteswap()
-    return found
-
-
-class Segment(NamedTuple):
-    """The run of a segment, and the last step of it that counts."""
-
-    run: str
-    until: float
-
-
-def segments_of(connection: sqlite3.Connection, run: str | None) -> dict[int, Segment]:
-    """Return the segments; with ``run`` those of one, as if there were no others."""
-    rows = connection.execute("SELECT id, run, from_step, until_step FROM segments ORDER BY id DESC").fetchall()
-    if run is None:
-        return {id_: Segment(of, float("inf") if until is None else until) for id_, of, _, until in rows}
-    found, until = {}, float("inf")
-    for id_, _, from_step, _ in (row for row in rows if row[1] == run):
-        found[id_] = Segment(run, -1 if from_step is None else until)
-        until = until if from_step is None else min(until, from_step)
-    return found
+def wanted_of(connection: sqlite3.Connection, name: str | None, stage: str | None) -> dict[int, Series]:
+    """Return the series of a name and a stage by their ids; None is any."""
+    rows = connection.execute("SELECT id, name, stage, datasource, phase FROM series")
+    found = {id_: Series(*names) for id_, *names in rows}
+    return {id_: of for id_, of in found.items() if name in (None, of.name) and stage in (None, of.stage)}
 
 
 @contextmanager

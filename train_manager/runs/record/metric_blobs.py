@@ -1,0 +1,70 @@
+"""Arrays and histograms, as they are in the columns of ``metrics.sqlite``."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from array import array
+from typing import Any, NamedTuple, final
+
+
+class StoredArray(NamedTuple):
+    """An array as it was written.
+
+    Attributes:
+        step: that it is of.
+        values: all of them in one row, the last axis fastest; a matrix has so many in each of its lines as columns.
+        labels: of the values, or of the rows of a matrix; empty if none were given.
+    """
+
+    step: int
+    epoch: int
+    time: float
+    shape: tuple[int, ...]
+    values: array[float]
+    labels: tuple[str, ...]
+
+
+@final
+class Labelled:
+    """The labels of arrays, which are written where they are not those of the array before in segment and series.
+
+    Args:
+        connection: where labels are looked for that were written before the first array that is asked for; None if
+            that is the first of all.
+    """
+
+    def __init__(self, connection: sqlite3.Connection | None = None) -> None:
+        self._connection = connection
+        self._labels: dict[tuple[int, object], tuple[str, ...]] = {}
+
+    def of(self, segment: int, series: object, written: str | None, id_: int = 0) -> tuple[str, ...]:
+        """Return the labels of the next array."""
+        if written is None and (segment, series) not in self._labels and self._connection is not None:
+            sql = (
+                "SELECT labels FROM arrays WHERE id < ? AND segment = ? AND series = ? AND labels NOT NULL "
+                "ORDER BY id DESC LIMIT 1"
+            )
+            written, *_ = self._connection.execute(sql, (id_, segment, series)).fetchone() or (None,)
+        if written is not None:
+            self._labels[segment, series] = tuple(json.loads(written))
+        return self._labels.setdefault((segment, series), ())
+
+
+def shape_and_values(shape: str, numbers: bytes) -> tuple[tuple[int, ...], array[float]]:
+    """Return the shape and the values of an array."""
+    return tuple(json.loads(shape)), unpacked("f", numbers)
+
+
+def edges_and_counts(edges: bytes, counts: bytes) -> tuple[list[float], list[int]]:
+    """Return the edges and the counts of a histogram."""
+    return unpacked("d", edges).tolist(), unpacked("q", counts).tolist()
+
+
+def unpacked(kind: str, numbers: bytes) -> array[Any]:
+    """Return the numbers in bytes, the lowest byte first."""
+    found = array(kind, numbers)
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
