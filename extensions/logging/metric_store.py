@@ -14,14 +14,14 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, final
 
-from train_manager.core.decorators import always, fixture, replaced_by
+from train_manager.core.decorators import always, fixture, priority, replaced_by
 from train_manager.core.extension import Extension
 from train_manager.core.hooks import replacement_of
 from train_manager.loop.batch_losses import BatchLosses, BatchRow, kept_parts
 from train_manager.metrics.host_numbers import HostNumbers
 from train_manager.metrics.rate_changes import RateChanges
 from train_manager.rebuilding.recorded import recorded
-from train_manager.runs.record.figure_writer import FigureWriter, Place
+from train_manager.runs.record.figure_writer import STORE_CLOSES, FigureWriter, Place
 from train_manager.runs.record.metric_items import Begin, HistoryRow, Item, Position, Rates, Row
 from train_manager.runs.record.metric_schema import EPOCHS, EVALUATIONS, FILE, LATEST
 from train_manager.runs.record.metric_writer import MetricWriter
@@ -46,15 +46,16 @@ class MetricStore(Extension):
 
     These are the loss of every batch, its parts, learning rates and batch sizes when they change, and the rows of
     ``tm.history``.
-    Hooks add figures of their own with the fixture ``writer``: ``writer.scalar("grad_norm", norm)``.
+    Hooks add figures of their own with the fixture ``writer``: ``writer.scalar("grad_norm", norm)``; also as the run
+    ends, in ``post_run``. A hook that asks for ``writer=None`` works without a store too.
 
     A thread writes twice a second, so a training that is killed loses less than a second. Nothing waits for a device.
     After a resume, rows of later steps count no more; they stay in the file, marked as superseded. If the file cannot
     be written, figures wait in memory, with a warning, and the training goes on.
 
-    *Runs at:* the start and the end of ``run``, ``train`` and ``train_step_epoch``; around ``phase``; the end of
-    ``load_checkpoint``; the start of ``eval`` and ``save_checkpoint``. With a schedule, or in a loop without
-    ``batch_losses``, at the end of ``train_step_batch`` too.
+    *Runs at:* the start and the end of ``run`` (the end after other hooks, priority 1,000,000), ``train`` and
+    ``train_step_epoch``; around ``phase``; the end of ``load_checkpoint``; the start of ``eval`` and
+    ``save_checkpoint``. With a schedule, or in a loop without ``batch_losses``, at the end of ``train_step_batch`` too.
 
     *Asks for:* ``train_dir``, ``step_num``, ``epoch_num``, ``phase_name`` and ``batch_losses``; without the last one
     ``loss``, ``losses``, ``true_batch_size`` and ``datasource_name`` of a batch.
@@ -99,6 +100,7 @@ class MetricStore(Extension):
     def post_load_checkpoint(self, step_num: int, epoch_num: int, phase_name: str | None) -> None:
         self._runs.go_on(step_num, epoch_num, phase_name)
 
+    @priority(STORE_CLOSES)  # last: other hooks may write as the run ends
     @always
     def post_run(self) -> None:
         if self._present is not None:  # else what opens the run has failed

@@ -5,7 +5,9 @@ import math
 import os
 import pickle
 import re
+import signal
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,20 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.eventually import eventually
 from tests.fork_server import ForkServer
 from tests.resuming import Kill, KilledError, Resume
-from train_manager import Extension, Interleaved, TrainManager, add_loss, every, modifies, read_run, scheduled
+from train_manager import (
+    Extension,
+    Interleaved,
+    TrainManager,
+    add_loss,
+    always,
+    every,
+    modifies,
+    priority,
+    read_run,
+    scheduled,
+)
 from train_manager.extensions import Accumulate, Checkpoints, LRSchedule, Metrics, MetricStore, WarmUp
-from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.record.figure_writer import AFTER_STORE, FigureWriter
 from train_manager.runs.record.metric_schema import Series
 from train_manager.telling.errors import InputError, StageError
 from train_manager.testing import tiny_manager
@@ -241,6 +254,121 @@ def test_hooks_write_figures_with_the_fixture_writer(tmp_path: Path) -> None:
     assert stored(tmp_path, "twice", "") == {1: 2, 2: 4, 3: 6}
     assert stored(tmp_path, "of_eval", "") == {0: 0.5, 3: 0.5}
     assert metrics.texts() == {Series("note"): [(0, "begun")]}
+
+
+class WritesAtTheEnd(Extension):
+    """Write a figure as the run ends; fail then, if it is told to."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+
+    @priority(1000)
+    @always
+    def post_run(self, writer: FigureWriter | None = None) -> None:
+        if writer is not None:
+            writer.array("last", [1.0, 2.0])
+        if self.fails:
+            raise KilledError
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_store_takes_figures_until_all_other_hooks_of_the_run_are_done(tmp_path: Path, fails: bool) -> None:
+    tm = tiny_manager(MetricStore(), WritesAtTheEnd(fails), train_dir=tmp_path)
+    with pytest.raises(KilledError) if fails else nullcontext():
+        tm.train()
+
+    [[row]] = read_run(tmp_path).metrics.arrays("last").values()
+    assert (row.step, row.values.tolist()) == (3, [1.0, 2.0])
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.sqlite"]  # closed
+
+
+class Reads(Extension):
+    """Read the whole file as the run ends."""
+
+    found: Any = None
+
+    @priority(AFTER_STORE)
+    @always
+    def post_run(self, train_dir: Path) -> None:
+        self.found = read_run(train_dir).metrics.arrays("last"), [path.name for path in train_dir.iterdir()]
+
+
+def test_what_reads_the_file_at_the_end_of_the_run_finds_it_whole_and_closed(tmp_path: Path) -> None:
+    tiny_manager(reads := Reads(), WritesAtTheEnd(), MetricStore(), train_dir=tmp_path).train()
+
+    assert len(reads.found[0][Series("last")]) == 1
+    assert reads.found[1] == ["metrics.sqlite"]
+
+
+class Watcher(Extension):
+    """Has a row for each step, also where nobody stores it."""
+
+    def __init__(self) -> None:
+        self.writers: list[FigureWriter | None] = []
+
+    def post_train_step_batch(self, model: nn.Module, writer: FigureWriter | None = None) -> None:
+        self.writers.append(writer)
+        if writer is not None:
+            writer.array("norms", [weight.norm() for weight in model.parameters()])
+            writer.image("weights", next(model.parameters()))
+
+    @always
+    def post_run(self, writer: FigureWriter | None = None) -> None:
+        self.writers.append(writer)
+
+
+@pytest.mark.parametrize("train_dir", [True, False])
+def test_a_watcher_alone_works_without_a_store(tmp_path: Path, train_dir: bool) -> None:
+    tm = tiny_manager(watcher := Watcher(), train_dir=tmp_path if train_dir else None)
+    tm.check()
+    tm.train()
+
+    assert watcher.writers == [None] * 4
+
+
+def test_the_figures_of_a_watcher_are_there_in_a_phase_and_after_a_resume(tmp_path: Path) -> None:
+    extensions = [Watcher(), MetricStore(), Checkpoints(resume=True)]
+    for epochs in (1, 2):
+        tiny_manager(*map(copy.deepcopy, extensions), epochs=epochs, train_dir=tmp_path).train()
+    metrics = read_run(tmp_path).metrics
+
+    [rows] = metrics.arrays("norms").values()
+    assert [row.step for row in rows] == [1, 2, 3, 4, 5, 6]
+    [files] = metrics.files("weights").values()
+    assert [path for _, path, *_ in files] == [f"plots/weights-{step}.png" for step in range(1, 7)]
+
+
+def write_arrays_until_killed(folder: str) -> None:
+    class Kill(Extension):
+        def post_train_step_batch(self, step_num: int, writer: FigureWriter) -> None:
+            writer.array("norms", torch.full((3,), float(step_num)), ["a", "b", "c"])
+            writer.histogram("weights", torch.rand(10))
+            if step_num == 50:
+                print("begun", flush=True)
+
+    tiny_manager(MetricStore(), Kill(), epochs=10**6, train_dir=folder).train()
+
+
+def test_a_run_that_is_killed_has_whole_arrays_and_goes_on(fork_server: ForkServer, tmp_path: Path) -> None:
+    child = fork_server.start(write_arrays_until_killed, str(tmp_path))
+    child.wait_for("begun")
+    eventually(lambda: (tmp_path / "metrics.sqlite").exists() and (tmp_path / "metrics.sqlite").stat().st_size > 0)
+    eventually(lambda: len(rows_of_norms(tmp_path)) > 20)
+    child.signal(signal.SIGKILL)
+    child.wait()
+    rows = rows_of_norms(tmp_path)
+
+    assert [row.step for row in rows] == list(range(1, len(rows) + 1))
+    assert all(row.values.tolist() == [row.step] * 3 and row.labels == ("a", "b", "c") for row in rows)
+    tiny_manager(MetricStore(), WritesAtTheEnd(), train_dir=tmp_path).train()
+    assert not rows_of_norms(tmp_path)  # superseded by a training that has begun anew
+
+
+def rows_of_norms(folder: Path) -> list[Any]:
+    try:
+        return [row for of in read_run(folder).metrics.arrays("norms").values() for row in of]
+    except InputError:  # nothing in it yet
+        return []
 
 
 def test_what_an_evaluation_writes_supersedes_nothing(tmp_path: Path) -> None:
