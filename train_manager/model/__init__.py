@@ -3,6 +3,7 @@
 Its files in reading order; each imports only those above it:
 
     modules       submodules, chosen by name or pattern
+    layers        the parameters of an optimizer, by the modules that own them
     optimizers    learning rates, parameters with gradients, and how optimizers and schedulers are made
     per_object    what an extension keeps for each model or optimizer
     replacement   parameters that take the place of others in an optimizer
