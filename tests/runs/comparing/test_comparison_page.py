@@ -83,6 +83,14 @@ def test_curves_are_a_picture_with_a_name_in_the_colour_of_the_page() -> None:
     assert any("currentColor" in str(attributes.get("style")) for _, attributes in page.seen)
 
 
+def test_a_band_is_drawn_behind_its_curve() -> None:
+    bands = {"loss": [[(1.0, 0.25, 99.0), (2.0, 0.25, 0.5)], []]}
+    without = comparison_page(replace(COMPARED, curves=CURVES))
+    page = comparison_page(replace(COMPARED, curves=CURVES, bands=bands))
+
+    assert page.count("fill-opacity: 0.25") == without.count("fill-opacity: 0.25") + 1
+
+
 def test_a_long_value_can_be_opened() -> None:
     text = comparison_page(replace(COMPARED, parameters={"model": ("x" * 1200, "y")}))
 

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.extensions.reproducibility.run_record import RunRecord
-from train_manager.runs.comparing.run_figures import last_and_best, points_of, thinned
+from train_manager.runs.comparing.compared import Points
+from train_manager.runs.comparing.run_figures import (
+    band_of,
+    curve_of,
+    last_and_best,
+    points_of,
+    stretch,
+    thinned,
+)
 from train_manager.runs.record.run_paths import named_run
 from train_manager.testing import tiny_manager
 
@@ -50,10 +59,30 @@ def test_nan_is_never_the_best() -> None:
     assert last_and_best("loss", [(1, float("nan"))])[1] is None
 
 
-def test_a_long_curve_is_thinned_by_means() -> None:
+def test_a_long_curve_is_thinned_to_stretches() -> None:
     curve = thinned([(step, float(step)) for step in range(1001)])
 
     assert len(curve) <= 500
-    assert curve[0] == (1.0, 1.0)
-    assert thinned([(1, 2.0)]) == [(1.0, 2.0)]
+    assert (curve[0].first, curve[0].last, curve[0].mean, curve[0].lowest, curve[0].highest) == (0, 2, 1.0, 0.0, 2.0)
+    assert curve_of("loss", {"loss": [(1, 2.0)]}) == [(1.0, 2.0)]
     assert thinned([]) == []
+
+
+def test_a_spike_of_one_step_is_in_the_band_of_a_long_curve() -> None:
+    points: dict[str, Points] = {"loss": [(step, 99.0 if step == 77_777 else 1.0) for step in range(100_000)]}
+    [(middle, lowest, highest)] = [one for one in band_of("loss", points) if one[2] > 1]
+
+    assert abs(middle - 77_777) <= 100
+    assert (lowest, highest) == (1.0, 99.0)
+
+
+def test_a_curve_with_all_its_points_has_no_band() -> None:
+    assert band_of("loss", {"loss": [(1, 2.0), (2, 3.0)]}) == []
+    assert band_of("lr", {"lr": [(step, 0.5) for step in range(2000)]}) == []
+
+
+def test_nan_is_left_out_of_a_stretch() -> None:
+    nan = float("nan")
+
+    assert stretch([(1, nan), (2, 3.0)])[4:] == (2, 1, 3.0, 3.0, 3.0)
+    assert math.isnan(stretch([(1, nan)]).mean)

@@ -16,7 +16,7 @@ from train_manager.reporting.values import figure_text, plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
 from train_manager.runs.comparing.compared import Cells, Compared, ComparedRun, Points, differing
-from train_manager.runs.comparing.run_figures import BATCH_SIZE, curve_of, is_setting, last_and_best, points_of
+from train_manager.runs.comparing.run_figures import BATCH_SIZE, band_of, curve_of, is_setting, last_and_best, points_of
 from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.made_objects import made_rows
 from train_manager.runs.record.run_file import outcome_of
@@ -132,7 +132,8 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
         data=rows(_data_rows),
         metrics=_side_by_side(metrics),
         files=files,
-        curves=_curves(figures),
+        curves=_of_each_figure(figures, curve_of),
+        bands=_of_each_figure(figures, band_of),
         notes=tuple(notes),
     )
 
@@ -286,9 +287,11 @@ def _words_of(found: CodeDifference) -> Iterator[str]:
         yield "not all compared"
 
 
-def _curves(figures: Sequence[Mapping[str, Points]]) -> dict[str, list[Points]]:
+def _of_each_figure(
+    figures: Sequence[Mapping[str, Points]], made: Callable[[str, Mapping[str, Points]], T]
+) -> dict[str, list[T]]:
     names = dict.fromkeys(name for of_run in figures for name in of_run if not is_setting(name, BATCH_SIZE))
-    return {name: [curve_of(name, of_run) for of_run in figures] for name in names}
+    return {name: [made(name, of_run) for of_run in figures] for name in names}
 
 
 def _labels(runs: Sequence[FoundRun]) -> list[str]:

@@ -13,6 +13,9 @@ Cells = tuple[str | None, ...]
 
 Points = list[tuple[float, float]]
 
+Band = list[tuple[float, float, float]]
+"""Steps, with the lowest and the highest value near each."""
+
 
 @final
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Compared:
         data: the seed, and the fingerprints of the data.
         metrics: the last figures, and the best ones.
         files: for each run but the first, how its code differs from that of the first.
-        curves: for each figure the points of each run, over steps.
+        curves: for each figure the points of each run, over steps; of a long one the means of stretches.
+        bands: for each of these figures, and each run, between which values a long curve was in each stretch.
         notes: what could not be read or compared.
     """
 
@@ -60,6 +64,7 @@ class Compared:
     metrics: Mapping[str, Cells]
     files: tuple[CodeDifference | None, ...] = ()
     curves: Mapping[str, Sequence[Points]] = field(default_factory=dict)
+    bands: Mapping[str, Sequence[Band]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

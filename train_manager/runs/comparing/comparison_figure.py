@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from train_manager.runs.comparing.compared import Points
+    from train_manager.runs.comparing.compared import Band, Points
 
 MOST_PANELS: Final = 12
 IN_A_ROW: Final = 2
@@ -35,18 +35,28 @@ PAGE_STYLE: Final = {
 }
 
 
-def curves_svg(curves: Mapping[str, Sequence[Points]], labels: Sequence[str], describing: str) -> str:
+def curves_svg(
+    curves: Mapping[str, Sequence[Points]],
+    labels: Sequence[str],
+    describing: str,
+    bands: Mapping[str, Sequence[Band]] | None = None,
+) -> str:
     """Return the curves as an ``<svg>`` element.
 
     Args:
         curves: for each figure the points of each run, over steps.
         labels: of the runs.
         describing: what a screen reader says in place of the picture.
+        bands: between which values each curve was, which lie behind it.
     """
-    return _of_page(rendered(curves_figure(curves, labels), "svg", PAGE_STYLE).decode(), describing)
+    return _of_page(rendered(curves_figure(curves, labels, bands), "svg", PAGE_STYLE).decode(), describing)
 
 
-def curves_figure(curves: Mapping[str, Sequence[Points]], labels: Sequence[str]) -> Figure:
+def curves_figure(
+    curves: Mapping[str, Sequence[Points]],
+    labels: Sequence[str],
+    bands: Mapping[str, Sequence[Band]] | None = None,
+) -> Figure:
     """Return the figure: a panel for each figure, a legend below them, and nothing behind them."""
     import matplotlib.style
     from matplotlib.figure import Figure
@@ -59,7 +69,7 @@ def curves_figure(curves: Mapping[str, Sequence[Points]], labels: Sequence[str])
         figure = Figure(figsize=(5.2 * columns, 3.2 * rows + 0.4), layout="constrained")
         panels = list(figure.subplots(rows, columns, squeeze=False).flat)
         for panel, name in zip(panels, names, strict=False):
-            _draw_panel(panel, name, curves[name])
+            _draw_panel(panel, name, curves[name], (bands or {}).get(name, ()))
         for unused in panels[len(names) :]:
             unused.remove()
         lines = [Line2D([], [], **look) for _, look in zip(labels, looks(), strict=False)]
@@ -69,13 +79,18 @@ def curves_figure(curves: Mapping[str, Sequence[Points]], labels: Sequence[str])
     return figure
 
 
-def _draw_panel(axes: Axes, name: str, lines: Sequence[Points]) -> None:
+def _draw_panel(axes: Axes, name: str, lines: Sequence[Points], bands: Sequence[Band]) -> None:
     heights = [y for points in lines for _, y in points]
+    heights += [low for band in bands for _, low, _ in band]  # on a logarithmic scale none may be 0
     label_axes(axes, "steps", name, scale_for(heights, heights) if name.endswith("loss") else "linear")
     for points, look in zip(lines, looks(), strict=False):
         if points:
             x, y = zip(*points, strict=True)
             draw_points(axes, x, y, **look)
+    for band, look in zip(bands, looks(), strict=False):
+        if band:
+            x, low, high = zip(*band, strict=True)
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.25, linewidth=0.8)
 
 
 def _of_page(svg: str, describing: str) -> str:

@@ -76,7 +76,8 @@ def _curves(compared: Compared) -> tuple[str, str]:
     curves = {printable(name): lines for name, lines in curves.items()}
     if not curves:
         return "", "No curves were recorded."
+    bands = {printable(name): lines for name, lines in compared.bands.items()}
     told = f"Curves over steps of {', '.join(list(curves)[:MOST_PANELS])}; the table of metrics has their ends."
-    svg = curves_svg(curves, [printable(run.label) for run in compared.runs], told)
+    svg = curves_svg(curves, [printable(run.label) for run in compared.runs], told, bands)
     left_out = list(curves)[MOST_PANELS:]
     return svg, f"Not drawn: {', '.join(left_out)}." if left_out else ""

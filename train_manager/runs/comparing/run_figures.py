@@ -8,9 +8,10 @@ from itertools import pairwise, zip_longest
 from typing import Final
 
 from train_manager.metrics.monitor import mode_of
-from train_manager.runs.comparing.compared import Points
+from train_manager.runs.comparing.compared import Band, Points
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, Series
+from train_manager.runs.record.metric_stretches import Stretch
 from train_manager.runs.record.run_paths import FoundRun, chain_of
 from train_manager.telling.errors import InputError
 
@@ -54,15 +55,28 @@ def last_and_best(name: str, points: Points) -> tuple[float, tuple[float, float]
     return points[-1][1], min(finite, key=lambda point: sign * point[1], default=None)
 
 
-def thinned(points: Points) -> Points:
-    """Return a curve that a picture can show: the means of neighbours.
+def thinned(points: Points) -> list[Stretch]:
+    """Return a curve that a picture can show: neighbours as stretches, in which a spike is still seen.
 
-    >>> thinned([(step, 1.0) for step in range(1000)])[:2]
-    [(0.5, 1.0), (2.5, 1.0)]
+    >>> [(one.first, one.mean, one.highest) for one in thinned([(step, step % 2) for step in range(1000)])][:2]
+    [(0, 0.5, 1), (2, 0.5, 1)]
     """
     width = -(-len(points) // MOST_POINTS)
-    parts = (points[start : start + width] for start in range(0, len(points), width or 1))
-    return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]
+    return [stretch(points[start : start + width]) for start in range(0, len(points), width or 1)]
+
+
+def stretch(points: Points) -> Stretch:
+    """Return what some points have come to; nan is left out if others are there."""
+    values = [value for _, value in points if not math.isnan(value)]
+    nans = len(points) - len(values)
+    mean = sum(values) / len(values) if values else math.nan
+    lowest, highest = min(values, default=math.nan), max(values, default=math.nan)
+    return Stretch(points[0][0], points[-1][0], 0, 0.0, len(points), nans, mean, lowest, highest)
+
+
+def middle(of: Stretch) -> float:
+    """Return the step at which a picture shows a stretch."""
+    return (of.first + of.last) / 2
 
 
 def is_setting(name: str, *names: str) -> bool:
@@ -82,11 +96,19 @@ def curve_of(name: str, figures: Mapping[str, Points]) -> Points:
     """
     points = figures.get(name, [])
     if not points or not is_setting(name):
-        return thinned(points)
+        return [(middle(one), one.mean) for one in thinned(points)]
     last = max(of_one[-1][0] for of_one in figures.values() if of_one)
     held = [(step, value) for (_, value), (step, _) in pairwise([*points, (last, 0.0)])]
     turns = [point for pair in zip_longest(points, held) for point in pair if point is not None]
-    return thinned(turns)
+    return [(middle(one), one.mean) for one in thinned(turns)]
+
+
+def band_of(name: str, figures: Mapping[str, Points]) -> Band:
+    """Return between which values a figure was around each point of its curve; none if the curve has all points."""
+    points = figures.get(name, [])
+    if is_setting(name) or len(points) <= MOST_POINTS:
+        return []
+    return [(middle(one), one.lowest, one.highest) for one in thinned(points)]
 
 
 def _lineage(run: FoundRun) -> Iterator[tuple[str, float, float]]:

@@ -26,8 +26,8 @@ class Stretch(NamedTuple):
         mean, lowest, highest: of the values; nan if there are none.
     """
 
-    first: int
-    last: int
+    first: float
+    last: float
     epoch: int
     time: float
     points: int
