@@ -294,12 +294,15 @@ def test_an_extension_that_pauses_does_not_warn() -> None:
     with warnings.catch_warnings(), tm.run():
         warnings.simplefilter("error")
         with tm.phase("head", without=["lr_schedule"]):
-            tm.train_on_batch(next(iter(tm.train_data or ())))
+            own_batches(tm)
 
 
-def test_that_is_told_once() -> None:
+def test_that_is_told_once_from_the_second_batch_on() -> None:
     tm = tiny_manager(lr_schedule=halving)
     batch = next(iter(tm.train_data or ()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tm.train_on_batch(batch)
     with pytest.warns(UserWarning, match="stood still"):
         tm.train_on_batch(batch)
     with warnings.catch_warnings():
@@ -312,7 +315,7 @@ def test_extensions_that_count_no_epochs_do_not_warn(extension: Extension) -> No
     tm = tiny_manager(extension)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tm.train_on_batch(next(iter(tm.train_data or ())))
+        own_batches(tm)
 
 
 @pytest.mark.parametrize("extension", [WarmUp(epochs=1), FreezeModules("0", until=1)])
@@ -341,4 +344,5 @@ def own_epochs_inside(tm: TrainManager) -> None:
     for batch in tm.train_data or ():
         tm.train_on_batch(batch)
     tm.end_epoch()
-    tm.train_on_batch(next(iter(tm.train_data or ())))
+    for batch in tm.train_data or ():
+        tm.train_on_batch(batch)

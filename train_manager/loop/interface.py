@@ -71,7 +71,6 @@ from train_manager.metrics.history_rows import PART
 from train_manager.model.optimizers import learning_rates
 from train_manager.model.replacement import replace_in_optimizers
 from train_manager.rebuilding.recorded import as_written
-from train_manager.reporting.values import plural
 from train_manager.schedules.rules import CallProgress
 from train_manager.telling.argument_names import named_arguments
 from train_manager.telling.errors import CheckError, FixtureNotFound, StageError, TrainManagerError
@@ -937,14 +936,15 @@ class Interface(Extensible, Generic[Model]):
 
     def _warn_of_epochs_without_end(self) -> None:
         """Warn, once, of schedules by epoch that stand still in a loop of the program's own."""
-        own, run = self._progress.own, self._progress.run
+        run, batches = self._progress.run, 0 if self._progress.own is None else self._progress.own.batches
         present = {name: one for name, one in self._registry.extensions.items() if name not in self._registry.paused}
         waits = {name: getattr(one, "waits_for_epoch", None) for name, one in present.items()}
         extensions = [name for name, waits_for in waits.items() if waits_for is not None and waits_for(self.epoch_num)]
         names = [*([] if self.lr_schedule is None else ["lr_schedule"]), *extensions]
-        if own is not None and names and not run.has_ended_epoch and "epochs" not in self._told:
+        is_loop = batches > 1  # one may be a trial
+        if is_loop and names and not run.has_ended_epoch and "epochs" not in self._told:
             self._told.add("epochs")
-            what = f"the run ends after {plural(own.batches, 'batch', 'batches')} of train_on_batch and no epoch"
+            what = f"the run ends after {batches:,} batches of train_on_batch and no epoch"
             told = f"{what}, so what counts epochs has stood still: {' and '.join(map(repr, names))}"
             warnings.warn(f"{told} (call tm.end_epoch() where an epoch of yours ends)", stacklevel=users_level())
 
