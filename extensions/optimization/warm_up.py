@@ -47,7 +47,8 @@ class WarmUp(Extension):
 
     Args:
         steps: the number of steps of the optimizer in which the factor grows; or
-        epochs: the number of epochs; the factor is constant within an epoch.
+        epochs: the number of epochs; the factor is constant within an epoch. A phase counts its own epochs, so it warms
+            up anew.
         start: the first factor.
         optimizer: the name of one of several optimizers.
 

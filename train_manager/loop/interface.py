@@ -1066,6 +1066,8 @@ class Interface(Extensible, Generic[Model]):
                 restore_part(attribute, state["attributes"][name])
         self._counts.load_state_dict(state["counts"])
         self.history.load_state_dict(state["history"])
+        if "partial" not in state["run"]:  # of an earlier version
+            levels[0].progress.partial = self.history.place_of_part()
         if is_whole or not state["phases"]["open"]:
             self._windows.load_state_dict(state["windows"], self.optimizers)
         set_random_state(state["random"])

@@ -167,7 +167,6 @@ class FiniteLosses:
         """
         origins, self.origins = self.origins, []
         losses = self._scalars.take()
-        self._add(losses, origins)
         broken = [index for index, loss in enumerate(losses) if not math.isfinite(loss)]
         if broken:
             step, name, _ = origins[broken[0]]
@@ -179,6 +178,7 @@ class FiniteLosses:
                 step=step,
                 cure="try a smaller learning rate or clipped gradients, or look at that step's batch",
             )
+        self._add(losses, origins)
 
     def _add(self, losses: Sequence[float], origins: Sequence[tuple[int, str | None, Any]]) -> None:
         """Add losses to the means that they are parts of; the examples of a step count once, with its first loss."""
