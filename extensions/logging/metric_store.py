@@ -29,6 +29,7 @@ from train_manager.telling.errors import InputError, StageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.optim import Optimizer
 
     from train_manager.manager import TrainManager
 
@@ -106,8 +107,8 @@ class MetricStore(Extension):
         if self._present is not None:  # else what opens the run has failed
             self._present.end_run()
 
-    def around_phase(self, step_num: int, epoch_num: int, phase_name: str | None) -> Iterator[None]:
-        with self._runs.in_phase(step_num, epoch_num, phase_name):
+    def around_phase(self, epoch_num: int, phase_name: str | None) -> Iterator[None]:
+        with self._runs.in_phase(epoch_num, phase_name):
             yield
 
     def pre_train(self, step_num: int, epoch_num: int, phase_name: str | None) -> None:
@@ -244,18 +245,19 @@ class StoredRuns:
         self._look_at_next_row()
 
     @contextmanager
-    def in_phase(self, step_num: int, epoch: int, phase_name: str | None) -> Iterator[None]:
+    def in_phase(self, epoch: int, phase_name: str | None) -> Iterator[None]:
         """Be in a phase, and then again where it began: batches of ``train_on_batch`` may be the first and the next."""
         around, optimizers = self._position, self._rates.optimizers
-        self.look(step_num, epoch, phase_name)
+        self._go_to(Position(epoch, phase_name or ""), self.manager.optimizers)
         try:
             yield
         finally:
-            self._note_last_step()
-            self.append_history()
-            self._position = around
-            self._rates.look(optimizers)
-            self._look_at_next_row()
+            self._go_to(around, optimizers)
+
+    def _go_to(self, position: Position, optimizers: Mapping[str, Optimizer]) -> None:
+        self._position = position
+        self._rates.look(optimizers)
+        self._look_at_next_row()
 
     def begin_training(self, step_num: int, epoch: int, phase_name: str | None) -> None:
         """Look, and begin a segment if the training is not where the last one has ended."""
