@@ -720,7 +720,8 @@ class TrainManager(InnerStages[Model]):
         """Train on one epoch's batches; return whether the epoch is complete."""
         feed, end = self._progress.feed, None
         assert self.train_data is not None, "train() has checked it"
-        feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num)
+        is_clocked = self._asks_in_batches("data_seconds")
+        feed.begin(self.train_data, self.steps_per_epoch, self.epoch_num, is_clocked=is_clocked)
         try:
             while (end := self._decided_end_of_epoch()) is None:
                 try:

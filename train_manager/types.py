@@ -124,6 +124,7 @@ FIXTURES: Final = {
     "update_ends": FixtureType("bool", "whether the optimizer steps after this batch"),
     "losses": FixtureType("Losses", "the parts of the loss by name: `add_loss`, `report_loss`, `WeightedLosses`"),
     "last_batch": FixtureType("bool", "whether the batch is the last of its epoch; looks one batch ahead"),
+    "data_seconds": FixtureType("float", "how long the training has waited for the batch; clocked only if a hook asks"),
     "example_index": FixtureType("Any", "the numbers of the batch's examples, if the data numbers them"),
     "inputs": FixtureType("Inputs", "what the model is called with"),
     "targets": FixtureType("Targets", "what the prediction is compared with"),

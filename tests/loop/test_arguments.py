@@ -192,7 +192,13 @@ def test_all_fixtures_that_are_alive_in_the_loss_stage_are_known_when_the_loss_i
     tm = tiny_manager(At("pre_train_loss_forward", lambda fixtures: alive.update(fixtures)), train_dir=tmp_path)
     tm.train_steps(1)
 
-    assert alive - FIXTURES_OF_A_BATCH <= {"phase_name", "standalone_eval", "batches_done", "batch_losses"}
+    assert alive - FIXTURES_OF_A_BATCH <= {
+        "phase_name",
+        "standalone_eval",
+        "batches_done",
+        "batch_losses",
+        "data_seconds",
+    }
 
 
 # ---- the optimizer -------------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from tests.training import At, Values, make_batches, skip_stage, stop_at, weights
 from train_manager import Endless, InputError
+from train_manager.loop.feed import END, Feed
 from train_manager.schedules import at_most
 from train_manager.testing import tiny_manager
 
@@ -290,3 +293,98 @@ def test_numbers_without_end_are_cut_too() -> None:
     result = tm.train()
 
     assert (result.steps, result.epochs) == (4, 2)
+
+
+# ---- how long batches are waited for ---------------------------------------------------------------------------------
+
+
+class Slow:
+    """Batches that take so many seconds each, of a clock that only they move."""
+
+    def __init__(self, clock: list[float], *seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+        self.batches = make_batches(len(seconds))
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch, seconds in zip(self.batches, self.seconds, strict=True):
+            self.clock[0] += seconds
+            yield batch
+
+
+class SizedSlow(Slow):
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr("train_manager.loop.feed.perf_counter", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize("kind", [Slow, SizedSlow])
+@pytest.mark.parametrize("others", [(), ("last_batch",)])
+def test_a_hook_is_told_how_long_each_batch_was_waited_for(
+    clock: list[float], kind: type[Slow], others: tuple[str, ...]
+) -> None:
+    seen = Values("post_train_step_batch", *others, "data_seconds")
+    tm = tiny_manager(seen, train_data=kind(clock, 1.0, 2.0, 4.0), epochs=2)
+    tm.train()
+
+    assert [values[-1] if others else values for values in seen.seen] == [1.0, 2.0, 4.0] * 2
+
+
+def test_epochs_that_are_cut_by_steps_are_clocked(clock: list[float]) -> None:
+    seen = Values("pre_train_step_batch", "data_seconds")
+    tiny_manager(seen, train_data=Slow(clock, 1.0, 2.0, 4.0), epochs=2, steps_per_epoch=2).train()
+
+    assert seen.seen == [1.0, 2.0, 4.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", [Slow, SizedSlow])
+def test_an_epoch_that_goes_on_in_another_call_is_clocked(clock: list[float], kind: type[Slow]) -> None:
+    seen = Values("pre_train_step_batch", "data_seconds")
+    tm = tiny_manager(seen, train_data=kind(clock, 1.0, 2.0, 4.0))
+    tm.train_steps(1)
+    tm.train_steps(2)
+
+    assert seen.seen == [1.0, 2.0, 4.0]
+
+
+def test_nothing_is_clocked_if_no_hook_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr("train_manager.loop.feed.perf_counter", lambda: calls.append(None))
+    unknown: list[float] = []
+    read = At("post_train_step_batch", lambda fixtures: unknown.append(fixtures["data_seconds"]))
+    tiny_manager(read).train()
+
+    assert calls == []
+    assert [math.isnan(seconds) for seconds in unknown] == [True] * 3
+
+
+def test_a_batch_of_ones_own_was_not_waited_for() -> None:
+    seen = Values("post_train_step_batch", "data_seconds")
+    tm = tiny_manager(seen)
+    tm.train_on_batch(make_batches(1)[0])
+
+    assert math.isnan(seen.seen[0])
+
+
+def test_a_clock_keeps_no_batch_alive() -> None:
+    alive: list[ref[Any]] = []
+
+    def data() -> Iterator[Any]:
+        for inputs, targets in make_batches(3):
+            copied = inputs.clone()
+            assert not [one for one in alive if one() is not None], "an earlier batch is alive"
+            alive.append(ref(copied))
+            yield copied, targets
+            del copied
+
+    feed = Feed()
+    feed.begin(data(), None, 0, is_clocked=True)
+    while feed.pull() is not END:
+        pass
+
+    assert len(alive) == 3

@@ -36,6 +36,13 @@ class ClosedStages(Interface[Model]):
         setup = self._setup
         return opened_for(self._registry.plans.__getitem__, setup.model, setup.optimizer, self._own_parts())
 
+    def _asks_in_batches(self, fixture: str) -> bool:
+        """Return whether a hook or a provider of a batch asks for a fixture, however seldom it runs."""
+        plans = [self._registry.plans[stage] for stage in ("train_step_batch", *INNER)]
+        asked = [hook.parameters for plan in plans for hook in (*plan.around, *plan.pre, *plan.post)]
+        asked += [provider.call.parameters for plan in plans for provider in plan.providers.values()]
+        return any(fixture in names for names in asked)
+
     def _notes_on_stages(self) -> Mapping[str, str]:
         region = self._setup.region
         is_known = region is not None and region.version == self._store.version

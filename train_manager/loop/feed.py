@@ -5,9 +5,11 @@ Nothing is read ahead unless somebody asks: ``is_last`` looks one batch ahead if
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from inspect import GEN_CLOSED, getgeneratorstate
+from time import perf_counter
 from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
@@ -47,10 +49,12 @@ class Feed:
         self._is_within = False  # an epoch was begun, and not ended
         self._length: int | None = None  # of the epoch
         self._ahead: list[Any] = []  # the batch, or END, that was asked for ahead of its time
+        self._source: Iterator[Any] | None = None  # the stream, perhaps behind a clock
+        self._clock: Clock | None = None  # while somebody asks how long batches are waited for
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled: a pass over data cannot be, so a copy begins the epoch anew."""
-        return {**self.__dict__, "_data": None, "_stream": None, "_is_within": False, "_ahead": []}
+        return {**self.__dict__, "_data": None, "_stream": None, "_is_within": False, "_ahead": [], "_source": None}
 
     @property
     def is_unfinished(self) -> bool:
@@ -65,8 +69,22 @@ class Feed:
         """Return whether the training is in the middle of a pass over this data."""
         return (self._stream is not None or self._is_within) and data is self._data
 
-    def begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
-        """Begin an epoch, or go on with the one that was left."""
+    @property
+    def data_seconds(self) -> float:
+        """How long the training has waited for the present batch; nan if no clock ran."""
+        return math.nan if self._clock is None else self._clock.seconds_of(self._given)
+
+    def begin(
+        self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int, *, is_clocked: bool = False
+    ) -> None:
+        """Begin an epoch, or go on with the one that was left; perhaps with a clock for its batches."""
+        self._begin(data, steps_per_epoch, epoch_num)
+        assert self._stream is not None, "it has begun"
+        self._clock = (self._clock or Clock()) if is_clocked else None
+        # Not a question in each step whether a clock runs: the clock lies in between, or nothing does.
+        self._source = self._stream if self._clock is None else self._clock.of(self._stream, lambda: self._given + 1)
+
+    def _begin(self, data: Iterable[Any], steps_per_epoch: int | None, epoch_num: int) -> None:
         goes_on = self.goes_on_with(data)
         if goes_on and self._stream is not None:
             return
@@ -113,8 +131,8 @@ class Feed:
 
     def pull(self) -> Any:
         """Return the next batch of the epoch, or ``END``."""
-        assert self._stream is not None, "an epoch was begun"
-        batch = self._peek() if self._ahead else next(self._stream, END)
+        assert self._source is not None, "an epoch was begun"
+        batch = self._peek() if self._ahead else next(self._source, END)
         if batch is END:
             self._ahead = [END]
             return END
@@ -154,11 +172,12 @@ class Feed:
         self._is_within = False
         if not self._is_cut:
             self._stream, self._ahead = None, []
+        self._source = None
 
     def _peek(self) -> Any:
-        if not self._ahead and self._stream is not None:
+        if not self._ahead and self._source is not None:
             self._before_ahead = _state_of(self._data) if self._length is None else None
-            self._ahead.append(next(self._stream, END))
+            self._ahead.append(next(self._source, END))
         return self._ahead[0]
 
     def _next_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
@@ -233,6 +252,33 @@ class Feed:
         else:
             what = f"train_data says len() = {self._length} but gave {self.batch_num} batches"
         warnings.warn(f"{what}, so `last_batch` was wrong", RuntimeWarning, stacklevel=users_level())
+
+
+@final
+class Clock:
+    """How long batches were waited for: the present one, and the next one if it was asked for ahead of its time."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, float] = {}
+
+    def seconds_of(self, number: int) -> float:
+        """Return how long a batch was waited for; nan if it came before the clock."""
+        return self._seconds.get(number, math.nan)
+
+    def of(self, batches: Iterator[Any], number: Callable[[], int]) -> Iterator[Any]:
+        """Yield batches, and note how long each was waited for.
+
+        Args:
+            batches: what is clocked.
+            number: returns that of the next batch.
+        """
+        while True:
+            coming, began = number(), perf_counter()
+            found = [next(batches, END)]
+            self._seconds = {coming - 1: self.seconds_of(coming - 1), coming: perf_counter() - began}
+            if found[0] is END:
+                return
+            yield found.pop()  # without a name for the batch, which would keep it alive while the next one is made
 
 
 def _state_of(data: Any) -> Any:

@@ -883,6 +883,12 @@ class Interface(Extensible, Generic[Model]):
         """The rows of this batch in the data set, if the data knows them (``InMemory``, ``Rows``)."""
         return example_index_of(None if self._progress.step.is_own else self.train_data, self._progress.feed.data_name)
 
+    @fixture("train_step_batch")
+    def data_seconds(self) -> float:
+        """How long the training has waited for this batch; nan for one of your own, and where no hook has asked."""
+        progress = self._progress
+        return float("nan") if progress.step.is_own else progress.feed.data_seconds
+
     # ---- checked before a run ----------------------------------------------------------------------------------------
 
     def _require_ready(self, entry: str, epochs: int | None) -> None:
