@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from train_manager.extensions.logging.avg import Avg as Avg
     from train_manager.extensions.logging.log import Log as Log
     from train_manager.extensions.logging.metric_store import MetricStore as MetricStore
+    from train_manager.extensions.logging.mlflow import MLflow as MLflow
     from train_manager.extensions.logging.progress_bar import ProgressBar as ProgressBar
+    from train_manager.extensions.logging.tensorboard import TensorBoard as TensorBoard
+    from train_manager.extensions.logging.wandb import WandB as WandB
     from train_manager.extensions.optimization.accumulate import Accumulate as Accumulate
     from train_manager.extensions.optimization.clip_gradients import ClipGradients as ClipGradients
     from train_manager.extensions.optimization.constrain import Constrain as Constrain
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from train_manager.extensions.reproducibility.deterministic import Deterministic as Deterministic
     from train_manager.extensions.reproducibility.run_record import RunRecord as RunRecord
     from train_manager.extensions.reproducibility.time_limit import TimeLimit as TimeLimit
+    from train_manager.extensions.visualization.live import Live as Live
     from train_manager.extensions.visualization.loss_curves import LossCurves as LossCurves
 else:
     _FILES = {
@@ -65,7 +69,11 @@ else:
         "Avg": "logging.avg",
         "Log": "logging.log",
         "MetricStore": "logging.metric_store",
+        "MLflow": "logging.mlflow",
         "ProgressBar": "logging.progress_bar",
+        "TensorBoard": "logging.tensorboard",
+        "WandB": "logging.wandb",
+        "Live": "visualization.live",
         "LossCurves": "visualization.loss_curves",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
         "Checkpoints": "reproducibility.checkpoints",

@@ -74,6 +74,7 @@ CASES = {
     "EMA": Case(lambda: shipped.EMA(decay=0.5, use_buffers=True)),
     "EvalTotals": Case(lambda: shipped.EvalTotals(), watches=True),
     "FreezeModules": Case(lambda: shipped.FreezeModules("1", "2")),
+    "Live": Case(lambda: shipped.Live(), watches=True),
     "LossCurves": Case(lambda: undrawn(), watches=True),
     "Log of epochs": Case(lambda: shipped.Log(file=io.StringIO()), watches=True),
     "Log": Case(lambda: shipped.Log(every=1, file=io.StringIO()), watches=True, reads=True),

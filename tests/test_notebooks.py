@@ -82,6 +82,22 @@ def test_there_is_a_source_for_every_notebook() -> None:
     assert [path.stem for path in sorted(FOLDER.glob("*.ipynb"))] == [path.stem for path in SOURCES] != []
 
 
+def test_a_plot_of_ones_own_is_renewed_in_a_single_output(tmp_path: Path) -> None:
+    notebook = jupytext.read(FOLDER / "02_see_a_training.py")
+    notebook.cells.append(nbformat.v4.new_code_cell("print(tm['boundary'].axes.get_title())"))  # type: ignore[no-untyped-call]
+    *_, trains, title = executed(notebook, tmp_path).cells
+
+    assert sum("image/png" in output.get("data", {}) for output in trains.outputs) == 1
+    assert title.outputs[0].text == "epoch 30\n"
+
+
+def test_live_has_one_output_in_each_cell_that_trains() -> None:
+    of_cells = [cell.get("outputs", []) for cell in read(FOLDER / "02_see_a_training.py").cells]
+    live = [sum("<svg" in o.get("data", {}).get("text/html", "") for o in outputs) for outputs in of_cells]
+
+    assert [count for count in live if count] == [1, 1]
+
+
 def write_all() -> None:
     import tempfile
 

@@ -259,6 +259,7 @@ EXAMPLES: Final = {
     "check": "train-manager check runs/digits",
     "runs": "train-manager runs runs --sort valid/loss",
     "compare": "train-manager compare runs/a runs/b --html compared.html",
+    "export": "train-manager export runs/digits --to tensorboard",
     "reproduce": "train-manager reproduce runs/digits --link data",
     "verify-resume": "train-manager verify-resume train.py --at 40 --at 90 --lose 3 -- --epochs 2",
 }

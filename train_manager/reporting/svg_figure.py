@@ -15,7 +15,8 @@ from xml.sax.saxutils import escape
 from train_manager.reporting.values import short_name
 
 Look = Mapping[str, Any]
-"""How a curve is drawn: "color", "marker" and, in the names of matplotlib, "linestyle", "linewidth" and "alpha"."""
+"""How a curve is drawn: "color", "marker" if points have one, and in the names of matplotlib "linestyle", "linewidth"
+and "alpha"."""
 
 WIDTH: Final = 1300
 LEFT, RIGHT, TOP, BELOW = 62, 14, 12, 46  # pixels around the plot of a panel: numbers and names of its axes
@@ -75,18 +76,28 @@ def svg(rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str,
         legend: the name and the look of each curve.
         columns: how many entries of the legend are beside each other.
     """
-    parts: list[str] = []
-    top = 0
-    for height, panels in rows:
-        width = WIDTH / max(1, len(panels))
-        for number, panel in enumerate(panels):
-            parts += _panel(panel, _Box(number * width + LEFT, (number + 1) * width - RIGHT, top + TOP, top + height))
-        top += height + BELOW
-    parts += _legend(legend, top, columns)
-    height = top + LEGEND_LINE * math.ceil(len(legend) / columns) + 8
+    parts = shapes(rows, legend, columns, WIDTH)
+    height = sum(height + BELOW for height, _ in rows) + LEGEND_LINE * math.ceil(len(legend) / columns) + 8
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">'
     paper = f'<rect class="paper" width="{WIDTH}" height="{height}"/>'
     return "\n".join([head, f"<style>{STYLE}</style>", paper, *parts, "</svg>", ""])
+
+
+def shapes(
+    rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str, Look]], columns: int, width: int
+) -> list[str]:
+    """Return the elements of ``svg``, for a picture of another width and style.
+
+    Their classes are "grid", "axis" and "line"; beside those there are texts and the markers of points.
+    """
+    parts: list[str] = []
+    top = 0
+    for height, panels in rows:
+        wide = width / max(1, len(panels))
+        for number, panel in enumerate(panels):
+            parts += _panel(panel, _Box(number * wide + LEFT, (number + 1) * wide - RIGHT, top + TOP, top + height))
+        top += height + BELOW
+    return [*parts, *_legend(legend, top, columns, width)]
 
 
 @final
@@ -179,7 +190,7 @@ def _panel(panel: Panel, box: _Box) -> Iterator[str]:
 def _curve(line: Line, x: _Axis, y: _Axis) -> Iterator[str]:
     points = [(x.place(a), y.place(b)) if _can_be_drawn(b) else None for a, b in zip(line.x, line.y, strict=True)]
     yield _stroke(line.look, _path(points))
-    if len(points) <= FEW_POINTS:
+    if len(points) <= FEW_POINTS and "marker" in line.look:
         yield from (_marker(line.look, *point) for point in points if point is not None)
 
 
@@ -208,11 +219,11 @@ def _marker(look: Look, x: float, y: float) -> str:
     return f'<path {shape} fill="{colour}"/>'
 
 
-def _legend(legend: Sequence[tuple[str, Look]], top: float, columns: int) -> Iterator[str]:
-    """Give the entries, in columns of one width, in the middle of the file."""
+def _legend(legend: Sequence[tuple[str, Look]], top: float, columns: int, within: int) -> Iterator[str]:
+    """Give the entries, in columns of one width, in the middle of the picture."""
     names = [short_name(name) for name, _ in legend]
     width = 60 + 8 * max(map(len, names), default=0)
-    left = (WIDTH - width * min(columns, len(names))) / 2
+    left = (within - width * min(columns, len(names))) / 2
     for number, (name, look) in enumerate(zip(names, [look for _, look in legend], strict=True)):
         x, y = left + number % columns * width, top + LEGEND_LINE * (number // columns) + 12
         yield _stroke(look, f"M{x:.1f} {y:.1f}h32")

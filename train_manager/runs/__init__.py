@@ -6,4 +6,5 @@ Its rooms; each imports only those above it:
     record     what a run was and what it measured
     comparing  what differs between runs
     repeating  a recorded run is run again
+    showing    pictures and pages of runs
 """

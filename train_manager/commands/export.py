@@ -1,0 +1,37 @@
+"""``train-manager export``: the figures of a run, sent to another tool."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+from train_manager.commands.exit_codes import ALL_IS_WELL
+
+SINKS: Final = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WandB"}
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to a parser's commands."""
+    text = (
+        "Send the figures that MetricStore has stored in a train_dir to TensorBoard, MLflow or Weights & Biases: those "
+        "that count, and only what was not sent yet by this command or while the run trained. What was sent is noted "
+        "in sinks.json. It needs the extra of that name: pip install 'train-manager[tensorboard]'."
+    )
+    command = commands.add_parser("export", help="send the figures of a run to another tool", description=text)
+    command.set_defaults(command=export)
+    command.add_argument("train_dir", metavar="RUN", type=Path, help="a train_dir")
+    command.add_argument("--to", required=True, choices=SINKS, help="the tool")
+    text = "only what this run has measured, of several in the folder; the first digits of its run_id suffice"
+    command.add_argument("--run", metavar="ID", help=text)
+
+
+def export(options: argparse.Namespace) -> int:
+    """Send what was not sent yet, and tell how much that was."""
+    import train_manager.extensions
+    from train_manager.runs.record.following import FollowsStore, export_figures
+
+    extension: FollowsStore = getattr(train_manager.extensions, SINKS[options.to])()
+    count = export_figures(extension, options.train_dir.absolute(), options.run)
+    print(f"{count:,} figures sent to {options.to}" if count else f"{options.to} has all figures already")
+    return ALL_IS_WELL

@@ -1,0 +1,118 @@
+"""A thread that hands on to a sink what ``metrics.sqlite`` gets while a training runs.
+
+A sink so has no hook in a step, and cannot stop a training. What could not be sent is sent later, from the file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import warnings
+from pathlib import Path
+from typing import Final, final
+
+from train_manager.files.atomic import shown_path
+from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.record.processes import this_process
+from train_manager.runs.record.sink_feed import MakesSink, SinkFeed
+from train_manager.runs.record.sink_state import read_state
+
+EVERY: Final = 1.0  # seconds
+PATIENCE: Final = 10.0  # seconds that the end of a run waits for a sink
+SHARE: Final = 0.02  # of the interpreter, while the training runs
+MOST_COUNTED: Final = 100_000
+
+
+@final
+class Follower:
+    """Follows the runs of one TrainManager for one sink.
+
+    Args:
+        train_dir: the folder with ``metrics.sqlite``.
+        run: the run_id. The runs that this sink was sent before in this folder are followed to their ends too.
+        name: of the sink, as ``train-manager export --to`` calls it.
+        make: makes the sink.
+    """
+
+    def __init__(self, train_dir: Path, run: str, name: str, make: MakesSink) -> None:
+        self._train_dir, self._run, self._name, self._make = train_dir, run, name, make
+        self._feed: SinkFeed | None = None
+        self._thread: threading.Thread | None = None
+        self._ending = threading.Event()
+        self._is_told, self._untold = False, ""
+
+    def begin(self) -> None:
+        """Follow, until ``end``."""
+        self._ending.clear()
+        self._start()
+        atexit.unregister(self.end)  # once, however often it begins
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Send what is left, for ten seconds at most, and tell if that was not all; what hangs hangs in the thread."""
+        atexit.unregister(self.end)
+        self._start()  # it may have found the end of a run, as this one began
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(PATIENCE)
+        problems = [self._untold, self._left()]
+        self._untold = ""
+        if any(problems):
+            warnings.warn("; ".join(filter(None, problems)), RuntimeWarning, stacklevel=2)
+
+    def _start(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._follow, name=f"train-manager-{self._name}", daemon=True)
+            self._thread.start()
+
+    def _follow(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._ending.is_set()
+            try:
+                self._send_new()
+                if is_last:
+                    self._close()
+            except Exception as error:  # of any tool: whatever it is, the training goes on
+                self._tell(error)
+            self._ending.wait(EVERY)
+
+    def _send_new(self) -> None:
+        if self._feed is None:
+            self._feed = SinkFeed(self._train_dir, self._name, self._make, this_process())
+        try:
+            self._feed.send_new([*self._feed.state.runs, self._run], rest=self._rest)
+        except BaseException:
+            self._close()  # the next one goes on from what was noted
+            raise
+
+    def _rest(self, seconds: float) -> None:
+        """Leave the interpreter to the training, unless that has ended."""
+        self._ending.wait(seconds * (1 / SHARE - 1))
+
+    def _close(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+    def _tell(self, error: Exception) -> None:
+        """Tell once what has failed; where warnings are errors, at the end."""
+        if not self._is_told:
+            self._is_told = True
+            text = f"{self._name} gets no figures: {type(error).__name__}: {error}; the training goes on"
+            try:
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            except RuntimeWarning:
+                self._untold = text
+
+    def _left(self) -> str:
+        """Return what to do about the rows that were not sent; nothing if there are none."""
+        if self._thread is None or not (self._thread.is_alive() or self._is_told):
+            return ""
+        state = read_state(self._train_dir, self._name)
+        rows = MetricReader(self._train_dir).since(state.ids, most=MOST_COUNTED).rows.values()
+        count = sum(row.run in (*state.runs, self._run) for of_table in rows for row in of_table)
+        if not count:
+            return ""
+        folder = shown_path(self._train_dir)
+        return f"{self._name} lacks {count:,} figures of {folder}: train-manager export {folder} --to {self._name}"

@@ -1,0 +1,114 @@
+"""What the extensions have in common that send figures to other tools."""
+
+from __future__ import annotations
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from train_manager.core.decorators import always, priority
+from train_manager.core.extension import Extension
+from train_manager.files.atomic import shown_path
+from train_manager.runs.record.figure_writer import AFTER_STORE, FigureWriter
+from train_manager.runs.record.follower import Follower
+from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.record.metric_schema import LATEST, TABLES
+from train_manager.runs.record.processes import is_gone, is_of_this_machine
+from train_manager.runs.record.sink import Sink
+from train_manager.runs.record.sink_feed import SinkFeed
+from train_manager.runs.record.sink_state import read_state
+from train_manager.telling.errors import InputError
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+
+class FollowsStore(Extension):
+    """Sends what ``MetricStore`` stores to a sink, in a thread.
+
+    Attributes:
+        sink: what the sink is called in ``sinks.json`` and by ``train-manager export --to``; also the extra it needs.
+        package: what the extra installs.
+    """
+
+    sink: ClassVar[str]
+    package: ClassVar[str]
+    _follower: Follower | None = None  # from the first run on
+    _of: tuple[Path, str] | None = None  # the folder and the run that it follows
+
+    @abstractmethod
+    def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> Sink:
+        """Return a sink for a folder; ``state`` is what ``flush`` of the one before has returned."""
+
+    def require_package(self) -> None:
+        """Import what the sink needs.
+
+        Raises:
+            ImportError: it is not installed.
+        """
+        name = type(self).__name__
+        try:
+            importlib.import_module(self.package)
+        except ImportError as error:
+            cure = f'pip install "train-manager[{self.sink}]"'
+            raise ImportError(f"{name} needs {self.package} ({error}): {cure}") from error
+
+    def pre_run(self, train_manager: TrainManager, train_dir: Path, writer: FigureWriter | None = None) -> None:
+        name = type(self).__name__
+        if writer is None:
+            what = f"{name} sends what MetricStore stores, but there is no MetricStore"
+            cure = f"add it: extensions=[MetricStore(), {name}()]"
+            raise InputError(what, name="writer", asked_by=name, cure=cure)
+        self.require_package()
+        of = (train_dir.absolute(), train_manager.run_id)
+        if self._follower is None or self._of != of:
+            self._follower, self._of = Follower(*of, self.sink, partial(self.make_sink, of[0])), of
+        self._follower.begin()
+
+    @always
+    @priority(AFTER_STORE)
+    def post_run(self, step_num: int, start_step: int) -> None:
+        if self._follower is not None and step_num > start_step + 1:  # else train_on_batch: each call may be a run
+            self._follower.end()
+
+    def __getstate__(self) -> dict[str, Any]:  # a copy follows by itself
+        return {**vars(self), "_follower": None, "_of": None}
+
+
+def export_figures(extension: FollowsStore, train_dir: Path, begins: str | None = None) -> int:
+    """Send what a sink was not sent yet of a folder, and return how many rows.
+
+    Args:
+        extension: says which sink, and where it is.
+        train_dir: the folder.
+        begins: what the run_id of the one run begins with whose rows are sent; None for all.
+
+    Raises:
+        InputError: there are no figures, no such run or several; or a training is sending them.
+        ImportError: the package of the sink is not installed.
+    """
+    known = runs_of(MetricReader(train_dir))
+    runs = [run for run in known if begins is None or run.startswith(begins)]
+    if begins is not None and len(runs) != 1:
+        what = f"{shown_path(train_dir)} has {len(runs) or 'no'} runs that begin with {begins!r}"
+        raise InputError(what, name="run", cure=f"its runs are {', '.join(known)}")
+    extension.require_package()
+    state = read_state(train_dir, extension.sink)
+    process = dict(state.process)
+    if process and is_of_this_machine(process) and not is_gone(process):
+        what = f"process {process['pid']} is sending the figures of {shown_path(train_dir)} to {extension.sink}"
+        raise InputError(what, name="train_dir", cure="wait for its training to end")
+    feed = SinkFeed(train_dir, extension.sink, partial(extension.make_sink, train_dir), {})
+    try:
+        return feed.send_new([*state.runs, *runs], added=set(runs) - set(state.runs))
+    finally:
+        feed.close()
+
+
+def runs_of(reader: MetricReader) -> list[str]:
+    """Return the run_ids of a store, in the order in which they began."""
+    past_all_rows = dict.fromkeys(TABLES, LATEST)
+    return list(dict.fromkeys(segment.run for segment in reader.since(past_all_rows).segments))

@@ -1,0 +1,104 @@
+"""The picture that a notebook shows while a training runs: the loss and the first metric, as the text of an SVG.
+
+It has no script, for front ends drop them, and no colour of its own for text, axes and paper: it takes those of the
+page, whose theme need not be that of the system. Its size is always the same, so that nothing below it moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+from xml.sax.saxutils import quoteattr
+
+from train_manager.metrics.history_rows import PART, figures_of, is_loss
+from train_manager.reporting.loss_figure import TRAINING_LOOK, looks, scale_for
+from train_manager.reporting.svg_figure import Line, Look, Panel, shapes
+from train_manager.reporting.values import short_name, text_of
+from train_manager.runs.showing.live_losses import LiveCurve, Point, smoothed, thinned
+
+WIDTH, HEIGHT, PANEL_HEIGHT = 760, 300, 206
+MOST_CURVES: Final = 6
+"""Curves of a panel: their names fill the two lines of the legend, three beside each other."""
+FEW_POINTS: Final = 8
+RAW_LOOK: Final = {"linewidth": 1, "alpha": 0.4}  # of batches, behind their running mean
+STYLE: Final = (
+    '.tm-live text{font:12px system-ui,"DejaVu Sans",sans-serif;fill:currentColor}'
+    ".tm-live .axis{stroke:currentColor;fill:none;opacity:.7}.tm-live .grid{stroke:currentColor;fill:none;opacity:.15}"
+    ".tm-live .line{fill:none}"
+)
+
+
+def live_svg(
+    losses: Mapping[str, LiveCurve], epochs: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
+) -> tuple[str, str]:
+    """Return a training as a line of text and as a picture for HTML.
+
+    >>> text, picture = live_svg({}, [], [{"set": "valid", "step": 3, "loss": 0.5, "accuracy": 0.75}])
+    >>> text, picture.startswith("<svg"), ">accuracy</text>" in picture
+    ('loss: valid 0.5; accuracy: valid 0.75', True, True)
+
+    Args:
+        losses: of the batches.
+        epochs: rows of the history, whose metrics are drawn.
+        evaluations: rows of the history.
+    """
+    metric = next((name for row in [*evaluations, *epochs] for name in figures_of(row) if not is_loss(name)), None)
+    sets = _by_curve(evaluations, is_loss)
+    measured = _by_curve([*epochs, *evaluations], lambda name: name == metric)
+    names = list(dict.fromkeys([*losses, *sets, *measured]))[:MOST_CURVES]
+    others = [name for name in names if name != "training"]
+    look_of: dict[str, Look] = {"training": TRAINING_LOOK, **dict(zip(others, looks(), strict=False))}
+    panels = [_loss_panel({name: losses[name] for name in names if name in losses}, sets, look_of)]
+    if metric is not None:
+        lines = [_line(look_of[name], thinned(points)) for name, points in measured.items() if name in look_of]
+        panels.append(Panel("steps", metric, "linear", lines))
+    text = "loss: " + _latest({**{name: curve.points for name, curve in losses.items()}, **sets})
+    text += f"; {metric}: {_latest(measured)}" if metric is not None else ""
+    legend = [(short_name(name, 20), look_of[name]) for name in names]
+    return text, _picture([(PANEL_HEIGHT, panels)], legend, text)
+
+
+def _loss_panel(
+    losses: Mapping[str, LiveCurve], sets: Mapping[str, Sequence[Point]], look_of: Mapping[str, Look]
+) -> Panel:
+    """Return the losses of batches, pale behind their running means, and those of the sets that have a look."""
+    raw, means = [], []
+    for name, curve in losses.items():
+        raw.append(_line({**look_of[name], **RAW_LOOK}, curve.points))
+        means.append(_line(look_of[name], smoothed(curve.points)))
+    evaluated = [_line(look_of[name], thinned(points)) for name, points in sets.items() if name in look_of]
+    deciding = [y for line in [*means, *evaluated] for y in line.y]
+    lines = [*raw, *means, *evaluated]
+    return Panel("steps", "loss", scale_for(deciding, [y for line in lines for y in line.y]), lines)
+
+
+def _line(look: Look, points: Sequence[Point]) -> Line:
+    """Return a curve, with markers while it has so few points that they are most of what is seen."""
+    shown = {name: look[name] for name in look if name != "marker" or len(points) <= FEW_POINTS}
+    return Line(shown, [point.step for point in points], [point.value for point in points])
+
+
+def _by_curve(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool]) -> dict[str, list[Point]]:
+    """Return figures by step: those of the training, of each set, and each of several losses of a set."""
+    found: dict[str, list[Point]] = {}
+    for row in rows:
+        for name, value in figures_of(row).items():
+            if is_wanted(name):
+                of = row.get("set", "training")
+                curve = f"{of} {name.removeprefix(PART)}" if name.startswith(PART) else of
+                found.setdefault(curve, []).append(Point(row["step"], value, 1))
+    return found
+
+
+def _latest(curves: Mapping[str, Sequence[Point]]) -> str:
+    return ", ".join(f"{name} {text_of(points[-1].value)}" for name, points in curves.items())
+
+
+def _picture(rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str, Look]], text: str) -> str:
+    """Return the SVG, on the page's own paper; a narrow page makes it smaller as a whole."""
+    columns = max(1, min(3, len(legend)))
+    head = (
+        f'<svg class="tm-live" role="img" aria-label={quoteattr(text)} viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'height="{HEIGHT}" style="max-width:100%" xmlns="http://www.w3.org/2000/svg">'
+    )
+    return "\n".join([head, f"<style>{STYLE}</style>", *shapes(rows, legend, columns, WIDTH), "</svg>"])
