@@ -48,8 +48,17 @@ if TYPE_CHECKING:
     from train_manager.extensions.reproducibility.deterministic import Deterministic as Deterministic
     from train_manager.extensions.reproducibility.run_record import RunRecord as RunRecord
     from train_manager.extensions.reproducibility.time_limit import TimeLimit as TimeLimit
+    from train_manager.extensions.visualization.activation_statistics import (
+        ActivationStatistics as ActivationStatistics,
+    )
+    from train_manager.extensions.visualization.confusion_matrix import ConfusionMatrix as ConfusionMatrix
+    from train_manager.extensions.visualization.gradient_norms import GradientNorms as GradientNorms
     from train_manager.extensions.visualization.live import Live as Live
     from train_manager.extensions.visualization.loss_curves import LossCurves as LossCurves
+    from train_manager.extensions.visualization.prediction_gallery import PredictionGallery as PredictionGallery
+    from train_manager.extensions.visualization.throughput import Throughput as Throughput
+    from train_manager.extensions.visualization.update_ratios import UpdateRatios as UpdateRatios
+    from train_manager.extensions.visualization.weight_histograms import WeightHistograms as WeightHistograms
 else:
     _FILES = {
         "Accumulate": "optimization.accumulate",
@@ -75,6 +84,13 @@ else:
         "WandB": "logging.wandb",
         "Live": "visualization.live",
         "LossCurves": "visualization.loss_curves",
+        "GradientNorms": "visualization.gradient_norms",
+        "UpdateRatios": "visualization.update_ratios",
+        "ActivationStatistics": "visualization.activation_statistics",
+        "WeightHistograms": "visualization.weight_histograms",
+        "ConfusionMatrix": "visualization.confusion_matrix",
+        "PredictionGallery": "visualization.prediction_gallery",
+        "Throughput": "visualization.throughput",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
         "Checkpoints": "reproducibility.checkpoints",
         "CodeRecord": "reproducibility.code_record",

@@ -183,9 +183,14 @@ WORKING: dict[str, Callable[[], Extension]] = {
     "MixedPrecision": shipped.MixedPrecision,
     "SAM": shipped.SAM,
     "ProgressBar": shipped.ProgressBar,
+    "ConfusionMatrix": shipped.ConfusionMatrix,
+    "GradientNorms": shipped.GradientNorms,
     "StopOnNonFinite": shipped.StopOnNonFinite,
+    "Throughput": shipped.Throughput,
     "TimeLimit": lambda: shipped.TimeLimit(60),
+    "UpdateRatios": shipped.UpdateRatios,
     "WarmUp": lambda: shipped.WarmUp(3),
+    "WeightHistograms": lambda: shipped.WeightHistograms(gradients=True),
 }
 
 

@@ -45,8 +45,10 @@ from train_manager.extensions import (
     MetricStore,
     MixedPrecision,
     StopOnNonFinite,
+    Throughput,
     TimeLimit,
     WarmUp,
+    WeightHistograms,
     default_extensions,
 )
 from train_manager.loop.region import INNER, Region
@@ -191,9 +193,12 @@ def test_the_region_runs_with_the_default_extensions(tmp_path: Path, capsys: pyt
         MetricStore,
         StopOnNonFinite,
         lambda: TimeLimit(3600),
+        Throughput,
+        lambda: WeightHistograms(every=1),
     ],
     ids=str.split(
-        "Avg Checkpoints EarlyStopping EvalTotals FreezeModules LossCurves Metrics MetricStore NonFinite TimeLimit"
+        "Avg Checkpoints EarlyStopping EvalTotals FreezeModules LossCurves Metrics MetricStore NonFinite TimeLimit "
+        "Throughput WeightHistograms"
     ),
 )
 def test_the_region_runs_with_an_extension_that_has_no_inner_hook(

@@ -5,6 +5,13 @@ Its files in reading order; each imports only those above it:
     deferred      scalars that stay on their device until many of them are read at once
     host_numbers  numbers that one thread keeps and another one reads
     histogram     histograms that are counted on the device
+    layer_norms   norms of layers, made of those of their parameters
+    columns       numbers of layers over a training, in windows
+    columns_by_name  such numbers of several kinds, on their way into a store
+    histograms    the last histogram of each of several series
+    confusion     which classes a model takes for which
+    gallery       the most interesting examples of an evaluation
+    speed         how fast a training is
     rate_changes  learning rates that are told when they change
     averages      the weighted mean, and the exponential moving average
     history_rows  what a row of the history is made of

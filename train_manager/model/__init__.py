@@ -6,6 +6,8 @@ Its files in reading order; each imports only those above it:
     layers        the parameters of an optimizer, by the modules that own them
     optimizers    learning rates, parameters with gradients, and how optimizers and schedulers are made
     per_object    what an extension keeps for each model or optimizer
+    trained_layers  the layers that an optimizer trains, found once
+    activations   what comes out of the modules in one forward pass
     replacement   parameters that take the place of others in an optimizer
     buffers       buffers that a forward pass must not change
     summary       the layers of a model, with their parameters and shapes

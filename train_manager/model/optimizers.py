@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from train_manager.core.schedule import Schedule
+from train_manager.core.scope import Scope
 from train_manager.telling.errors import InputError, did_you_mean, near
 
 Rate = float | Tensor
@@ -70,6 +71,27 @@ class StepsOf(Schedule):
 
     def should_run(self, optimizer_name: str | None = None) -> bool:
         return optimizer_name == self.name
+
+
+@final
+class EveryStep(Schedule):
+    """Let a hook of ``train_optimizer_step`` run at every n-th step of each optimizer, where ``every`` counts all."""
+
+    remembers = ("counts",)
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.counts: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"EveryStep({self.n})"
+
+    def opened(self, stage: Scope, alive: Mapping[str, Any]) -> None:
+        name = alive["optimizer_name"]
+        self.counts = {**self.counts, name: self.counts.get(name, 0) + 1}
+
+    def should_run(self, optimizer_name: str) -> bool:
+        return self.counts[optimizer_name] % self.n == 0
 
 
 def learning_rates(optimizer: Optimizer) -> tuple[Rate, ...]:

@@ -6,6 +6,14 @@ Its files in reading order; each imports only those above it:
     curves             curves of a training that stay short
     loss_figure        the figure of loss curves
     svg_figure         panels of curves as an SVG file
+    png                pictures as PNG files
+    embedded           pictures inside of SVG files and of notebooks
+    heat_map           a heat map as part of an SVG file
+    layers_svg         numbers of layers as lines or as a heat map
+    histograms_svg     histograms of layers
+    confusion_svg      which classes are taken for which
+    gallery_svg        examples with what a model said of them
+    speed_svg          how fast a training is
     loss_svg           the picture of loss curves as such a file
     history_figure     the figure of a history
     png                pictures as PNG files

@@ -7,7 +7,7 @@ curves.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 from xml.sax.saxutils import escape
@@ -78,8 +78,14 @@ def svg(rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str,
     """
     parts = shapes(rows, legend, columns, WIDTH)
     height = sum(height + BELOW for height, _ in rows) + LEGEND_LINE * math.ceil(len(legend) / columns) + 8
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}">'
-    paper = f'<rect class="paper" width="{WIDTH}" height="{height}"/>'
+    return svg_file(parts, height)
+
+
+def svg_file(parts: Iterable[str], height: float) -> str:
+    """Return the text of a file of these parts."""
+    size = f'width="{WIDTH}" height="{height:.0f}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {WIDTH} {height:.0f}">'
+    paper = f'<rect class="paper" {size}/>'
     return "\n".join([head, f"<style>{STYLE}</style>", paper, *parts, "</svg>", ""])
 
 
@@ -112,17 +118,19 @@ class _Box:
 
 
 @final
-class _Axis:
+class Axis:
     """An axis: where a value lies on it, and its ticks."""
 
-    def __init__(self, values: Sequence[float], begin: float, end: float, *, is_log: bool = False) -> None:
-        found = [value for value in values if _can_be_drawn(value)] or ([1.0, 10.0] if is_log else [0.0, 1.0])
+    def __init__(
+        self, values: Sequence[float], begin: float, end: float, *, is_log: bool = False, room: float = 0.05
+    ) -> None:
+        found = [value for value in values if can_be_drawn(value)] or ([1.0, 10.0] if is_log else [0.0, 1.0])
         low, high = min(found), max(found)
         self._is_log, self._begin, self._end = is_log, begin, end
         if is_log:
             low, high = math.log10(low), math.log10(high)
         is_one_value = high - low <= 1e-9 * max(abs(low), abs(high), LARGEST**-1)
-        room = (0.05 * abs(high) or 0.5) if is_one_value else 0.05 * (high - low)
+        room = (0.05 * abs(high) or 0.5) if is_one_value else room * (high - low)
         self.low, self.high = low - max(room, LARGEST**-1), high + max(room, LARGEST**-1)
 
     def place(self, value: float) -> float:
@@ -147,7 +155,7 @@ class _Axis:
         return found[:: math.ceil(len(found) / most)]
 
 
-def _can_be_drawn(value: float) -> bool:
+def can_be_drawn(value: float) -> bool:
     return math.isfinite(value) and abs(value) <= LARGEST
 
 
@@ -157,7 +165,7 @@ def _round_step(step: float, *, whole: bool) -> float:
     return max(1.0, rounded) if whole else rounded
 
 
-def _tick_text(value: float, *, in_units: bool = False) -> str:
+def tick_text(value: float, *, in_units: bool = False) -> str:
     """Return a number: ``0.25``; in units ``2.5M``."""
     if not in_units or abs(value) < 1000:
         return f"{value:.6g}"
@@ -167,16 +175,16 @@ def _tick_text(value: float, *, in_units: bool = False) -> str:
 
 def _panel(panel: Panel, box: _Box) -> Iterator[str]:
     is_log = panel.scale == "log"
-    x = _Axis([value for line in panel.lines for value in line.x], box.left, box.right)
-    y = _Axis([value for line in panel.lines for value in line.y], box.bottom, box.top, is_log=is_log)
+    x = Axis([value for line in panel.lines for value in line.x], box.left, box.right)
+    y = Axis([value for line in panel.lines for value in line.y], box.bottom, box.top, is_log=is_log)
     for value in x.ticks(6, whole=True):
-        at, text = x.place(value), _tick_text(value, in_units=True)
+        at, text = x.place(value), tick_text(value, in_units=True)
         yield f'<path class="grid" d="M{at:.1f} {box.top:.1f}V{box.bottom:.1f}"/>'
         yield f'<text x="{at:.1f}" y="{box.bottom + 18:.1f}" text-anchor="middle">{text}</text>'
     for value in y.ticks(8 if is_log else 6):
         at = y.place(value)
         yield f'<path class="grid" d="M{box.left:.1f} {at:.1f}H{box.right:.1f}"/>'
-        yield f'<text x="{box.left - 6:.1f}" y="{at + 4:.1f}" text-anchor="end">{_tick_text(value)}</text>'
+        yield f'<text x="{box.left - 6:.1f}" y="{at + 4:.1f}" text-anchor="end">{tick_text(value)}</text>'
     yield f'<path class="axis" d="M{box.left:.1f} {box.top:.1f}V{box.bottom:.1f}H{box.right:.1f}"/>'
     middle, centre = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     yield f'<text x="{middle:.1f}" y="{box.bottom + 38:.1f}" text-anchor="middle">{escape(panel.x_label)}</text>'
@@ -187,8 +195,8 @@ def _panel(panel: Panel, box: _Box) -> Iterator[str]:
         yield from _curve(line, x, y)
 
 
-def _curve(line: Line, x: _Axis, y: _Axis) -> Iterator[str]:
-    points = [(x.place(a), y.place(b)) if _can_be_drawn(b) else None for a, b in zip(line.x, line.y, strict=True)]
+def _curve(line: Line, x: Axis, y: Axis) -> Iterator[str]:
+    points = [(x.place(a), y.place(b)) if can_be_drawn(b) else None for a, b in zip(line.x, line.y, strict=True)]
     yield _stroke(line.look, _path(points))
     if len(points) <= FEW_POINTS and "marker" in line.look:
         yield from (_marker(line.look, *point) for point in points if point is not None)

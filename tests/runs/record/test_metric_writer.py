@@ -16,7 +16,7 @@ import pytest
 
 from tests.eventually import eventually
 from train_manager.runs.record import metric_database, metric_writer
-from train_manager.runs.record.metric_items import Begin
+from train_manager.runs.record.metric_items import Begin, Blob, Labels, Other
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import APPLICATION_ID, Series, database_uri
 from train_manager.runs.record.metric_writer import MetricWriter
@@ -237,6 +237,21 @@ def test_beyond_the_limit_figures_are_lost_and_counted(path: Path, monkeypatch: 
         writer.close()
 
     assert written(path) == [1, 2]
+
+
+def test_beyond_the_limit_arrays_are_lost_too(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_writer, "LIMIT", 3)
+    monkeypatch.setattr(metric_writer.Channel, "_start", lambda _: None)  # a thread that hangs
+    writer = MetricWriter(path, "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(10):
+            columns = ("[1]", Labels(None), Blob("f", [step]))
+            writer.append(Other("arrays", writer.number(LOSS), step, 1, 0.0, columns))
+        writer.close()
+
+    assert writer.lost == 7
+    assert [row.step for of in MetricReader(path).arrays().values() for row in of] == [0, 1, 2]
 
 
 def foreign(path: Path, statement: str) -> bytes:

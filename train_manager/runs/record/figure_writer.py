@@ -19,6 +19,8 @@ from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from train_manager.metrics.host_numbers import HostNumbers
 
 BINS: Final = 64
@@ -138,8 +140,8 @@ class FigureWriter:
         columns = (shape, Labels(form.labels), Blob("f", kept))
         self._append(Other("arrays", number, place.step, place.epoch, time(), columns, own_step))
 
-    def histogram(self, name: str, values: Any, step: int | None = None, bins: int = BINS) -> None:
-        """Write how values are distributed: a tensor, an array, numbers, or lists of these.
+    def histogram(self, name: str, values: Any, step: int | None = None, bins: int = BINS) -> tuple[Tensor, Tensor]:
+        """Write how values are distributed: a tensor, an array, numbers, or lists of these; return edges and counts.
 
         Those of a tensor are counted on its device, and the counts are read later, so that nothing waits.
 
@@ -157,6 +159,7 @@ class FigureWriter:
             what = f"{name!r} must be numbers, but is {values!r:.60}"
             raise InputError(what, name=name, asked_by="writer.histogram", cure="give a tensor or numbers") from error
         self._other("histograms", name, step, (Blob("d", edges), Blob("q", counts)))
+        return edges, counts
 
     def text(self, name: str, text: str, step: int | None = None) -> None:
         """Write a text, such as what a model has generated."""

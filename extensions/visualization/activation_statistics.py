@@ -1,0 +1,93 @@
+"""What comes out of the layers: how many units are dead or saturated, and how far the outputs spread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from torch import nn
+
+from train_manager.loop.layer_watcher import LayerWatcher
+from train_manager.model.activations import Activations, require_not_compiled
+from train_manager.rebuilding.recorded import recorded
+from train_manager.reporting.embedded import shown_svg
+from train_manager.reporting.layers_svg import layers_svg
+from train_manager.schedules import every as every_opening
+from train_manager.schedules import scheduled
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+    from train_manager.runs.record.figure_writer import FigureWriter
+
+SHARE: Final = (0.0, 1.0)
+ENDS: Final = {"dead_units": SHARE, "saturated": SHARE}
+NONE: Final = {"activation_spread": "no spread", "dead_units": "no dead unit", "saturated": "no saturated number"}
+
+
+@recorded
+class ActivationStatistics(LayerWatcher):
+    """Show the shares of dead and of saturated outputs of each layer, and how far its outputs spread.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> statistics = ActivationStatistics(every=2)
+    >>> result = tiny_manager(statistics, epochs=2).train()
+    >>> {name: columns.labels for name, columns in statistics.series.items()}
+    {'activation_spread': ['0 Linear', '1 ReLU', '2 Linear'], 'dead_units': ['1 ReLU']}
+
+    The first 4 examples of a batch are looked at. A unit of a ``ReLU``, or of another module that cuts off below 0, is
+    dead if it is 0 for all of them; a number of ``Tanh``, ``Sigmoid`` and the like is saturated if it is within 2 % of
+    an end of their range. The spread is the standard deviation of all numbers. Functions such as ``F.relu`` are no
+    modules, and are not seen. Modules in eval mode, or not called, are grey.
+    ``statistics`` as the last line of a cell of a notebook shows the pictures.
+
+    *Runs at:* around ``train_model_forward``; the start of ``run`` and of ``save_checkpoint``, and the end of
+    ``train``, ``phase`` and ``run``.
+
+    *Asks for:* ``model``, ``step_num`` and ``true_batch_size``; ``writer`` if there is one.
+
+    *Leaves behind:* in ``metrics.sqlite`` the arrays ``activation_spread``, ``dead_units`` and ``saturated``.
+
+    Args:
+        every: how many batches there are for each one that is looked at.
+
+    Attributes:
+        series: the numbers so far, by these names.
+
+    Raises:
+        InputError: ``every`` is not a whole number of at least 1; in training, the model is compiled.
+    """
+
+    def __init__(self, every: int = 20) -> None:
+        self.every: int = require_count(every, "every", at_least=1)
+        super().__init__()
+        scheduled(self, "around_train_model_forward", every_opening(self.every))
+
+    def pre_run(self, model: nn.Module) -> None:
+        require_not_compiled(model, "ActivationStatistics")
+
+    def around_train_model_forward(
+        self,
+        model: nn.Module,
+        step_num: int,
+        true_batch_size: int,
+        train_manager: TrainManager,
+        writer: FigureWriter | None = None,
+    ) -> Iterator[None]:
+        require_not_compiled(model, "ActivationStatistics")  # that of a phase
+        with Activations(train_manager.model) as activations:
+            yield
+        series, is_full = self._series.of(train_manager), False
+        for name, (labels, vector) in activations.vectors().items():
+            is_full |= series.of(name, labels).append(vector, step_num + 1, true_batch_size)
+        if is_full:
+            series.send(writer)
+
+    def _repr_html_(self) -> str:
+        """Return the pictures that a notebook shows."""
+        series = self.series
+        if not series:
+            return f"<p>No batch was looked at so far: one in {self.every} is.</p>"
+        nothing = {name: f"{NONE[name]} in {len(columns.labels)} layers" for name, columns in series.items()}
+        pictures = {name: layers_svg({name: series[name]}, nothing[name], ENDS.get(name)) for name in series}
+        return "".join(shown_svg(text, f"{name} of each layer by step") for name, text in pictures.items())

@@ -1,0 +1,81 @@
+"""How large the gradients of each layer are, in every update."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from torch.optim import Optimizer
+
+from train_manager.loop.layer_watcher import LayerWatcher
+from train_manager.loop.region import SOLE
+from train_manager.loop.windows import require_no_closure
+from train_manager.metrics.layer_norms import norms_of
+from train_manager.model.trained_layers import LayersOf
+from train_manager.rebuilding.recorded import recorded
+from train_manager.reporting.embedded import shown_svg
+from train_manager.reporting.layers_svg import layers_svg
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+    from train_manager.runs.record.figure_writer import FigureWriter
+
+NAME: Final = "gradient_norms"
+
+
+@recorded
+class GradientNorms(LayerWatcher):
+    """Show how large the gradients of each layer are: they vanish in dark rows, and explode in bright ones.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> norms = GradientNorms()
+    >>> result = tiny_manager(norms, epochs=2).train()
+    >>> [columns] = norms.series.values()
+    >>> columns.labels, len(columns.rows)
+    (['0 Linear', '2 Linear'], 6)
+
+    ``norms`` as the last line of a cell of a notebook shows the picture. It has root mean squares, so that small and
+    large layers can be compared: the norm of a layer's gradients over the square root of how many numbers they have. A
+    layer without a gradient is grey.
+
+    Nothing waits for the device but one copy for 64 updates. After 1,000 updates each number stands for two of them,
+    after 500 more such for four, and so on: the mean and the largest.
+
+    *Runs at:* the start of ``train_optimizer_step``, when gradients are accumulated and unscaled, and before they are
+    clipped (priority 5); the start of ``save_checkpoint``, and the end of ``train``, ``phase`` and ``run``.
+
+    *Asks for:* ``optimizer``, ``optimizer_name``, ``step_num`` and ``true_batch_size``; ``writer`` if there is one.
+
+    *Leaves behind:* in ``metrics.sqlite`` the array ``gradient_norms``, of several optimizers
+    ``gradient_norms/critic`` for each, with ``_largest`` and ``_counts`` beside it.
+
+    Attributes:
+        series: the numbers so far, by these names.
+
+    Raises:
+        InputError: in training, an optimizer requires a closure.
+    """
+
+    priority = 5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._layers = LayersOf()
+
+    def pre_train_optimizer_step(
+        self,
+        optimizer: Optimizer,
+        optimizer_name: str,
+        step_num: int,
+        true_batch_size: int,
+        train_manager: TrainManager,
+        writer: FigureWriter | None = None,
+    ) -> None:
+        require_no_closure(optimizer, optimizer_name, "GradientNorms")
+        layers, series = self._layers.of(optimizer, train_manager.model), self._series.of(train_manager)
+        columns = series.of(NAME if optimizer_name == SOLE else f"{NAME}/{optimizer_name}", *layers[1:4])
+        if columns.append(norms_of([each.grad for each in layers.parameters]), step_num + 1, true_batch_size):
+            series.send(writer)
+
+    def _repr_html_(self) -> str:
+        """Return the picture that a notebook shows."""
+        return shown_svg(layers_svg(self.series, "no gradient was seen so far"), "the gradients of each layer by step")

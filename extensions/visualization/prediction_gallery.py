@@ -1,0 +1,109 @@
+"""The surest mistakes of each evaluation, and random examples beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from train_manager.core.extension import Extension
+from train_manager.loop.books import Book
+from train_manager.metrics.confusion import classified
+from train_manager.metrics.gallery import ExamplesByName, Gallery
+from train_manager.rebuilding.recorded import recorded
+from train_manager.reporting.embedded import shown_svg
+from train_manager.reporting.gallery_svg import caption, gallery_svg, grid_of
+from train_manager.telling.errors import InputError
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+    from train_manager.runs.record.figure_writer import FigureWriter
+
+
+@recorded
+class PredictionGallery(Extension):
+    """Show the examples of an evaluation of which the model is surest and wrong, and then random ones.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> gallery = PredictionGallery(mistakes=4, others=2)
+    >>> result = tiny_manager(gallery, epochs=2).train()
+    >>> {name: tuple(values.shape) for name, values in gallery.examples["valid"].items()}["inputs"]
+    (6, 2)
+
+    The random ones are the same in each evaluation. Inputs are drawn as pictures, and such of one dimension as strips.
+    ``gallery`` as the last line of a cell of a notebook shows those of the last evaluations.
+
+    *Runs at:* the start and the end of ``eval_step_epoch``, and the end of ``eval_step_batch``.
+
+    *Asks for:* ``inputs``, ``prediction``, ``targets`` and ``datasource_name``; ``writer`` if there is one.
+
+    *Leaves behind:* with a ``MetricStore`` the picture ``plots/gallery-valid-<step>.png`` of each evaluation, and what
+    was said of its examples as the text ``gallery/valid``.
+
+    Args:
+        names: those of the classes.
+        mistakes: how many mistakes at most.
+        others: how many random examples.
+
+    Attributes:
+        examples: of each evaluation set ``inputs``, what the model ``said``, what is ``true``, how ``sure`` it was, and
+            their ``place`` in the set.
+
+    Raises:
+        InputError: a number is not a whole one of at least 1; in an evaluation, the inputs are no tensor, or prediction
+            and targets are not those of a classification.
+    """
+
+    def __init__(self, names: Sequence[str] = (), mistakes: int = 16, others: int = 16) -> None:
+        self.names = [str(name) for name in names]
+        self.mistakes: int = require_count(mistakes, "mistakes", at_least=1)
+        self.others: int = require_count(others, "others", at_least=1)
+        self._open = Book(lambda: Gallery(self.mistakes, self.others), per="phase")
+        self._sets = Book(ExamplesByName, per="phase")
+
+    @property
+    def examples(self) -> ExamplesByName:
+        return self._sets.latest
+
+    def pre_eval_step_epoch(self, train_manager: TrainManager | None = None) -> None:
+        self._open.begin(train_manager)
+
+    def post_eval_step_batch(
+        self, inputs: Any, prediction: Any, targets: Any, train_manager: TrainManager | None = None
+    ) -> None:
+        found = classified(prediction, targets, "PredictionGallery")
+        if not isinstance(inputs, Tensor) or len(inputs) != len(found.said):
+            kind = f"of shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else f"a {type(inputs).__name__}"
+            what = f"PredictionGallery needs one input for each of {len(found.said)} predictions, but inputs is {kind}"
+            raise InputError(what, name="inputs", asked_by="PredictionGallery", cure="leave PredictionGallery out")
+        self._open.of(train_manager).append(inputs, found)
+
+    def post_eval_step_epoch(
+        self,
+        datasource_name: str,
+        train_manager: TrainManager | None = None,
+        writer: FigureWriter | None = None,
+    ) -> None:
+        examples = self._open.of(train_manager).examples()
+        if not examples:
+            return
+        self._sets.of(train_manager)[datasource_name] = examples
+        if writer is not None:
+            writer.image(f"gallery/{datasource_name}", grid_of(examples["inputs"]))
+            captions = (", ".join(caption(examples, number, self.names)) for number in range(len(examples["said"])))
+            writer.text(f"gallery/{datasource_name}", "\n".join(captions))
+
+    def _repr_html_(self) -> str:
+        """Return the picture that a notebook shows."""
+        return shown_svg(gallery_svg(self.examples, self.names), "examples with what the model said of them")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the examples of the last evaluations."""
+        return {**super().state_dict(), "sets": self._sets.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self._sets.load_state_dict(state["sets"])

@@ -1,0 +1,112 @@
+"""How the weights of each layer are distributed, and its gradients if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from train_manager.core.extension import Extension
+from train_manager.loop.books import Book
+from train_manager.metrics.histogram import histogram_of
+from train_manager.metrics.histograms import BINS, Histograms
+from train_manager.model.layers import layers_of
+from train_manager.model.optimizers import EveryStep
+from train_manager.rebuilding.recorded import recorded
+from train_manager.reporting.embedded import shown_svg
+from train_manager.reporting.histograms_svg import histograms_svg
+from train_manager.schedules import every as every_opening
+from train_manager.schedules import scheduled
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+    from train_manager.runs.record.figure_writer import FigureWriter
+
+
+@recorded
+class WeightHistograms(Extension):
+    """Show how the weights of each layer are distributed, and its gradients too with ``gradients=True``.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> weights = WeightHistograms(every=3)
+    >>> result = tiny_manager(weights).train()
+    >>> list(weights.histograms)
+    ['weights/0 Linear', 'weights/2 Linear']
+
+    They are counted on the device, and nothing waits for it. ``weights`` as the last line of a cell of a notebook shows
+    the last ones: each row is a layer, bright where most of its numbers are.
+
+    *Runs at:* the end of ``train_step_batch``; with gradients also the start of ``train_optimizer_step``, before they
+    are clipped (priority 5), which opens the inner stages of each batch.
+
+    *Asks for:* with gradients ``optimizer`` and ``optimizer_name``; ``writer`` if there is one.
+
+    *Leaves behind:* in ``metrics.sqlite`` the histograms ``weights/<layer>`` and ``gradients/<layer>``.
+
+    Args:
+        gradients: whether to count gradients too.
+        every: how many steps there are for each one that is looked at.
+
+    Attributes:
+        histograms: the last edges and counts, by these names.
+
+    Raises:
+        InputError: ``every`` is not a whole number of at least 1.
+    """
+
+    priority = 5
+
+    def __init__(self, gradients: bool = False, every: int = 500) -> None:
+        self.gradients = gradients
+        self.every: int = require_count(every, "every", at_least=1)
+        self._last = Book(Histograms, per="phase")
+        scheduled(self, "post_train_step_batch", every_opening(self.every))
+        if gradients:  # else without the hook, which opens the inner stages
+            self.pre_train_optimizer_step = self._count_gradients
+            scheduled(self, "pre_train_optimizer_step", EveryStep(self.every))
+
+    @property
+    def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
+        return {name: (edges.tolist(), counts.tolist()) for name, (edges, counts) in self._last.latest.items()}
+
+    def post_train_step_batch(self, train_manager: TrainManager, writer: FigureWriter | None = None) -> None:
+        for label, parameters in layers_of(train_manager.model):
+            self._count(f"weights/{label}", parameters, train_manager, writer)
+
+    def _count_gradients(  # the hook pre_train_optimizer_step: see __init__
+        self,
+        optimizer: Optimizer,
+        optimizer_name: str,
+        train_manager: TrainManager,
+        writer: FigureWriter | None = None,
+    ) -> None:
+        for label, parameters in layers_of(train_manager.model, optimizer):
+            there = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            if there:
+                self._count(f"gradients/{label}", there, train_manager, writer)
+
+    def _count(
+        self, name: str, tensors: list[Tensor], train_manager: TrainManager, writer: FigureWriter | None
+    ) -> None:
+        dense = [each.detach().coalesce().values() if each.is_sparse else each.detach() for each in tensors]
+        values = torch.cat([each.reshape(-1) for each in dense])
+        found = histogram_of(values, BINS) if writer is None else writer.histogram(name, values, bins=BINS)
+        self._last.of(train_manager)[name] = found
+
+    def _repr_html_(self) -> str:
+        """Return the picture that a notebook shows."""
+        none = f"no step was looked at so far: one in {self.every} is"
+        return shown_svg(histograms_svg(self.histograms, none), "how the weights of each layer are distributed")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the last histograms."""
+        return {**super().state_dict(), "last": self._last.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self._last.load_state_dict(state["last"])

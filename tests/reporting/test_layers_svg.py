@@ -1,0 +1,120 @@
+"""Pictures of layers: lines for few, a heat map for many, and what must not go wrong in them."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+
+from train_manager.metrics.columns import Column, Columns
+from train_manager.reporting.confusion_svg import confusion_svg
+from train_manager.reporting.heat_map import HeatMap, heat_map, short_labels
+from train_manager.reporting.histograms_svg import histograms_svg
+from train_manager.reporting.layers_svg import layers_svg, thinned
+
+
+def columns_of(layers: int, steps: int = 50, value: float = 1.0, label: str = "net.{} Linear") -> Columns:
+    columns = Columns([label.format(number) for number in range(layers)])
+    for step in range(1, steps + 1):
+        columns.append(torch.full((layers,), value) * torch.arange(1, layers + 1), step, weight=64)
+    columns.take()
+    return columns
+
+
+@pytest.mark.parametrize("layers", [1, 2, 8])
+def test_up_to_8_layers_are_lines(layers: int) -> None:
+    text = layers_svg({"gradient_norms": columns_of(layers)}, "none")
+
+    ET.fromstring(text)
+    assert text.count('class="line"') == 2 * layers  # and in the legend
+    assert "<image" not in text
+
+
+@pytest.mark.parametrize("layers", [9, 200])
+def test_more_layers_are_a_heat_map(layers: int) -> None:
+    text = layers_svg({"gradient_norms": columns_of(layers)}, "none")
+
+    ET.fromstring(text)
+    assert text.count("<image") == 2  # and the scale
+    assert len(text) < 60_000
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan])
+def test_nothing_above_0_is_a_sentence(value: float) -> None:
+    text = layers_svg({"dead_units": columns_of(9, value=value)}, "no dead unit in 9 layers & more")
+
+    ET.fromstring(text)
+    assert "no dead unit in 9 layers &amp; more" in text
+    assert "<image" not in text
+
+
+@pytest.mark.parametrize("layers", [2, 20])
+@pytest.mark.parametrize("value", [math.inf, 1e-30, 1e30])
+def test_extreme_numbers_are_drawn(layers: int, value: float) -> None:
+    columns = columns_of(layers)
+    columns.append(torch.full((layers,), value), 51, weight=64)
+    columns.take()
+
+    ET.fromstring(layers_svg({"gradient_norms": columns}, "none"))
+
+
+def test_one_step_is_drawn() -> None:
+    for layers in (2, 20):
+        ET.fromstring(layers_svg({"gradient_norms": columns_of(layers, steps=1)}, "none"))
+
+
+def test_norms_are_shown_by_number() -> None:
+    columns = Columns(["a", "b"], counts=[4, 16])
+    columns.append(torch.tensor([2.0, 4.0]), 1, weight=1)
+    columns.take()
+
+    assert "gradient norms, RMS" in layers_svg({"gradient_norms": columns}, "none")
+
+
+def test_the_last_smaller_batch_of_an_epoch_is_no_spike() -> None:
+    ones = torch.ones(1)
+    rows = [
+        Column(step, 3 if step % 5 == 0 else 64, ones * (50 if step % 5 == 0 else 1), ones) for step in range(1, 21)
+    ]
+
+    assert max(row.mean.item() for row in thinned(rows)) < 5
+
+
+def test_a_long_training_has_few_points() -> None:
+    assert len(thinned(columns_of(1, steps=3000).rows)) <= 400
+
+
+def test_what_all_names_begin_with_is_left_out() -> None:
+    assert short_labels(["net.a.0 Linear", "net.b.0 Linear"]) == ["a.0 Linear", "b.0 Linear"]
+
+
+def test_a_long_name_keeps_its_end() -> None:
+    assert short_labels(["x" * 40 + ".weight Linear"])[0] == "…" + "x" * 15 + ".weight Linear"
+
+
+def test_names_of_any_kind_are_escaped() -> None:
+    name = "</text><script>alert(1)</script>"
+    for text in (
+        layers_svg({"n": columns_of(20, label="{}." + name)}, "none"),
+        layers_svg({"n": columns_of(2, label="{}." + name)}, "none"),
+        confusion_svg({name: [[1, 0], [0, 1]]}, [name, name]),
+        histograms_svg({f"weights/{name}": ([0.0, 1.0], [3])}, "none"),
+    ):
+        ET.fromstring(text)
+        assert "<script>" not in text
+
+
+def test_a_value_that_is_not_there_is_grey() -> None:
+    picture = HeatMap("t", ["a", "b"], [1, 2], [[1.0, math.nan], [2.0, math.nan]])
+
+    assert sum("<image" in part for part in heat_map(picture, 0, 1300)) == 2
+
+
+@pytest.mark.parametrize("classes", [2, 20, 100])
+def test_a_confusion_matrix_of_any_size_is_drawn(classes: int) -> None:
+    text = confusion_svg({"valid": torch.eye(classes, dtype=torch.long).tolist()}, [])
+
+    ET.fromstring(text)
+    assert "100.0% of 1 found, 100.0% of 1 right" in text

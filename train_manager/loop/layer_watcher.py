@@ -1,0 +1,54 @@
+"""The base of extensions that measure the layers of a model: what they have measured, where it goes, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from train_manager.core.decorators import always, priority
+from train_manager.core.extension import Extension
+from train_manager.loop.books import Book
+from train_manager.metrics.columns_by_name import ColumnsByName
+
+
+class LayerWatcher(Extension):
+    """Keep numbers of layers, of each phase apart, and give them to the ``writer`` if there is one.
+
+    A subclass appends in its hooks to ``self._series.of(train_manager)``, and calls ``send`` there as that is full.
+
+    *Runs at:* the start of ``save_checkpoint``, and the end of ``train``, ``phase`` and ``run``.
+
+    *Asks for:* ``writer`` if there is one.
+
+    *Leaves behind:* the arrays that the subclass names.
+
+    Attributes:
+        series: the numbers so far, by the names of the arrays.
+    """
+
+    def __init__(self) -> None:
+        self._series = Book(ColumnsByName, per="phase")
+
+    @property
+    def series(self) -> ColumnsByName:
+        self._series.latest.send(None)
+        return self._series.latest
+
+    @always
+    def post_train(self, train_manager: Any, writer: Any = None) -> None:
+        self._series.of(train_manager).send(writer)
+
+    post_phase = post_run = post_train
+
+    @priority(-1000)  # before the state is saved: else a training that goes on from it would send the same again
+    def pre_save_checkpoint(self, train_manager: Any, writer: Any = None) -> None:
+        self._series.of(train_manager).send(writer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all numbers so far."""
+        return {**super().state_dict(), "series": self._series.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self._series.load_state_dict(state["series"])

@@ -1,0 +1,58 @@
+"""Confusion matrices as one SVG file, each with what was found of each class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+from xml.sax.saxutils import escape
+
+from train_manager.reporting.embedded import coloured
+from train_manager.reporting.svg_figure import svg_file
+from train_manager.reporting.values import short_name
+
+LEFT, TOP, RIGHT, BELOW = 190, 84, 320, 24
+MOST_TEXTS: Final = 20  # classes whose counts are written into their cells
+SIZE: Final = 620  # pixels of a matrix at most
+BRIGHT: Final = 0.6  # from here on a text is dark
+
+
+def confusion_svg(matrices: Mapping[str, Sequence[Sequence[int]]], names: Sequence[str]) -> str:
+    """Return the matrices of evaluation sets below each other; ``names`` are those of the classes, or empty."""
+    if not matrices:
+        return svg_file(['<text x="24" y="32">there was no evaluation so far</text>'], 52)
+    parts: list[str] = []
+    top = 0.0
+    for name, matrix in matrices.items():
+        classes = [str(number) for number in range(len(matrix))] if len(names) != len(matrix) else names
+        cell = max(2.0, min(44.0, SIZE / len(matrix)))
+        parts += _matrix(name, matrix, classes, top, cell)
+        top += TOP + cell * len(matrix) + BELOW
+    return svg_file(parts, top)
+
+
+def _matrix(
+    name: str, matrix: Sequence[Sequence[int]], classes: Sequence[str], top: float, cell: float
+) -> Iterator[str]:
+    size, above = cell * len(matrix), top + TOP
+    shares = [[count / max(1, sum(row)) for count in row] for row in matrix]
+    colours = [[1 + round(254 * share) if any(of_row) else 0 for share in of_row] for of_row in shares]
+    yield f'<text x="{LEFT}" y="{top + 20:.1f}">{escape(name)}: true class by row, predicted class by column</text>'
+    yield coloured(colours, LEFT, above, size, size)
+    every = max(1, round(14 / cell))
+    for number in range(0, len(matrix), every):
+        at = (number + 0.5) * cell
+        label = escape(short_name(classes[number], 20))
+        yield f'<text x="{LEFT - 8}" y="{above + at + 4:.1f}" text-anchor="end">{label}</text>'
+        turned = f"translate({LEFT + at + 4:.1f} {above - 6:.1f}) rotate(-{90 if len(label) > 3 else 0})"
+        anchor = "start" if len(label) > 3 else "middle"
+        yield f'<text transform="{turned}" text-anchor="{anchor}">{escape(short_name(classes[number], 8))}</text>'
+        total, said, right = sum(matrix[number]), sum(row[number] for row in matrix), matrix[number][number]
+        found = f"{right / total:.1%} of {total:,} found" if total else "none there"
+        held = f"{right / said:.1%} of {said:,} right" if said else "never said"
+        yield f'<text x="{LEFT + size + 12:.1f}" y="{above + at + 4:.1f}">{found}, {held}</text>'
+    if len(matrix) <= MOST_TEXTS:
+        places = [(row, column) for row, counts in enumerate(matrix) for column, count in enumerate(counts) if count]
+        for row, column in places:
+            x, y = LEFT + (column + 0.5) * cell, above + (row + 0.5) * cell + 4
+            look = f"fill: {'#111' if shares[row][column] > BRIGHT else '#fff'}; font-size: {min(13, cell / 2.6):.0f}px"
+            yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" style="{look}">{matrix[row][column]}</text>'

@@ -1,0 +1,52 @@
+"""Histograms of layers as one SVG file: a row for each layer, bright where most of its numbers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+from xml.sax.saxutils import escape
+
+from train_manager.reporting.heat_map import HeatMap, heat_map, height_of
+from train_manager.reporting.svg_figure import WIDTH, svg_file
+
+COLUMNS: Final = 200
+Histogram = tuple[Sequence[float], Sequence[int]]
+"""Edges and counts."""
+
+
+def histograms_svg(histograms: Mapping[str, Histogram], sentence: str) -> str:
+    """Return a picture for each kind of numbers: ``weights/0 Linear`` is a row of the picture of weights.
+
+    Args:
+        histograms: edges and counts, by kind and layer.
+        sentence: what is written in place of a picture if there are none.
+    """
+    kinds: dict[str, dict[str, Histogram]] = {}
+    for name, histogram in histograms.items():
+        kind, _, label = name.partition("/")
+        kinds.setdefault(kind, {})[label] = histogram
+    if not kinds:
+        return svg_file([f'<text x="24" y="32">{escape(sentence)}</text>'], 52)
+    parts: list[str] = []
+    top = 0
+    for kind, of_kind in kinds.items():
+        picture = _picture(kind, of_kind)
+        parts += heat_map(picture, top, WIDTH)
+        top += height_of(picture)
+    return svg_file(parts, top)
+
+
+def _picture(kind: str, histograms: Mapping[str, Histogram]) -> HeatMap:
+    """Return the rows over one axis, each with 1 where it has most."""
+    import numpy
+
+    low, high = (pick(edges[end] for edges, _ in histograms.values()) for pick, end in ((min, 0), (max, -1)))
+    axis = numpy.linspace(low, high, COLUMNS + 1)
+    rows = []
+    for edges, counts in histograms.values():
+        below = numpy.concatenate([[0], numpy.cumsum(counts)])
+        found = numpy.diff(numpy.interp(axis, edges, below))
+        rows.append(found / max(1e-300, found.max()))
+    title = f"{kind}, in the last step that was looked at; 1 is the commonest value of a layer"
+    columns = numpy.stack(rows, axis=1).tolist()
+    return HeatMap(title, [*histograms], axis[1:].tolist(), columns, "linear", "value", float(low), (0.0, 1.0))

@@ -1,0 +1,108 @@
+"""Numbers of layers over the steps as one SVG file: lines for up to 8 layers, a heat map for more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+from xml.sax.saxutils import escape
+
+import torch
+
+from train_manager.metrics.columns import Column, Columns, joined
+from train_manager.reporting.heat_map import HeatMap, heat_map, height_of, short_labels
+from train_manager.reporting.loss_figure import LOG_FROM, legend_columns, looks
+from train_manager.reporting.svg_figure import WIDTH, Line, Panel, svg, svg_file
+
+FEW_LAYERS: Final = 8
+MOST_POINTS: Final = 400
+HEIGHT: Final = 360
+
+
+class Shown(NamedTuple):
+    """What a picture shows of some layers: a title, their names, and for each of them its values by step."""
+
+    title: str
+    labels: list[str]
+    steps: list[float]
+    values: list[list[float]]
+
+
+def layers_svg(series: Mapping[str, Columns], sentence: str, ends: tuple[float, float] | None = None) -> str:
+    """Return the picture of columns, by their names.
+
+    Args:
+        series: what is shown; where the numbers are norms with counts, their root mean squares.
+        sentence: what is written in place of a picture, where no number is above 0.
+        ends: the ends of a linear scale; None draws logarithms if the values differ more than twentyfold.
+    """
+    shown = [found for found in (_shown(name, columns) for name, columns in series.items()) if _has_any(found)]
+    if not shown:
+        return svg_file([f'<text x="24" y="32">{escape(sentence)}</text>'], 52)
+    if all(len(each.labels) <= FEW_LAYERS for each in shown):
+        return _lines(shown, ends)
+    parts: list[str] = []
+    top = 0
+    for each in shown:
+        scale = "linear" if ends else _scale(each.values)
+        columns = list(zip(*each.values, strict=True))
+        picture = HeatMap(each.title, each.labels, each.steps, columns, scale, ends=ends)
+        parts += heat_map(picture, top, WIDTH)
+        top += height_of(picture)
+    return svg_file(parts, top)
+
+
+def _lines(shown: Sequence[Shown], ends: tuple[float, float] | None) -> str:
+    names = list(dict.fromkeys(label for each in shown for label in each.labels))
+    look_of = dict(zip(names, looks(), strict=False))
+    panels = []
+    for each in shown:
+        scale = "linear" if ends else _scale(each.values)
+        can_show: Callable[[float], bool] = (lambda value: value > 0) if scale == "log" else (lambda value: True)
+        rows = [[value if can_show(value) else math.nan for value in values] for values in each.values]
+        lines = [Line(look_of[label], each.steps, row) for label, row in zip(each.labels, rows, strict=True)]
+        panels.append(Panel("steps", each.title, scale, lines))
+    short = short_labels(names)
+    return svg([(HEIGHT, panels)], [*zip(short, look_of.values(), strict=True)], legend_columns(short))
+
+
+def _shown(title: str, columns: Columns) -> Shown:
+    joined = thinned(columns.rows)
+    means = torch.stack([column.mean for column in joined]) if joined else torch.zeros(0, len(columns.labels))
+    if columns.counts:
+        means = means / torch.tensor(columns.counts, dtype=torch.float).sqrt()
+        title = f"{title}, RMS"
+    steps = [float(column.step) for column in joined]
+    return Shown(title.replace("_", " "), columns.labels, steps, means.T.tolist())
+
+
+def _has_any(shown: Shown) -> bool:
+    return any(value > 0 for values in shown.values for value in values)
+
+
+def _scale(values: Sequence[Sequence[float]]) -> str:
+    found = [value for each in values for value in each if math.isfinite(value) and value > 0]
+    return "log" if found and max(found) >= LOG_FROM * min(found) else "linear"
+
+
+def thinned(columns: Sequence[Column], most: int = MOST_POINTS) -> list[Column]:
+    """Return at most so many columns, joined by examples; one of few examples is joined to its next one.
+
+    So the last, smaller batch of each epoch is no spike.
+
+    >>> column = Column(1, 64.0, torch.tensor([1.0]), torch.tensor([1.0]))
+    >>> [joined.weight for joined in thinned([column, column._replace(weight=3.0), column])]
+    [64.0, 67.0]
+    """
+    if not columns:
+        return []
+    weights = [column.weight for column in columns]
+    enough = max(max(weights) / 2, sum(weights) / most)
+    groups: list[list[Column]] = [[]]
+    for column in columns:
+        if sum(each.weight for each in groups[-1]) >= enough:
+            groups.append([])
+        groups[-1].append(column)
+    if len(groups) > 1 and sum(each.weight for each in groups[-1]) < enough:
+        groups[-2:] = [groups[-2] + groups[-1]]
+    return [joined(group) for group in groups]
