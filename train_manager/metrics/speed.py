@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final, final
 
@@ -48,8 +49,9 @@ class Speed:
             return {}
         self._sizes.append(size)
         self._elapsed += self._before - before
-        self._has_waits |= waited is not None
-        self._waited += waited or 0.0
+        if waited is not None and not math.isnan(waited):  # nan where no clock ran, as for a batch of one's own
+            self._has_waits = True
+            self._waited += waited
         return self._figures(step, model) if self._elapsed >= self._seconds else {}
 
     def _figures(self, step: int, model: Any) -> dict[str, float]:

@@ -89,8 +89,8 @@ def test_inputs_that_are_no_tensor_are_refused() -> None:
             self.layer = nn.Linear(2, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.layer(x)
-            return found
+            prediction: torch.Tensor = self.layer(x)
+            return prediction
 
     tm = tiny_manager(PredictionGallery(), model=FromDict())
     with pytest.raises(InputError) as error:

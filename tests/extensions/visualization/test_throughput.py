@@ -61,6 +61,16 @@ def test_the_share_of_waiting_for_data_is_measured() -> None:
     assert all(0 <= share <= 1 for share in throughput.curves["waiting_share"][1])
 
 
+def test_batches_of_ones_own_have_no_share_of_waiting() -> None:
+    throughput = Throughput(clock=Clock())
+    tm = tiny_manager(throughput)
+    with tm.run():
+        for batch in even():
+            tm.train_on_batch(batch)
+
+    assert [*throughput.curves] == ["examples_per_second"]
+
+
 def test_on_a_cpu_there_is_no_peak_of_memory() -> None:
     throughput = Throughput(clock=Clock())
     tiny_manager(throughput, train_data=even()).train()
