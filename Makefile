@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check docs bench bench-peers chaos playground clean
+.PHONY: demo test check sinks docs bench bench-peers chaos playground clean
 
 # If it is killed:  make demo RESUME=1
 demo: $(OK)
@@ -27,6 +27,12 @@ check: $(OK)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+# TensorBoard, MLflow and W&B read back what they were sent; they are installed first.
+sinks: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[tensorboard,mlflow,wandb]' || \
+	    $(PY) -m pip install -q -c $(PINS) -e '.[tensorboard,mlflow,wandb]'
+	@SINKS=1 $(RUN_TESTS) -m sinks tests/extensions/logging $(ARGS)
 
 # Builds the site of docs/ into site/; a link that leads nowhere is an error.
 docs: $(OK)

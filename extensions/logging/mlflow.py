@@ -29,9 +29,9 @@ class MLflow(FollowsStore):
 
     MLflow cannot take points back, so each stretch of the training between two resumes is a run of MLflow. Its tags
     ``run_id`` and ``from_step`` tell where it belongs, and ``until_step`` how much of it counts. Histograms and
-    matrices, which MLflow does not know, are left out. What was not sent as the run ends is sent by
-    ``train-manager export RUN --to mlflow``, or by a resume. It needs the package mlflow-skinny:
-    ``pip install "train-manager[mlflow]"``.
+    matrices, which MLflow does not know, are left out. What was not sent as the run ends is sent by a resume, or by
+    ``train-manager export RUN --to mlflow``; if the training was given a ``uri``, set ``MLFLOW_TRACKING_URI`` there. It
+    needs the package mlflow-skinny: ``pip install "train-manager[mlflow]"``.
 
     *Runs at:* the start and the end of ``run``.
 
@@ -43,7 +43,7 @@ class MLflow(FollowsStore):
     Args:
         uri: where MLflow keeps its runs; None is what its variable ``MLFLOW_TRACKING_URI`` says, or else the file
             ``mlflow.sqlite`` in the ``train_dir``.
-        experiment: the name of the experiment.
+        experiment: the name of the experiment; None is "train_manager".
 
     Raises:
         InputError: as the run begins: there is no ``MetricStore``.
@@ -53,13 +53,14 @@ class MLflow(FollowsStore):
     sink: ClassVar[str] = "mlflow"
     package: ClassVar[str] = "mlflow"
 
-    def __init__(self, uri: str | None = None, experiment: str = "train_manager") -> None:
+    def __init__(self, uri: str | None = None, experiment: str | None = None) -> None:
         self.uri, self.experiment = uri, experiment
 
     def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> MlflowRuns:
         """Return what sends."""
         uri = self.uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{train_dir / 'mlflow.sqlite'}"
-        return MlflowRuns(uri, self.experiment, train_dir, state)
+        experiment = self.experiment or state.get("experiment", "train_manager")  # of the training, if it is exported
+        return MlflowRuns(uri, experiment, train_dir, state)
 
 
 @final
@@ -81,6 +82,7 @@ class MlflowRuns:
         files = (train_dir / "mlflow").as_uri() if uri.startswith("sqlite") else None
         made = known.experiment_id if known else self._client.create_experiment(experiment, artifact_location=files)
         self._experiment, self._runs = made, dict[str, str](state.get("runs", {}))
+        self._named = {"experiment": experiment}
 
     def begin(self, segment: NewSegment, is_new: bool) -> bool:
         """Make the run of a segment, and note in those before how much of them counts."""
@@ -120,8 +122,8 @@ class MlflowRuns:
                 self._client.log_batch(run, metrics=found[first : first + MOST_AT_ONCE])
 
     def flush(self) -> dict[str, Any]:
-        """Return what is noted: the runs."""
-        return {"runs": dict(self._runs)}
+        """Return what is noted: the runs; not where they are, for that may have a password."""
+        return {**self._named, "runs": dict(self._runs)}
 
     def close(self) -> None:
         """Mark the runs as finished."""

@@ -52,11 +52,12 @@ class TensorBoard(FollowsStore):
     package: ClassVar[str] = "tensorboard"
 
     def __init__(self, folder: Path | str | None = None) -> None:
-        self.folder = None if folder is None else Path(folder)
+        self.folder = None if folder is None else Path(folder).absolute()
 
     def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> EventFile:
         """Return what writes the event files."""
-        return EventFile(self.folder or train_dir / "tensorboard", train_dir, state)
+        folder = self.folder or state.get("folder", "tensorboard")  # as the training was told, if it is exported
+        return EventFile(train_dir / folder, train_dir, state)
 
 
 @final
@@ -109,7 +110,10 @@ class EventFile:
     def flush(self) -> dict[str, Any]:
         """Return what is noted: where the file ends."""
         self._records.flush()
-        return {"file": self._path.name, "bytes": self._file.tell(), "has_own_steps": self._has_own_steps}
+        folder = self._path.parent
+        inside = folder.relative_to(self._train_dir) if folder.is_relative_to(self._train_dir) else folder
+        place = {"folder": str(inside), "file": self._path.name, "bytes": self._file.tell()}
+        return {**place, "has_own_steps": self._has_own_steps}
 
     def close(self) -> None:
         """Close the file."""

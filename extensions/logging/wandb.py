@@ -34,7 +34,7 @@ class WandB(FollowsStore):
     *Leaves behind:* ``wandb`` and ``sinks.json`` in ``train_dir``.
 
     Args:
-        project: the name of the project.
+        project: the name of the project; None is "train_manager".
         mode: "offline", or "online" to send at once.
 
     Raises:
@@ -45,12 +45,13 @@ class WandB(FollowsStore):
     sink: ClassVar[str] = "wandb"
     package: ClassVar[str] = "wandb"
 
-    def __init__(self, project: str = "train_manager", mode: str = "offline") -> None:
+    def __init__(self, project: str | None = None, mode: str = "offline") -> None:
         self.project, self.mode = project, require_one_of(mode, "mode", ("offline", "online"))
 
     def make_sink(self, train_dir: Path, state: Mapping[str, Any]) -> WandbRuns:
         """Return what hands on."""
-        return WandbRuns(self.project, self.mode, train_dir)
+        project = self.project or state.get("project", "train_manager")  # of the training, if it is exported
+        return WandbRuns(project, self.mode, train_dir)
 
 
 @final
@@ -81,8 +82,8 @@ class WandbRuns:
                 self._run.log({"step": step, **found})
 
     def flush(self) -> dict[str, Any]:
-        """Return nothing: a run is found again by its name."""
-        return {}
+        """Return the project; a run is found again by its name."""
+        return {"project": self._project}
 
     def close(self) -> None:
         """Finish the run that is open."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any, Final
 
-from train_manager.commands.exit_codes import ALL_IS_WELL
+from train_manager.commands.exit_codes import ALL_IS_WELL, CANNOT_BE_DONE
 
 SINKS: Final = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WandB"}
 
@@ -32,6 +33,10 @@ def export(options: argparse.Namespace) -> int:
     from train_manager.runs.record.following import FollowsStore, export_figures
 
     extension: FollowsStore = getattr(train_manager.extensions, SINKS[options.to])()
-    count = export_figures(extension, options.train_dir.absolute(), options.run)
+    try:
+        count = export_figures(extension, options.train_dir.absolute(), options.run)
+    except ImportError as error:
+        print(f"train-manager: {error}", file=sys.stderr)
+        return CANNOT_BE_DONE
     print(f"{count:,} figures sent to {options.to}" if count else f"{options.to} has all figures already")
     return ALL_IS_WELL

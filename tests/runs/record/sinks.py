@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+import torch
+
+from train_manager import Extension
+from train_manager.runs.record.figure_writer import FigureWriter
 from train_manager.runs.record.following import FollowsStore
 from train_manager.runs.record.metric_news import NewRow, NewSegment
 from train_manager.runs.record.metric_reader import MetricReader
@@ -76,3 +85,58 @@ def counting(train_dir: Path, run: str | None = None) -> Points:
     """Return what counts in a store."""
     rows = MetricReader(train_dir).since().rows.values()
     return points_of([row for of_table in rows for row in of_table if run in (None, row.run)])
+
+
+def needs_package() -> None:
+    """Skip the tests of a file where the packages of the sinks need not be installed."""
+    if "SINKS" not in os.environ:
+        pytest.skip("needs TensorBoard, MLflow and W&B: make sinks", allow_module_level=True)
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+from train_manager import Extension, every, extensions
+from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.record.sink_state import read_state
+from train_manager.testing import tiny_manager
+
+folder, sink, is_killed = Path(sys.argv[1]), getattr(extensions, sys.argv[2])(), len(sys.argv) > 3
+
+def has_been_sent(step):
+    if not (folder / "sinks.json").exists() or MetricReader(folder).last_step() < step:
+        return False
+    return not any(MetricReader(folder).since(read_state(folder, sink.sink).ids).rows.values())
+
+class Kills(Extension):
+    def post_train_step_batch(self, step_num):
+        if is_killed and step_num == 24:
+            while not has_been_sent(23):
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoints = extensions.Checkpoints(every(5), resume=True)
+tiny_manager(extensions.MetricStore(), sink, checkpoints, Kills(), epochs=10, train_dir=folder).train()
+"""
+
+
+def kill_and_resume(folder: Path, sink: str) -> None:
+    """Train with a sink, which is killed in step 24 as all of step 23 was sent, and goes on from step 20."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
+    program = [sys.executable, "-c", KILLED, str(folder), sink]
+    killed = subprocess.run([*program, "killed"], env=environment, capture_output=True, text=True, timeout=90)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    resumed = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=90)
+    assert resumed.returncode == 0, resumed.stderr
+
+
+class Figures(Extension):
+    """Writes a figure of each kind at the end of each epoch, and one at a step of its own."""
+
+    def post_train_step_epoch(self, writer: FigureWriter, epoch_num: int) -> None:
+        writer.scalar("largest", epoch_num, step=1000 * epoch_num)
+        writer.histogram("weights", [0.0, 0.5, 1.0], bins=2)
+        writer.array("norms", [1.0, 2.0], ("0 Linear", "1 Linear"))
+        writer.array("confusion", [[1.0, 2.0], [3.0, 4.0]])
+        writer.text("note", "größer")
+        writer.image("picture", torch.rand(3, 4, 6))

@@ -43,15 +43,16 @@ class Follower:
 
     def begin(self) -> None:
         """Follow, until ``end``."""
-        self._ending.clear()
-        self._start()
-        atexit.unregister(self.end)  # once, however often it begins
-        atexit.register(self.end)
+        if self._thread is None or self._ending.is_set():
+            self._ending = threading.Event()
+            thread = threading.Thread(target=self._follow, args=(self._ending, self._thread), daemon=True)
+            self._thread, thread.name = thread, f"train-manager-{self._name}"
+            thread.start()
+            atexit.register(self.end)
 
     def end(self) -> None:
         """Send what is left, for ten seconds at most, and tell if that was not all; what hangs hangs in the thread."""
         atexit.unregister(self.end)
-        self._start()  # it may have found the end of a run, as this one began
         self._ending.set()
         if self._thread is not None:
             self._thread.join(PATIENCE)
@@ -60,35 +61,30 @@ class Follower:
         if any(problems):
             warnings.warn("; ".join(filter(None, problems)), RuntimeWarning, stacklevel=2)
 
-    def _start(self) -> None:
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._follow, name=f"train-manager-{self._name}", daemon=True)
-            self._thread.start()
-
-    def _follow(self) -> None:
+    def _follow(self, ending: threading.Event, before: threading.Thread | None) -> None:
+        """Send until the run ends, and then once more; first a thread of the run before, that hung, must be done."""
+        if before is not None:
+            before.join()
         is_last = False
         while not is_last:
-            is_last = self._ending.is_set()
+            is_last = ending.is_set()
             try:
-                self._send_new()
+                self._send_new(ending)
                 if is_last:
                     self._close()
             except Exception as error:  # of any tool: whatever it is, the training goes on
                 self._tell(error)
-            self._ending.wait(EVERY)
+            ending.wait(EVERY)
 
-    def _send_new(self) -> None:
+    def _send_new(self, ending: threading.Event) -> None:
         if self._feed is None:
             self._feed = SinkFeed(self._train_dir, self._name, self._make, this_process())
         try:
-            self._feed.send_new([*self._feed.state.runs, self._run], rest=self._rest)
+            runs = [*self._feed.state.runs, self._run]
+            self._feed.send_new(runs, rest=lambda seconds: ending.wait(seconds * (1 / SHARE - 1)))
         except BaseException:
             self._close()  # the next one goes on from what was noted
             raise
-
-    def _rest(self, seconds: float) -> None:
-        """Leave the interpreter to the training, unless that has ended."""
-        self._ending.wait(seconds * (1 / SHARE - 1))
 
     def _close(self) -> None:
         feed, self._feed = self._feed, None

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import train_manager.extensions
+from tests.runs.record.sinks import Keeps, counting, points_of
+from train_manager import cli
+from train_manager.extensions import MetricStore
+from train_manager.testing import tiny_manager
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Keeps:
+    """The sink in place of TensorBoard."""
+    found = Keeps()
+    monkeypatch.setattr(train_manager.extensions, "TensorBoard", lambda: found, raising=False)
+    return found
+
+
+def train(folder: Path) -> str:
+    tm = tiny_manager(MetricStore(), train_dir=folder)
+    tm.train()
+    return tm.run_id
+
+
+def test_it_sends_the_figures_of_a_run_that_has_ended(
+    tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tmp_path)
+
+    assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 0
+    assert points_of(kept.rows) == counting(tmp_path)
+    assert capsys.readouterr().out == f"{len(kept.rows)} figures sent to tensorboard\n"
+
+
+def test_a_second_export_sends_nothing(tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path)
+    for _ in range(2):
+        assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 0
+
+    assert capsys.readouterr().out.splitlines()[1] == "tensorboard has all figures already"
+    assert points_of(kept.rows) == counting(tmp_path)
+
+
+def test_it_sends_one_run_of_several(tmp_path: Path, kept: Keeps) -> None:
+    first = tiny_manager(MetricStore(), train_dir=tmp_path)
+    first.train()
+    second = tiny_manager(MetricStore(), train_dir=tmp_path)
+    second.load_state_dict(first.state_dict())
+    second.train_epochs(1)
+
+    assert cli.main(["export", str(tmp_path), "--to", "tensorboard", "--run", first.run_id[:6]]) == 0
+    assert {row.run for row in kept.rows} == {first.run_id}
+    assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 0
+    assert points_of(kept.rows) == counting(tmp_path)
+
+
+def test_a_folder_without_figures_is_refused(tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 2
+    assert f"{tmp_path} has no metrics" in capsys.readouterr().err
+
+
+def test_without_the_package_the_extra_is_named(
+    tmp_path: Path, kept: Keeps, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path)
+    monkeypatch.setattr(Keeps, "package", "no_such_package")
+
+    assert cli.main(["export", str(tmp_path), "--to", "tensorboard"]) == 2
+    assert 'pip install "train-manager[kept]"' in capsys.readouterr().err
+
+
+def test_a_tool_that_is_not_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["export", str(tmp_path), "--to", "aim"])
+
+    assert "argument --to: invalid choice: 'aim' (choose from" in capsys.readouterr().err

@@ -1,0 +1,136 @@
+"""MLflow's own client reads back what the store has."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.record.sinks import Figures, Points, counting, kill_and_resume, needs_package
+from train_manager import Extension
+from train_manager.extensions import Checkpoints, MetricStore, MLflow
+from train_manager.extensions.logging.mlflow import key_of
+from train_manager.testing import tiny_manager
+
+needs_package()
+pytestmark = [
+    pytest.mark.sinks,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+from mlflow.tracking import MlflowClient  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the tables of MLflow, which take seconds to make."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    client_of(folder).search_experiments()
+    return folder / "mlflow.sqlite"
+
+
+@pytest.fixture(autouse=True)
+def _with_tables(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    shutil.copy(tables, tmp_path)
+
+
+def client_of(train_dir: Path) -> Any:
+    return MlflowClient(tracking_uri=f"sqlite:///{train_dir / 'mlflow.sqlite'}")
+
+
+def runs_of(train_dir: Path) -> list[Any]:
+    client = client_of(train_dir)
+    experiment = client.get_experiment_by_name("train_manager").experiment_id
+    return list(client.search_runs([experiment], order_by=["attributes.start_time ASC"]))
+
+
+def shown(train_dir: Path) -> Points:
+    """What the runs have up to the steps that count."""
+    found: Points = {}
+    client = client_of(train_dir)
+    for run in runs_of(train_dir):
+        until = float(run.data.tags.get("until_step", "inf"))
+        for key in run.data.metrics:
+            points = [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, key)]
+            found.setdefault(key, []).extend(point for point in points if point[0] <= until)
+    return {key: sorted(points) for key, points in found.items() if points}
+
+
+def stored(train_dir: Path) -> Points:
+    return {key_of(tag): points for tag, points in counting(train_dir).items()}
+
+
+def train(folder: Path, *extensions: Extension, epochs: int = 2, resume: Any = "fresh") -> None:
+    checkpoints = Checkpoints(resume=resume)
+    tiny_manager(MetricStore(), MLflow(), checkpoints, *extensions, epochs=epochs, train_dir=folder).train()
+
+
+def test_it_has_every_number_that_counts(tmp_path: Path) -> None:
+    train(tmp_path, Figures())
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert shown(tmp_path)["norms/0 Linear"] == [(3, 1.0), (6, 1.0)]
+
+
+def test_it_has_texts_and_files(tmp_path: Path) -> None:
+    train(tmp_path, Figures(), epochs=1)
+    [run] = runs_of(tmp_path)
+    found = [artifact.path for artifact in client_of(tmp_path).list_artifacts(run.info.run_id)]
+
+    assert sorted(found) == ["note-3.txt", "picture-3.png"]
+    assert run.info.status == "FINISHED"
+
+
+def test_a_resume_is_a_run_of_its_own_that_tells_where_it_goes_on(tmp_path: Path) -> None:
+    train(tmp_path, epochs=2)
+    train(tmp_path, epochs=3, resume=True)
+    tags = [(run.data.tags.get("from_step"), run.data.tags.get("until_step")) for run in runs_of(tmp_path)]
+
+    assert tags == [("-1", "6"), ("6", None)]
+    assert shown(tmp_path) == stored(tmp_path)
+
+
+def test_after_a_kill_and_a_resume_it_has_what_counts(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, "MLflow")
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert [step for step, _ in shown(tmp_path)["batch/loss"]] == [*range(1, 31)]
+
+
+def test_names_that_mlflow_does_not_allow_get_one_that_it_does(tmp_path: Path) -> None:
+    class Writes(Extension):
+        def post_train_step_epoch(self, writer: Any) -> None:
+            writer.scalars({"größe <1>": 1.0, "größe (1)": 2.0, "../up": 3.0, "//": 4.0, "x" * 300: 5.0})
+
+    train(tmp_path, Writes(), epochs=1)
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert {1.0, 2.0, 3.0, 4.0, 5.0} <= {points[0][1] for points in shown(tmp_path).values()}
+
+
+def test_nan_is_shown_as_it_is(tmp_path: Path) -> None:
+    class Writes(Extension):
+        def post_train_step_epoch(self, writer: Any) -> None:
+            writer.scalar("nan", math.nan)
+
+    train(tmp_path, Writes(), epochs=1)
+
+    assert math.isnan(shown(tmp_path)["nan"][0][1])
+
+
+def test_rows_that_are_sent_twice_are_there_once(tmp_path: Path) -> None:
+    train(tmp_path)
+    (tmp_path / "sinks.json").unlink()
+    from train_manager.runs.record.following import export_figures
+
+    export_figures(MLflow(), tmp_path)
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert len(runs_of(tmp_path)) == 1

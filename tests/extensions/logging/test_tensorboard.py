@@ -1,0 +1,161 @@
+"""TensorBoard reads back what the store has."""
+
+from __future__ import annotations
+
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runs.record.sinks import Figures, Points, counting, kill_and_resume, needs_package
+from train_manager import Extension
+from train_manager.extensions import Checkpoints, MetricStore, TensorBoard
+from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.testing import tiny_manager
+
+needs_package()
+pytestmark = [pytest.mark.sinks, pytest.mark.slow]
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+
+
+def read(folder: Path) -> Any:
+    kinds = dict.fromkeys(("scalars", "histograms", "images", "tensors"), 0)  # all of them
+    found = EventAccumulator(str(folder), size_guidance=kinds)
+    found.Reload()
+    return found
+
+
+def shown(train_dir: Path) -> Points:
+    events = read(train_dir / "tensorboard")
+    scalars = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {tag: sorted(points) for tag, points in scalars.items()}
+
+
+def stored(train_dir: Path) -> Points:
+    """What counts, as numbers of 32 bits."""
+    found = counting(train_dir)
+    return {tag: [(step, single(value)) for step, value in points] for tag, points in found.items()}
+
+
+def single(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def train(folder: Path, *extensions: Extension, epochs: int = 2, resume: Any = "fresh") -> None:
+    checkpoints = Checkpoints(resume=resume)
+    tiny_manager(MetricStore(), TensorBoard(), checkpoints, *extensions, epochs=epochs, train_dir=folder).train()
+
+
+def test_it_has_every_number_that_counts(tmp_path: Path) -> None:
+    train(tmp_path, Figures())
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert shown(tmp_path)["largest"] == [(1000, 1.0), (2000, 2.0)]
+
+
+def test_it_has_histograms_texts_and_pictures(tmp_path: Path) -> None:
+    train(tmp_path, Figures())
+    events = read(tmp_path / "tensorboard")
+    weights, picture = events.Histograms("weights")[0].histogram_value, events.Images("picture")[0]
+
+    assert (weights.min, weights.max, weights.num, weights.sum) == (0.0, 1.0, 3, 1.75)
+    assert (weights.bucket_limit, weights.bucket) == ([0.5, 1.0], [1.0, 2.0])
+    assert (picture.width, picture.height, picture.encoded_image_string[:4]) == (6, 4, b"\x89PNG")
+    assert events.Tensors("note")[0].tensor_proto.string_val == ["größer".encode()]
+
+
+def test_after_a_resume_it_has_what_counts(tmp_path: Path) -> None:
+    train(tmp_path, epochs=2)
+    train(tmp_path, epochs=3, resume=True)
+
+    assert shown(tmp_path) == stored(tmp_path)
+
+
+def test_after_a_training_from_the_start_in_the_same_folder_it_has_what_counts(tmp_path: Path) -> None:
+    for epochs in (3, 1):
+        tiny_manager(MetricStore(), TensorBoard(), epochs=epochs, train_dir=tmp_path).train()
+
+    assert [step for step, _ in shown(tmp_path)["batch/loss"]] == [1, 2, 3]
+
+
+def test_after_a_resume_steps_of_hooks_that_are_far_beyond_stay(tmp_path: Path) -> None:
+    train(tmp_path, Figures(), epochs=2)
+    train(tmp_path, Figures(), epochs=3, resume=True)
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert len(shown(tmp_path)["largest"]) == 3
+
+
+def test_after_a_kill_and_a_resume_it_has_what_counts(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, "TensorBoard")
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert [step for step, _ in shown(tmp_path)["batch/loss"]] == [*range(1, 31)]
+
+
+def test_what_was_written_but_not_noted_as_a_process_was_killed_is_not_there_twice(tmp_path: Path) -> None:
+    train(tmp_path)
+    [file] = (tmp_path / "tensorboard").iterdir()
+    noted = file.read_bytes()
+    file.write_bytes(noted + noted[-60:] + b"half of an event")
+    train(tmp_path, epochs=3, resume=True)
+
+    assert file.read_bytes() == noted
+    assert shown(tmp_path) == stored(tmp_path)
+
+
+def test_nan_and_infinity_are_shown_as_they_are(tmp_path: Path) -> None:
+    class Writes(Extension):
+        def post_train_step_epoch(self, writer: FigureWriter) -> None:
+            writer.scalars({"nan": math.nan, "largest": math.inf})
+
+    train(tmp_path, Writes(), epochs=1)
+
+    assert math.isnan(shown(tmp_path)["nan"][0][1])
+    assert shown(tmp_path)["largest"] == [(3, math.inf)]
+
+
+def test_it_writes_where_it_is_told_to(tmp_path: Path) -> None:
+    sink = TensorBoard(tmp_path / "events")
+    tiny_manager(MetricStore(), sink, train_dir=tmp_path / "run").train()
+
+    assert "batch/loss" in read(tmp_path / "events").Tags()["scalars"]
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+def test_a_full_disk_does_not_stop_the_training_and_what_was_lost_comes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from train_manager.extensions.logging.tensorboard import EventFile
+
+    class Full:
+        def __init__(self) -> None:
+            self.send, self.is_full = EventFile.send, True
+
+        def __call__(self, events: EventFile, rows: Any) -> None:
+            self.send(events, rows)
+            if self.is_full:
+                raise OSError(28, "No space left on device")
+
+    full = Full()
+    monkeypatch.setattr(EventFile, "send", lambda events, rows: full(events, rows))
+    tm = tiny_manager(MetricStore(), TensorBoard(), train_dir=tmp_path)
+    with pytest.raises(RuntimeWarning, match="No space left on device; the training goes on; tensorboard lacks"):
+        tm.train()
+    full.is_full = False
+    tm.train_epochs(1)
+
+    assert tm.epoch_num == 2
+    assert shown(tmp_path) == stored(tmp_path)
+
+
+def test_it_does_not_change_what_is_trained(tmp_path: Path) -> None:
+    plain, watched = tiny_manager(epochs=2), tiny_manager(MetricStore(), TensorBoard(), epochs=2, train_dir=tmp_path)
+    plain.train()
+    watched.train()
+
+    assert all(torch.equal(a, b) for a, b in zip(plain.model.parameters(), watched.model.parameters(), strict=True))
