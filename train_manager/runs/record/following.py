@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
@@ -21,9 +21,6 @@ from train_manager.runs.record.sink import Sink
 from train_manager.runs.record.sink_feed import SinkFeed
 from train_manager.runs.record.sink_state import read_state
 from train_manager.telling.errors import InputError
-
-if TYPE_CHECKING:
-    from train_manager.manager import TrainManager
 
 
 class FollowsStore(Extension):
@@ -56,7 +53,7 @@ class FollowsStore(Extension):
             cure = f'pip install "train-manager[{self.sink}]"'
             raise ImportError(f"{name} needs {self.package} ({error}): {cure}") from error
 
-    def pre_run(self, train_manager: TrainManager, train_dir: Path, writer: FigureWriter | None = None) -> None:
+    def pre_run(self, train_manager: Any, train_dir: Path, writer: FigureWriter | None = None) -> None:
         name = type(self).__name__
         if writer is None:
             what = f"{name} sends what MetricStore stores, but there is no MetricStore"
