@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check sinks docs bench bench-peers chaos playground clean
+.PHONY: demo test check sinks pages docs bench bench-peers chaos playground clean
 
 # If it is killed:  make demo RESUME=1
 demo: $(OK)
@@ -33,6 +33,12 @@ sinks: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[tensorboard,mlflow,wandb]' || \
 	    $(PY) -m pip install -q -c $(PINS) -e '.[tensorboard,mlflow,wandb]'
 	@SINKS=1 $(RUN_TESTS) -m sinks tests/extensions/logging $(ARGS)
+
+# The buttons of the report page are pressed in the Chromium that the machine has.
+pages: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[pages]' || \
+	    $(PY) -m pip install -q -c $(PINS) -e '.[pages]'
+	@$(RUN_TESTS) tests/runs/showing/test_report_in_browser.py $(ARGS)
 
 # Builds the site of docs/ into site/; a link that leads nowhere is an error.
 docs: $(OK)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from train_manager.extensions.visualization.live import Live as Live
     from train_manager.extensions.visualization.loss_curves import LossCurves as LossCurves
     from train_manager.extensions.visualization.prediction_gallery import PredictionGallery as PredictionGallery
+    from train_manager.extensions.visualization.report import Report as Report
     from train_manager.extensions.visualization.throughput import Throughput as Throughput
     from train_manager.extensions.visualization.update_ratios import UpdateRatios as UpdateRatios
     from train_manager.extensions.visualization.weight_histograms import WeightHistograms as WeightHistograms
@@ -91,6 +92,7 @@ else:
         "ConfusionMatrix": "visualization.confusion_matrix",
         "PredictionGallery": "visualization.prediction_gallery",
         "Throughput": "visualization.throughput",
+        "Report": "visualization.report",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
         "Checkpoints": "reproducibility.checkpoints",
         "CodeRecord": "reproducibility.code_record",

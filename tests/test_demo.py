@@ -52,11 +52,13 @@ def test_the_demo_prints_a_line_for_each_epoch_and_reads_more_than_98_percent(wh
     assert [line.split()[0] for line in epochs] == [f"{epoch}/12" for epoch in range(1, 13)]
     assert max(map(len, table.splitlines())) <= 80
     lines = end.splitlines()
-    assert [line.split()[0] for line in lines] == ["accuracy", "training", "curves", "program"]
+    assert [line.split()[0] for line in lines] == ["accuracy", "training", "curves", "report", "program"]
     accuracy = re.search(r"([\d.]+)% of the 450 held-out digits", lines[0])
     assert accuracy is not None
     assert float(accuracy[1]) > 98
     assert "runs/digits-1/plots/loss_curves.svg" in lines[2]
+    assert "runs/digits-1/report.html" in lines[3]
+    assert 100_000 < (folder / "report.html").stat().st_size < 200_000
     files = {path.name for path in (folder / "plots").iterdir()}
     assert files == {"loss_curves.svg"}
 

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 
 from train_manager._version import __version__
-from train_manager.commands import check, compare, export, reproduce, runs, show, verify_resume
+from train_manager.commands import check, compare, export, report, reproduce, runs, show, verify_resume
 from train_manager.commands.exit_codes import ALL_IS_WELL, CANNOT_BE_DONE
 from train_manager.telling.errors import TrainManagerError
 
-COMMANDS = (show, check, runs, compare, export, reproduce, verify_resume)  # in the order in which the help lists them
+COMMANDS = (show, check, runs, compare, report, export, reproduce, verify_resume)  # as the help lists them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

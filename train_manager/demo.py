@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from train_manager import Extension, SeededDataLoader, TrainManager
-from train_manager.extensions import Checkpoints, Metrics, default_extensions
+from train_manager.extensions import Checkpoints, Metrics, Report, default_extensions
 
 
 def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
@@ -86,6 +86,7 @@ def main() -> None:
             **default_extensions(),
             "checkpoints": Checkpoints(resume=True),  # in a new folder there is none, and the training begins
             "metrics": Metrics(accuracy, table=False),
+            "report": Report(),
             "beginning": (beginning := Beginning()),
         },
         train_dir=newest_folder() if os.environ.get("RESUME") else new_folder(),
@@ -96,6 +97,7 @@ def main() -> None:
     if beginning.step is not None:
         print(f"resumed   from step {beginning.step}, that of the last checkpoint")
     print(f"curves    {tm.train_dir}/plots/loss_curves.svg")
+    print(f"report    {tm.train_dir}/report.html, to be opened in a browser")
     print(f"program   {__file__}, to be read and changed")
 
 

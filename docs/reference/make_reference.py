@@ -260,6 +260,7 @@ EXAMPLES: Final = {
     "runs": "train-manager runs runs --sort valid/loss",
     "compare": "train-manager compare runs/a runs/b --html compared.html",
     "export": "train-manager export runs/digits --to tensorboard",
+    "report": "train-manager report runs/digits --every 10",
     "reproduce": "train-manager reproduce runs/digits --link data",
     "verify-resume": "train-manager verify-resume train.py --at 40 --at 90 --lose 3 -- --epochs 2",
 }

@@ -11,4 +11,5 @@ Its extensions, one per file:
     ConfusionMatrix       which classes are taken for which
     PredictionGallery     the surest mistakes, and random examples
     Throughput            examples per second, the share of waiting for data, memory
+    Report                a page about the run
 """

@@ -8,6 +8,7 @@ needs, so that the other commands stay fast. Its files in reading order; each im
     check          whether the checkpoints of a training are sound
     runs           which runs are below a folder
     compare        what differs between runs
+    report         a run as a page
     export         the figures of a run, sent to another tool
     reproduce      whether a recorded run gives the same figures again
     verify_resume  whether a script resumes exactly

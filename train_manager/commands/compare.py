@@ -28,10 +28,10 @@ def add_to(commands: Any) -> None:
 
 def compare(options: argparse.Namespace) -> int:
     """Print how runs compare, or write it as a page."""
-    from train_manager.files.atomic import replace_file
     from train_manager.runs.comparing.compare_runs import compare_runs
     from train_manager.runs.comparing.comparison_lines import comparison_lines
     from train_manager.runs.comparing.terminal import print_lines, terminal_width
+    from train_manager.runs.showing.report_page import write_report
     from train_manager.telling.errors import InputError
 
     if options.html is not None and options.html.is_dir():
@@ -41,6 +41,6 @@ def compare(options: argparse.Namespace) -> int:
     compared = compare_runs(options.runs)
     print_lines(comparison_lines(compared, terminal_width(), shows_all=options.all))
     if options.html is not None:
-        replace_file(options.html, compared.html().encode(errors="backslashreplace"))
+        write_report(options.runs, options.html)
         print(f"\nwritten to {options.html}")
     return NOT_AS_IT_SHOULD_BE if compared.differences() else ALL_IS_WELL

@@ -1,16 +1,13 @@
-"""What differs between runs: in their code, arguments, surroundings and figures, as lines, tables and a page.
+"""What differs between runs: in their code, arguments, surroundings and figures, as lines and tables.
 
 Its files in reading order; each imports only those above it:
 
-    terminal_text      texts that fit a terminal
-    columns            a table with a column for each run
-    run_list           runs, a line for each
-    compared           what a comparison of runs has found
-    comparison_lines   a comparison as lines
-    comparison_figure  its curves
-    page_template      the template of a page
-    comparison_page    a comparison as a page of HTML
-    terminal           lines in a terminal, in colours if it has them
-    run_figures        the figures of a run, from its folder
-    compare_runs       what differs between runs
+    terminal_text     texts that fit a terminal
+    columns           a table with a column for each run
+    run_list          runs, a line for each
+    compared          what a comparison of runs has found
+    comparison_lines  a comparison as lines
+    terminal          lines in a terminal, in colours if it has them
+    run_figures       the figures of a run, from its folder
+    compare_runs      what differs between runs
 """

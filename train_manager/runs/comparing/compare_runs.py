@@ -35,7 +35,7 @@ COMMAND: Final = ("kind", "script", "module", "arguments", "interpreter", "folde
 
 @final
 class Comparison(Compared):
-    """What differs between runs, as plain data; ``text`` and ``html`` show it.
+    """What differs between runs, as plain data; ``text`` shows it, and ``write_report`` makes a page of the same runs.
 
     ``parameters``, ``code``, ``environment``, ``data`` and ``metrics`` have a row for each value, with a text for each
     run; ``files`` tells how the code of each run but the first differs from that of the first; ``curves`` has the
@@ -52,12 +52,6 @@ class Comparison(Compared):
         from train_manager.runs.comparing.comparison_lines import comparison_lines
 
         return "\n".join(line.text for line in comparison_lines(self, width, shows_all=shows_all))
-
-    def html(self) -> str:
-        """Return a page with all of it, and with the curves if matplotlib is installed; it refers to no other file."""
-        from train_manager.runs.comparing.comparison_page import comparison_page
-
-        return comparison_page(self)
 
     def differences(self) -> list[str]:
         """Return what differs between the first run and the others, a line for each; figures are not among it.

@@ -29,15 +29,40 @@ def points_of(run: FoundRun) -> dict[str, Points]:
     if not (run.train_dir / FILE).is_file():
         return {}
     reader = MetricReader(run.train_dir)
+    found = _of_stage(reader, run, None, EPOCHS)
+    _add(found, _of_stage(reader, run, None, EVALUATIONS))
+    of_batches = {series.name: _name(series) for series in reader.series() if series.stage == BATCHES}
+    rest = [name for name, shown in of_batches.items() if shown not in found]
+    if not all(map(is_setting, rest)):
+        _add(found, _stretches_of_batches(reader, run))
+    for name in filter(is_setting, rest):
+        _add(found, _of_stage(reader, run, name, BATCHES))
+    return found
+
+
+def _add(found: dict[str, Points], others: Mapping[str, Points]) -> None:
+    """Add what was not found before."""
+    found.update({name: points for name, points in others.items() if name not in found})
+
+
+def _of_stage(reader: MetricReader, run: FoundRun, name: str | None, stage: str) -> dict[str, Points]:
+    """Return the curves of a run and of those that it goes on from."""
     found: dict[str, Points] = {}
-    for stage in (EPOCHS, EVALUATIONS, BATCHES):
-        of_stage: dict[str, Points] = {}
-        for id_, first, last in _lineage(run):
-            for series, scalars in reader.scalars(stage=stage, run=id_).items():
-                points = zip(scalars.steps, scalars.values, strict=True)
-                kept = [(step, value) for step, value in points if first <= step <= last]
-                of_stage.setdefault(_name(series), []).extend(kept)
-        found |= {name: points for name, points in of_stage.items() if points and not found.get(name)}
+    for id_, first, last in lineage_of(run):
+        for series, scalars in reader.scalars(name, stage, run=id_).items():
+            points = zip(scalars.steps, scalars.values, strict=True)
+            found.setdefault(_name(series), []).extend((step, value) for step, value in points if first <= step <= last)
+    return {name: points for name, points in found.items() if points}
+
+
+def _stretches_of_batches(reader: MetricReader, run: FoundRun) -> dict[str, Points]:
+    """Return the curves of what each batch has left: of a long run the means of stretches of steps."""
+    found: dict[str, Points] = {}
+    for id_, first, last in lineage_of(run):
+        for series, stretches in reader.stretches(stage=BATCHES, run=id_).items():
+            kept = [(float(one.last), one.mean) for one in stretches if first <= one.last <= last]
+            if kept and not is_setting(series.name):
+                found.setdefault(_name(series), []).extend(kept)
     return found
 
 
@@ -111,7 +136,7 @@ def band_of(name: str, figures: Mapping[str, Points]) -> Band:
     return [(middle(one), one.lowest, one.highest) for one in thinned(points)]
 
 
-def _lineage(run: FoundRun) -> Iterator[tuple[str, float, float]]:
+def lineage_of(run: FoundRun) -> Iterator[tuple[str, float, float]]:
     """Yield the runs that a run goes on from, the oldest first, and itself; each with its first and last step."""
     chain = chain_of(run.entry, run.entries)
     lasts = [(entry.get("goes_on_from") or {}).get("step", math.inf) for entry in chain[1:]]

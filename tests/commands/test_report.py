@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.runs.record.sample_runs import entry, write_runs
+from tests.runs.showing.stored import trained
+from train_manager import cli
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    return str(write_runs(tmp_path / "run", entry()))
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is said of a report that cannot be made."""
+    assert cli.main(["report", *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_page_is_written_into_the_train_dir(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", run]) == 0
+
+    assert capsys.readouterr().out == f"written to {run}/report.html\n"
+    assert Path(run, "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_curves_are_written_as_lines_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = trained(tmp_path / "run", epochs=1)
+
+    assert cli.main(["report", str(folder), "--points", str(tmp_path / "points.jsonl")]) == 0
+
+    lines = [json.loads(line) for line in (tmp_path / "points.jsonl").read_text().splitlines()]
+    assert lines[-2:] == [
+        {"run": "run", "plot": "lr", "curve": "lr", "step": 1, "value": 0.5},
+        {"run": "run", "plot": "lr", "curve": "lr", "step": 3, "value": 0.5},
+    ]
+    assert [line["step"] for line in lines if (line["plot"], line["curve"]) == ("loss", "valid")] == [0, 3]
+
+
+def test_a_run_that_has_ended_is_written_once_also_if_it_would_be_renewed(run: str) -> None:
+    assert cli.main(["report", run, "--every", "1000"]) == 0
+
+
+def test_a_run_that_is_not_there_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "nowhere") == "train-manager: there is no folder nowhere\n  give the train_dir of a training\n"
+
+
+def test_a_period_of_zero_is_told(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    error = "train-manager: a page cannot be renewed every 0 s\n  give some seconds: --every 10\n"
+
+    assert told(capsys, run, "--every", "0") == error
+
+
+def test_a_folder_is_no_target(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = f"train-manager: {tmp_path} is a folder\n  name a file: --html {tmp_path}/run.html\n"
+
+    assert told(capsys, run, "--html", str(tmp_path)) == error

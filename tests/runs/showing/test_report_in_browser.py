@@ -1,0 +1,243 @@
+"""The page as it is used: with a mouse, keys and buttons, in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.runs.showing.conftest import settle
+from tests.runs.showing.stored import EVIL, Writes, page_of, trained
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    Opened = Callable[..., Page]
+
+pytestmark = pytest.mark.slow
+X_RANGE = "(() => { const {min, max} = figures.find(one => one.name === 'loss').drawn.scales.x; return [min, max]; })()"
+STATE = "JSON.parse(sessionStorage.getItem(key))"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page with losses, a small and a large figure."""
+    folder = tmp_path_factory.mktemp("run") / "digits"
+    return page_of(trained(folder, Writes({"small": 0.001, "large": 50.0}), epochs=20))
+
+
+def drag(page: Page, plot: str, from_share: float, to_share: float) -> None:
+    """Drag over the inside of a plot, from one share of its width to another."""
+    box: Any = page.locator(".plot", has=page.locator("h3", has_text=plot)).first.locator(".u-over").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * from_share, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * to_share, middle, steps=4)
+    page.mouse.up()
+
+
+def test_dragging_zooms_and_reset_shows_all_again(opened: Opened, text: str) -> None:
+    page = opened(text)
+    whole = page.evaluate(X_RANGE)
+
+    drag(page, "loss", 0.25, 0.5)
+    low, high = page.evaluate(X_RANGE)
+    page.get_by_role("button", name="Reset loss").click()
+
+    assert whole[0] + 5 < low < high < whole[1] - 20
+    assert page.evaluate(X_RANGE) == whole
+
+
+def test_a_maximised_plot_fills_the_window_until_escape(opened: Opened, text: str) -> None:
+    page = opened(text)
+    plot = page.locator(".plot", has=page.locator("h3", has_text="loss")).first
+    before: Any = plot.bounding_box()
+
+    page.get_by_role("button", name="Maximise loss").click()
+    settle(page)
+    during: Any = plot.bounding_box()
+    width = page.evaluate("figures.find(one => one.name === 'loss').drawn.width")
+    page.keyboard.press("Escape")
+    settle(page)
+
+    assert during["width"] > 1200 < width + 60
+    assert during["height"] > 850
+    assert plot.bounding_box() == before
+
+
+def test_a_curve_that_is_not_checked_is_not_drawn(opened: Opened, text: str) -> None:
+    page = opened(text)
+    drawn = "figures.find(one => one.name === 'loss').drawn.series.filter(one => one.curve).map(one => one.curve.name)"
+    before = page.evaluate(drawn)
+
+    page.get_by_role("checkbox", name="training").first.uncheck()
+
+    assert before == ["training", "valid"]
+    assert page.evaluate(drawn) == ["valid"]
+
+
+def test_picked_curves_are_one_plot_with_a_second_axis_and_a_name_of_its_own(opened: Opened, text: str) -> None:
+    page = opened(text)
+    axes = "figures.find(one => one.isPicked).drawn.axes.length"
+    is_there = page.get_by_label("Name of the plot").is_visible()
+
+    page.get_by_role("button", name="pick loss: training").click()
+    page.get_by_role("button", name="pick loss: valid").click()
+    settle(page)
+    alone = page.evaluate(axes)
+    page.get_by_role("button", name="pick large: large").click()
+    settle(page)
+    page.get_by_label("Name of the plot").fill("mine")
+
+    assert not is_there
+    assert alone == 2
+    assert page.evaluate(axes) == 3
+    assert page.locator(".plot", has=page.get_by_label("Name of the plot")).locator(".curve").all_text_contents() == [
+        "loss: training",
+        "loss: valid",
+        "large: large",
+    ]
+    page.get_by_role("button", name="remove picked curves: large: large").click()
+    settle(page)
+    assert page.evaluate(axes) == 2
+
+
+def test_picked_curves_of_the_same_colour_get_others(opened: Opened, text: str) -> None:
+    page = opened(text)
+    for name in ("loss: training", "lr: lr", "loss: valid"):
+        page.get_by_role("button", name=f"pick {name}").click()
+
+    colours = page.evaluate("(one => one.curves.map(curve => one.inkOf(curve)))(figures.find(one => one.isPicked))")
+
+    assert colours == ["#707070", "#0072b2", "#d55e00"]
+
+
+def test_what_was_chosen_is_still_so_after_the_page_has_loaded_itself_again(opened: Opened, text: str) -> None:
+    page = opened(text)
+    drag(page, "loss", 0.25, 0.5)
+    page.get_by_role("checkbox", name="valid").first.uncheck()
+    page.get_by_role("button", name="pick loss: training").click()
+    page.get_by_label("smoothing").fill("0.5")
+    page.get_by_label("values").select_option("log")
+    zoomed, state = page.evaluate(X_RANGE), page.evaluate(STATE)
+
+    page.reload()
+    settle(page)
+
+    assert page.evaluate(X_RANGE) == zoomed
+    assert page.evaluate(STATE) == state
+    assert (state["smooth"], state["y"], len(state["hidden"]), len(state["picked"])) == (0.5, "log", 1, 1)
+    assert page.get_by_label("smoothing").input_value() == "0.5"
+
+
+def test_a_page_of_a_run_that_goes_on_loads_itself_again(opened: Opened, text: str) -> None:
+    page = opened(text.replace('"renews":null', '"renews":0.2'), settles=False)
+
+    with page.expect_event("load"):
+        pass
+
+
+@pytest.mark.parametrize(("over", "last"), [("epoch", 20.0), ("examples", 800.0)])
+def test_curves_are_drawn_over_epochs_and_examples(opened: Opened, text: str, over: str, last: float) -> None:
+    page = opened(text)
+
+    page.locator("#x").select_option(over)
+
+    assert page.evaluate("figures.find(one => one.name === 'loss').drawn.data[0].at(-1)") == last
+
+
+def test_smoothing_has_no_bias_of_the_first_value(opened: Opened, text: str) -> None:
+    page = opened(text)
+    page.get_by_label("smoothing").fill("0.9")
+
+    curve = page.evaluate(
+        "smoothed({...data.plots[0].curves[0], kind: 'noisy', y: data.plots[0].curves[0].y.map(() => 7)})"
+    )
+
+    assert curve == [pytest.approx(7)] * 60
+
+
+def test_the_filter_leaves_plots_whose_name_or_curve_has_the_word(opened: Opened, text: str) -> None:
+    page = opened(text)
+
+    page.get_by_label("filter").fill("SMALL")
+
+    assert page.locator(".plot:visible h3").all_text_contents() == ["small"]
+
+
+def test_a_scale_of_logarithms_over_zeros_is_linear_and_says_so(opened: Opened, tmp_path: Path) -> None:
+    page = opened(page_of(trained(tmp_path / "run", Writes({"none": 0.0}))))
+    page.get_by_label("values").select_option("log")
+
+    plot = page.locator(".plot", has=page.locator("h3", has_text="none"))
+
+    assert plot.locator(".note").text_content() == "No value is above zero, so the scale is linear."
+
+
+def test_few_layers_are_curves_and_many_are_a_heat_map_and_zeros_a_sentence(opened: Opened, tmp_path: Path) -> None:
+    few = opened(page_of(trained(tmp_path / "few", Writes(layers=2))))
+    curves = few.locator("#layers .curve").all_text_contents()
+    many = opened(page_of(trained(tmp_path / "many", Writes(layers=20))))
+    many.locator("#layers").scroll_into_view_if_needed()
+    settle(many)
+
+    assert curves == ["0 Linear", "1 Linear"] * 2
+    assert many.locator("#layers canvas:visible").count() == 1
+    assert many.locator("#layers .note").all_text_contents() == [
+        "As root mean squares: norms over the root of how many numbers they are of.",
+        "All values are 0, in 20 rows.",
+    ]
+
+
+def test_norms_are_shown_as_root_mean_squares_unless_the_switch_is_off(opened: Opened, tmp_path: Path) -> None:
+    page = opened(page_of(trained(tmp_path / "run", Writes(layers=2))))
+    ends = page.locator("#layers .plot", has=page.locator("h3", has_text="gradient_norms")).locator(".end")
+    with_root = ends.all_text_contents()
+
+    page.get_by_label("norms as root mean squares").uncheck()
+
+    assert with_root == ["0.5 at step 6", "1 at step 6"]
+    assert ends.all_text_contents() == ["1 at step 6", "2 at step 6"]
+
+
+def test_a_plot_tells_a_screen_reader_how_each_curve_ends_and_has_a_table(opened: Opened, text: str) -> None:
+    page = opened(text)
+    plot = page.locator(".plot", has=page.locator("h3", has_text="large"))
+    plot.scroll_into_view_if_needed()
+    settle(page)
+
+    plot.locator("summary").click()
+
+    assert plot.locator(".canvas").get_attribute("aria-label") == "large over steps. large ends at 50 at step 60"
+    assert plot.locator("table").inner_text().split() == ["curve", "ends", "at", "lowest", "highest"] + (
+        ["large"] + ["50", "at", "step", "60"] + ["50", "at", "1"] * 2
+    )
+
+
+def test_names_of_users_are_text(opened: Opened, tmp_path: Path) -> None:
+    page = opened(page_of(trained(tmp_path / "run", Writes({EVIL: 1.0, "損失 ü": 2.0}))))
+
+    assert page.locator("h3").all_text_contents()[1:3] == [EVIL.rpartition("/")[0], "損失 ü"]
+
+
+def test_one_point_nan_and_infinity_are_shown(opened: Opened, tmp_path: Path) -> None:
+    values = {"nan": float("nan"), "inf": float("inf"), "one": 3.0}
+    page = opened(page_of(trained(tmp_path / "run", Writes(values), epochs=1, steps_per_epoch=1)))
+
+    ends = {
+        plot.locator("h3").inner_text(): plot.locator(".end").first.inner_text()
+        for plot in page.locator("#plots .plot:visible").all()
+    }
+
+    assert ends["nan"] == "nan at step 1"
+    assert ends["inf"] == "inf at step 1"
+    assert ends["one"] == "3 at step 1"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_is_not_wider_than_a_phone(opened: Opened, tmp_path: Path, scheme: str) -> None:
+    page = opened(page_of(trained(tmp_path / "run", Writes({"x" * 80: 1.0}, layers=20))), width=390, scheme=scheme)
+
+    assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
+from tests.runs.showing.stored import EVIL, Writes, page_of, trained
+from train_manager import Extension, InputError, write_report
+from train_manager.files.atomic import replace_file
+from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.showing.shown_run import shown_run
+
+VOID = {"meta", "input", "img"}
+
+
+class Page(HTMLParser):
+    """The elements of a page and its text; it fails if they are not closed in their order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def tags(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.seen if tag == name]
+
+
+def data_of(text: str) -> dict[str, Any]:
+    """What the script of a page draws."""
+    [found] = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', text)
+    data: dict[str, Any] = json.loads(found)
+    return data
+
+
+def facts_of(text: str) -> dict[str, str]:
+    """What the summary of a page says."""
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", text))
+
+
+@pytest.mark.parametrize(
+    ("name", "sha256"),
+    [
+        ("uPlot.iife.min.js", "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"),
+        ("uPlot.min.css", "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04"),
+        ("uPlot.LICENSE.txt", "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd"),
+    ],
+)
+def test_the_drawing_library_is_what_was_published_as_uplot_1_6_32(name: str, sha256: str) -> None:
+    content = files("train_manager.runs.showing").joinpath(name).read_bytes()
+
+    assert hashlib.sha256(content).hexdigest() == sha256
+
+
+def test_a_page_is_whole_and_may_run_and_load_only_what_is_in_it(tmp_path: Path) -> None:
+    text = page_of(trained(tmp_path / "run"))
+    page = Page(text)
+    [script] = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    [style] = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in (script, style)]
+
+    assert page.tags("meta")[2]["content"] == (
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    assert not page.tags("link") + page.tags("iframe") + page.tags("a")
+    assert "Copyright (c) 2022 Leon Sorokin" in script
+    assert len(text) < 150_000
+
+
+def test_names_and_texts_of_users_are_never_elements(tmp_path: Path) -> None:
+    evil = entry(
+        outcome="failed",
+        error={"type": "ValueError", "message": EVIL, "stage": None},
+        parameters=parameters(lr=EVIL),
+        data={EVIL: EVIL},
+        metrics={EVIL: 0.5},
+    )
+    folder = trained(tmp_path / "run", Writes({EVIL: 1.0}))
+    plain = Page(page_of(folder))
+
+    page = Page(page_of(write_runs(folder, evil)))
+
+    assert len(page.tags("script")) == len(plain.tags("script")) == 2
+    assert "alert(1)" in "".join(page.words)
+
+
+def test_the_summary_tells_outcome_figures_seed_and_time(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path / "digits", entry())
+    write_code(folder, "ab12cd34ef56ab78", files=[{"path": "train.py", "how": "patch"}])
+
+    facts = facts_of(page_of(folder))
+
+    assert facts == {
+        "outcome": "completed",
+        "done": "2 epochs, 20 steps",
+        "loss": "0.5000",
+        "valid/loss": "0.2500",
+        "commit": "18afa3f+",
+        "seed": "0",
+        "began": facts["began"],
+        "took": "1 min 15 s",
+        "run": "ab12cd34ef56ab78",
+        "folder": str(folder),
+    }
+
+
+def test_the_best_figure_stands_below_the_last_one(tmp_path: Path) -> None:
+    text = page_of(trained(tmp_path / "run"))
+
+    assert re.search(r"<dt>valid/loss</dt><dd>0.6540</dd><dd class=\"soft\">best 0.6540 at 6</dd>", text)
+
+
+def test_a_folder_without_figures_has_a_page(tmp_path: Path) -> None:
+    text = page_of(write_runs(tmp_path / "run", entry()))
+
+    assert "No figures were recorded." in text
+    assert data_of(text)["plots"] == []
+
+
+def test_a_store_that_has_no_tables_yet_is_no_error(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path / "run", entry())
+    (folder / "metrics.sqlite").touch()
+
+    assert "No figures were recorded." in page_of(folder)
+
+
+def test_a_folder_without_a_run_json_has_a_page(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run")
+    (folder / "run.json").unlink()
+
+    text = page_of(folder)
+
+    assert "Note: run: there is no run.json, so only figures are shown" in text
+    assert [plot["name"] for plot in data_of(text)["plots"]] == ["loss", "lr"]
+
+
+def test_a_killed_run_has_its_page(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run")
+    entries = json.loads((folder / "run.json").read_text())
+    entries["runs"][0] |= {"outcome": "running", "ended": None}
+    entries["runs"][0]["process"]["started"] = "another boot-1"
+    (folder / "run.json").write_text(json.dumps(entries))
+
+    assert facts_of(page_of(folder))["outcome"].startswith("ended without a word")
+
+
+def test_a_store_of_the_first_version_has_a_page(tmp_path: Path) -> None:
+    import sqlite3
+
+    folder = trained(tmp_path / "run")
+    with sqlite3.connect(folder / "metrics.sqlite") as connection:
+        connection.execute("DROP TABLE arrays")
+        connection.execute("PRAGMA user_version=1")
+    connection.close()
+
+    assert [plot["name"] for plot in data_of(page_of(folder))["plots"]] == ["loss", "lr"]
+
+
+def test_several_runs_are_side_by_side_with_what_differs(tmp_path: Path) -> None:
+    slow, fast = trained(tmp_path / "slow", epochs=1), trained(tmp_path / "fast", epochs=2)
+
+    text = page_of(slow, fast)
+
+    data = data_of(text)
+    assert data["runs"] == ["slow", "fast"]
+    assert [(curve["run"], curve["name"]) for curve in data["plots"][0]["curves"]] == [
+        (0, "training"),
+        (0, "valid"),
+        (1, "training"),
+        (1, "valid"),
+    ]
+    assert '<tr><th scope="row">epochs</th><td>1</td><td>2</td></tr>' in text
+
+
+def test_runs_in_folders_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    text = page_of(trained(tmp_path / "a" / "run"), trained(tmp_path / "b" / "run"))
+
+    assert data_of(text)["runs"] == ["a/run", "b/run"]
+
+
+def test_tables_have_heads_of_columns_and_rows(tmp_path: Path) -> None:
+    page = Page(page_of(trained(tmp_path / "run", ConfusesDigits())))
+
+    assert {attributes.get("scope") for attributes in page.tags("th")} == {"col", "row"}
+
+
+def test_a_long_value_can_be_opened(tmp_path: Path) -> None:
+    folder = write_runs(tmp_path / "run", entry(data={"names": "x" * 1200}))
+
+    assert f"<details><summary>{'x' * 80}… (1,200 characters)</summary>{'x' * 1200}</details>" in page_of(folder)
+
+
+class ConfusesDigits(Extension):
+    """Writes a matrix of two classes, a picture and a text."""
+
+    def post_train_step_epoch(self, writer: FigureWriter, train_dir: Path) -> None:
+        writer.array("confusion/valid", torch.tensor([[8.0, 2.0], [0.0, 0.0]]), ["zero", "one"])
+        writer.image("hard examples", torch.zeros(4, 4))
+        writer.text("notes", "well")
+        replace_file(train_dir / "notes.png", b"no picture")
+        writer.file("no picture", train_dir / "notes.png")
+        writer.file("elsewhere", __file__)
+
+
+def test_classes_pictures_and_texts_are_shown(tmp_path: Path) -> None:
+    text = page_of(trained(tmp_path / "run", ConfusesDigits()))
+
+    rows = re.findall(r'<tr><th scope="row">(\w+)</th><td>(\d+)</td><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>', text)
+    assert rows == [("zero", "10", "80.00 %", "100.00 %", "one (2)"), ("one", "0", "-", "0.00 %", "")]
+    assert data_of(text)["maps"][0]["values"] == [[0.8, 0.2], [0.0, 0.0]]
+    [picture] = Page(text).tags("img")
+    assert str(picture["src"]).startswith("data:image/png;base64,")
+    assert re.search(r"<h3>notes at step 6</h3>\s*<pre>well</pre>", text)
+
+
+def test_a_report_needs_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", Writes(layers=2), ConfusesDigits())
+    code = (
+        "import sys; from train_manager import cli; assert cli.main(['report', sys.argv[1]]) == 0; "
+        "print({'torch', 'matplotlib', 'numpy'} & sys.modules.keys())"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == [f"written to {folder}/report.html", "set()"]
+
+
+def test_a_page_is_written_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = trained(tmp_path / "one"), trained(tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+
+    assert write_report(one) == one / "report.html"
+    assert write_report([one, other]) == Path("report.html")
+    assert write_report([one], tmp_path / "new" / "page.html") == tmp_path / "new" / "page.html"
+    assert (tmp_path / "new" / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_folder_that_is_of_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as raised:
+        shown_run(tmp_path)
+
+    assert str(raised.value) == (
+        f"{tmp_path} has neither run.json nor metrics.sqlite, so there is nothing to report\n"
+        "  RunRecord and MetricStore, two of the default extensions, write them"
+    )
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    run = write_runs(tmp_path / "run", entry())
+
+    with pytest.raises(InputError) as raised:
+        write_report(run, tmp_path / "file" / "page.html")
+
+    told = f"{tmp_path}/file/page.html cannot be written: File exists\n  name another file: --html FILE"
+    assert str(raised.value) == told.replace("File exists", "Not a directory") or str(raised.value) == told

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from tests.runs.showing.stored import Writes, trained
+from train_manager import Extension
+from train_manager.extensions import Checkpoints
+from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.record.metric_schema import BATCHES, EVALUATIONS, Series
+from train_manager.runs.record.run_file import read_runs
+from train_manager.runs.showing.shown_curves import Plot, as_json, clock, shown_curves
+from train_manager.runs.showing.shown_run import shown_run
+from train_manager.runs.showing.stored_figures import Figures, Stretches, read_figures
+from train_manager.testing import tiny_manager
+
+
+def stored(steps: list[float], values: list[float]) -> Stretches:
+    return Stretches(steps, list(values), list(values), list(values))
+
+
+def loss(*values: float, sizes: list[tuple[float, float]] | None = None) -> Figures:
+    """A loss of the first steps."""
+    steps = [float(step) for step in range(1, len(values) + 1)]
+    return Figures({Series("loss", BATCHES, "train"): stored(steps, [*values])}, sizes=sizes or [], last=len(values))
+
+
+def test_the_last_smaller_batch_of_an_epoch_is_part_of_the_one_before_it() -> None:
+    sizes = [(1.0, 60.0), (3.0, 20.0), (4.0, 60.0)]
+
+    [plot] = shown_curves([loss(1.0, 1.0, 9.0, 1.0, sizes=sizes)])
+
+    assert (plot.curves[0].x, plot.curves[0].y) == ([1.0, 2.0, 4.0], [1.0, 3.0, 1.0])
+
+
+def test_batches_that_are_not_much_smaller_stay_as_they_are() -> None:
+    [plot] = shown_curves([loss(1.0, 2.0, 3.0, sizes=[(1.0, 60.0), (3.0, 40.0)])])
+
+    assert plot.curves[0].y == [1.0, 2.0, 3.0]
+
+
+def test_what_is_not_a_number_is_a_gap_whose_end_is_told() -> None:
+    [plot] = shown_curves([loss(1.0, math.nan, math.inf)])
+
+    assert plot.curves[0].y == [1.0, None, None]
+    assert plot.curves[0].end == "inf at step 3"
+
+
+def test_training_is_grey_and_a_set_has_one_colour_in_all_plots() -> None:
+    figures = Figures(
+        {
+            Series("loss", BATCHES, "train"): stored([1], [1]),
+            Series("loss", EVALUATIONS, "b"): stored([1], [1]),
+            Series("loss", EVALUATIONS, "a"): stored([1], [1]),
+            Series("accuracy", EVALUATIONS, "a"): stored([1], [1]),
+        }
+    )
+
+    plots = as_json(shown_curves([figures]))
+
+    assert [[(one["name"], one["key"]) for one in plot["curves"]] for plot in plots] == [
+        [("training", -1), ("b", 0), ("a", 1)],
+        [("a", 1)],
+    ]
+
+
+def test_a_rate_holds_until_the_end_and_batch_sizes_are_no_curve(tmp_path: Path) -> None:
+    plots = {plot.name: plot for plot in shown_curves([read_figures(shown_run(trained(tmp_path / "run")))])}
+
+    [rate] = plots["lr"].curves
+    assert (rate.kind, rate.x, rate.y) == ("steps", [1, 6], [0.5, 0.5])
+    assert [*plots] == ["loss", "lr"]
+
+
+def test_figures_of_hooks_with_a_slash_share_a_plot(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", Writes({"time/step": 1.0, "time/wait": 2.0, "norm": 3.0}))
+
+    plots = shown_curves([read_figures(shown_run(folder))])
+
+    assert [(plot.name, [curve.name for curve in plot.curves]) for plot in plots[1:3]] == [
+        ("norm", ["norm"]),
+        ("time", ["step", "wait"]),
+    ] or [(plot.name, [curve.name for curve in plot.curves]) for plot in plots[1:3]] == [
+        ("time", ["step", "wait"]),
+        ("norm", ["norm"]),
+    ]
+
+
+class Spikes(Extension):
+    """Writes a figure that is high in one step."""
+
+    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+        if step_num == 1:
+            for step in range(1, 4001):
+                writer.scalar("norm", 1000.0 if step == 1234 else 1.0, step=step)
+
+
+def test_a_spike_of_one_step_is_in_the_band_of_a_long_curve(tmp_path: Path) -> None:
+    figures = read_figures(shown_run(trained(tmp_path / "run", Spikes(), epochs=1)))
+
+    [curve] = next(plot for plot in shown_curves([figures]) if plot.name == "norm").curves
+
+    assert len(curve.x) <= 1500
+    [at] = [x for x, high in zip(curve.x, curve.high, strict=True) if high == 1000.0]
+    assert abs(at - 1234) <= 3
+
+
+def test_other_axes_know_epochs_examples_and_seconds_without_the_pause_of_a_resume(tmp_path: Path) -> None:
+    trained(tmp_path / "run", Checkpoints(), epochs=1)
+    trained(tmp_path / "run", Checkpoints(resume=True), epochs=2)
+
+    figures = read_figures(shown_run(tmp_path / "run"))
+
+    knots = clock(figures)
+    assert knots["epoch"] == [(0.0, 0.0), (3.0, 1.0), (6.0, 2.0)]
+    assert knots["examples"][-1] == (6.0, 80.0)
+    assert [step for step, _ in figures.pauses] == [3]
+    [(_, before), (_, after)] = [knot for knot in knots["time"] if knot[0] in (3, 4)]
+    assert 0 <= after - before < 60
+
+
+def test_of_an_earlier_run_in_the_folder_its_own_figures_are_shown(tmp_path: Path) -> None:
+    trained(tmp_path / "run", epochs=2)
+    tiny_manager(*_others(), epochs=1, train_dir=tmp_path / "run").train()
+    first, last = (entry["id"] for entry in read_runs(tmp_path / "run"))
+
+    of_first, of_last = (read_figures(shown_run(f"{tmp_path}/run#{run}")) for run in (first, last))
+
+    assert (of_first.last, of_last.last) == (6, 3)
+
+
+def _others() -> list[Extension]:
+    from train_manager.extensions import MetricStore, RunRecord
+
+    return [MetricStore(), RunRecord()]
+
+
+def test_plots_of_runs_are_the_same_by_name() -> None:
+    plots: list[Plot] = shown_curves([loss(1.0), loss(2.0)])
+
+    assert [(curve.run, curve.y) for curve in plots[0].curves] == [(0, [1.0]), (1, [2.0])]

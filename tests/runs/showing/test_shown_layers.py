@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import math
+from array import array
+
+import pytest
+
+from train_manager.runs.record.metric_blobs import StoredArray
+from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.showing.shown_layers import MOST_COLUMNS, quantiles, short_labels, shown_layers
+from train_manager.runs.showing.stored_figures import Figures
+
+
+def rows(*vectors: list[float], start: int = 1) -> list[StoredArray]:
+    labels = tuple(f"net.{n}.fc Linear" for n in range(len(vectors[0])))
+    shape = (len(vectors[0]),)
+    return [StoredArray(step, 1, 0.0, shape, array("f", row), labels) for step, row in enumerate(vectors, start)]
+
+
+def test_few_layers_are_curves_between_their_means_and_largest() -> None:
+    figures = Figures(
+        arrays={
+            Series("norms"): rows([1.0, 2.0], [3.0, 4.0]),
+            Series("norms_largest"): rows([5.0, 6.0], start=2),
+            Series("norms_counts"): rows([4.0, 16.0]),
+        }
+    )
+
+    [plot], maps = shown_layers(0, figures)
+
+    assert maps == []
+    assert [(one.name, one.y, one.low, one.high, one.root) for one in plot.curves] == [
+        ("0.fc Linear", [1.0, 3.0], [1.0, 3.0], [1.0, 5.0], 2.0),
+        ("1.fc Linear", [2.0, 4.0], [2.0, 4.0], [2.0, 6.0], 4.0),
+    ]
+    assert [one.depth for one in plot.curves] == [0.0, 1.0]
+
+
+def test_many_layers_are_a_heat_map_of_few_columns_without_what_is_nan() -> None:
+    vectors = [[math.nan, *[float(step)] * 199] for step in range(1, 1001)]
+
+    plots, [heat] = shown_layers(0, Figures(arrays={Series("norms"): rows(*vectors)}))
+
+    assert plots == []
+    assert len(heat["values"]) == 200
+    assert len(heat["x"]) == len(heat["values"][1]) <= MOST_COLUMNS
+    assert {*heat["values"][0]} == {None}
+    assert (heat["values"][1][0], heat["x"][-1]) == (2.5, 1000)
+
+
+def test_the_last_smaller_batch_is_part_of_the_one_before_it() -> None:
+    figures = Figures(
+        arrays={Series("norms"): rows([1.0], [9.0], [1.0])}, sizes=[(1.0, 60.0), (2.0, 20.0), (3.0, 60.0)]
+    )
+
+    [plot], _ = shown_layers(0, figures)
+
+    assert (plot.curves[0].x, plot.curves[0].y) == ([1, 3], [3.0, 1.0])
+
+
+def test_histograms_are_medians_in_a_band_or_the_width_of_many() -> None:
+    few = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(2)}
+    many = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(9)}
+
+    [plot], _ = shown_layers(0, Figures(histograms=few))
+    _, [heat] = shown_layers(0, Figures(histograms=many))
+
+    assert (plot.name, plot.curves[0].y, plot.curves[0].low, plot.curves[0].high) == (
+        "weights: median, 5 % and 95 %",
+        [1.0],
+        [0.1],
+        [1.9],
+    )
+    assert (heat["name"], heat["values"][0]) == ("weights: width of the middle 90 %", [1.8])
+
+
+def test_a_histogram_without_values_has_no_quantiles() -> None:
+    assert all(map(math.isnan, quantiles([0.0, 1.0], [0])))
+    assert quantiles([0.0, 1.0, 2.0], [0, 4]) == pytest.approx([1.05, 1.5, 1.95])
+
+
+@pytest.mark.parametrize(
+    ("labels", "short"),
+    [
+        (["a.b.0 Linear", "a.b.1 ReLU"], ["0 Linear", "1 ReLU"]),
+        (["layer1.0 Linear", "layer2.0 Linear"], ["layer1.0 Linear", "layer2.0 Linear"]),
+        (["a.b Linear"], ["a.b Linear"]),
+        (["a", "a.b"], ["a", "a.b"]),
+        ([], []),
+    ],
+)
+def test_names_of_layers_lose_the_modules_that_all_begin_with(labels: list[str], short: list[str]) -> None:
+    assert short_labels(labels) == short

@@ -1,0 +1,65 @@
+"""Which epoch, which example and which second a step was at: the other axes that curves can be drawn over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+Knots = list[tuple[float, float]]
+"""Steps and values, between which a straight line leads."""
+
+MOST: Final = 600  # knots of an axis
+
+
+def epoch_knots(rows: Sequence[Mapping[str, Any]], last: float) -> Knots:
+    """Return how many epochs were done at a step; the last one may still be open.
+
+    >>> epoch_knots([{"epoch": 1, "step": 20}, {"epoch": 2, "step": 40}], 50)
+    [(0.0, 0.0), (20, 1), (40, 2), (50, 2.5)]
+    """
+    knots: Knots = [(0.0, 0.0), *((row["step"], row["epoch"]) for row in rows if not row.get("partial"))]
+    (end, epoch), length = knots[-1], last
+    if len(knots) > 1:
+        length = (end - knots[-2][0]) / ((epoch - knots[-2][1]) or 1) or last
+    return [*knots, (last, epoch + min(1.0, (last - end) / length))] if last > end else knots
+
+
+def example_knots(sizes: Sequence[tuple[float, float]], last: float) -> Knots:
+    """Return how many examples were seen at a step, of the sizes of batches at the steps where these change.
+
+    >>> example_knots([(1, 64), (22, 3), (23, 64)], 24)
+    [(0.0, 0.0), (21, 1344.0), (22, 1347.0), (24, 1475.0)]
+    """
+    knots: Knots = [(0.0, 0.0)]
+    for (step, size), (following, _) in pairwise([*sizes, (last + 1, 0.0)]):
+        before, seen = knots[-1]
+        knots.append((following - 1, seen + size * (following - 1 - max(before, step - 1))))
+    return knots if len(knots) > 1 else []
+
+
+def second_knots(times: Sequence[tuple[float, float]], pauses: Sequence[tuple[float, float]] = ()) -> Knots:
+    """Return how many seconds of training had passed at a step, without the pauses before runs that went on.
+
+    >>> second_knots([(1, 100.0), (2, 101.0), (3, 501.0), (4, 502.0)], [(2, 500.0)])
+    [(1, 0.0), (2, 1.0), (3, 2.0), (4, 3.0)]
+
+    Args:
+        times: steps, and when they were, in seconds since any time.
+        pauses: the last step before each run that went on, and when that run began.
+    """
+    knots: Knots = [(times[0][0], 0.0)] if times else []
+    for (step, time), (following, later) in pairwise(times):
+        start = max((began for at, began in pauses if step <= at < following and began > time), default=time)
+        knots.append((following, knots[-1][1] + max(0.0, later - start)))
+    return knots
+
+
+def fewer(knots: Sequence[tuple[float, float]]) -> Knots:
+    """Return at most ``MOST`` knots, with the first one and the last one.
+
+    >>> fewer([(step, step) for step in range(601)])[-2:]
+    [(598, 598), (600, 600)]
+    """
+    stride = -(-len(knots) // MOST)
+    return [*knots[: -1 : stride or 1], *knots[-1:]]

@@ -1,0 +1,182 @@
+"""The report of a run: one file of HTML that is read without a server, and asks no other host for anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, StrictUndefined
+
+from train_manager._version import __version__
+from train_manager.files.atomic import replace_file, shown_path
+from train_manager.reporting.values import plural
+from train_manager.runs.comparing.compare_runs import Comparison, compare_runs
+from train_manager.runs.showing.compared_tables import files_of, tables_of
+from train_manager.runs.showing.shown_curves import as_json, clock, shown_curves
+from train_manager.runs.showing.shown_layers import shown_layers
+from train_manager.runs.showing.shown_results import ClassResult, as_map, class_results, matrices, pictures, texts
+from train_manager.runs.showing.shown_run import ShownRun, shown_run
+from train_manager.runs.showing.stored_figures import read_figures
+from train_manager.runs.showing.summary_facts import facts, metrics_of
+from train_manager.telling.errors import InputError
+
+FILE: Final = "report.html"
+LONG: Final = 80  # characters of a value; what is longer can be opened
+HERE: Final = "train_manager.runs.showing"
+
+
+def write_report(
+    runs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], html: str | os.PathLike[str] | None = None
+) -> Path:
+    """Write a page about a run, or about several side by side, and return where it is.
+
+    >>> import tempfile
+    >>> from train_manager.extensions import MetricStore, RunRecord
+    >>> from train_manager.testing import tiny_manager
+    >>> folder = tempfile.mkdtemp()
+    >>> result = tiny_manager(MetricStore(), RunRecord(), epochs=2, train_dir=folder).train()
+    >>> write_report(folder).name
+    'report.html'
+
+    It is one file, which asks no other host for anything: outcome and best figures, curves that can be zoomed, picked
+    and smoothed, layers, results of classes, code, parameters, environment and data.
+
+    Args:
+        runs: each a ``train_dir``, of which the last run that trained is taken, or ``train_dir#3f2a`` with the
+            beginning of a run_id.
+        html: the file; ``report.html`` in the ``train_dir`` by default, of several runs in the present folder.
+
+    Raises:
+        InputError: there is no such run, a file of it cannot be read, or the page cannot be written.
+        CheckpointError: a ``run.json`` is damaged.
+    """
+    shown = [shown_run(run) for run in ([runs] if isinstance(runs, str | os.PathLike) else runs)]
+    target = default_target(shown) if html is None else Path(html)
+    write_page(shown, target)
+    return target
+
+
+def default_target(runs: Sequence[ShownRun]) -> Path:
+    """Return where a page is written if nobody says where."""
+    return (runs[0].train_dir if len(runs) == 1 else Path()) / FILE
+
+
+def write_page(runs: Sequence[ShownRun], target: Path, renews: float | None = None) -> None:
+    """Write the page; a reader finds the old one or the new one, never a part.
+
+    Args:
+        runs: what it shows.
+        target: the file.
+        renews: after how many seconds it loads itself again; None if it stays as it is.
+
+    Raises:
+        InputError: a file of a run cannot be read, or the page cannot be written.
+    """
+    page = report_page(runs, renews).encode(errors="backslashreplace")
+    try:
+        replace_file(target, page)
+    except OSError as error:
+        what = f"{shown_path(target)} cannot be written: {error.strerror}"
+        raise InputError(what, name="html", asked_by="report", cure="name another file: --html FILE") from error
+
+
+def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
+    """Return the page of a run, or of several side by side.
+
+    Args:
+        runs: what it shows.
+        renews: after how many seconds it loads itself again; None if it stays as it is.
+    """
+    stored = [read_figures(run) for run in runs]
+    compared, notes = _compared(runs)
+    labels = [run.label for run in compared.runs] if compared else [run.label for run in runs]
+    plots, maps, results = shown_curves(stored), list[dict[str, Any]](), list[tuple[str, int, list[ClassResult]]]()
+    for number, (label, figures) in enumerate(zip(labels, stored, strict=True)):
+        of = f" of {label}" if len(runs) > 1 else ""
+        of_layers, heat = shown_layers(number, figures, of)
+        plots += of_layers
+        maps += [{"section": "layers", **one} for one in heat]
+        for name, matrix in matrices(figures):
+            maps.append({"section": "classes", **as_map(number, name + of, matrix)})
+            results.append((name + of, matrix.step, class_results(matrix)))
+    clocks = [clock(figures) for figures in stored]
+    data = {"runs": labels, "clocks": clocks, "plots": as_json(plots), "maps": maps, "renews": renews}
+    shown = [one for run, of_run in zip(runs, stored, strict=True) for one in pictures(run.train_dir, of_run)]
+    script, style = _script(), _text("uPlot.min.css") + _text("report.css")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.globals.update(plural=plural, LONG=LONG, runs=compared.runs if compared else ())
+    return environment.from_string(_text("tables.html") + _text("report.html")).render(
+        policy=policy(script, style),
+        script=script,
+        style=style,
+        data=embedded(data),
+        labels=labels,
+        made=_made(renews),
+        notes=notes,
+        summaries=[(labels[number], [*facts(run, metrics_of(compared, number))]) for number, run in enumerate(runs)],
+        has_figures=bool(plots or maps),
+        has_layers=any(plot.section == "layers" for plot in plots) or any(one["section"] == "layers" for one in maps),
+        has_norms=any(one.get("roots") for one in maps) or any(one.root for plot in plots for one in plot.curves),
+        results=results,
+        pictures=shown,
+        texts=[
+            one for figures in stored for one in texts(figures) if one[2] not in {picture.text for picture in shown}
+        ],
+        compared=compared,
+        tables={table.title: table for table in tables_of(compared)} if compared else {},
+        files=files_of(compared) if compared else [],
+        version=__version__,
+    )
+
+
+def embedded(data: Any) -> str:
+    """Return data as JSON that may stand in a script element, whatever texts it has.
+
+    >>> embedded({"</script>": float("1e6")})
+    '{"\\\\u003c/script>":1000000.0}'
+    """
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def policy(script: str, style: str) -> str:
+    """Return the Content-Security-Policy: one script and one style, known by their hashes."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+@cache
+def _text(name: str) -> str:
+    return files(HERE).joinpath(name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    own = "\n".join(map(_text, ("plots.js", "heat_map.js", "report.js")))
+    return f"/*! uPlot:\n{_text('uPlot.LICENSE.txt')}*/\n{_text('uPlot.iife.min.js')}\n{own}"
+
+
+def _compared(runs: Sequence[ShownRun]) -> tuple[Comparison | None, list[str]]:
+    """Return what the runs have recorded side by side, and what could not be read."""
+    if not all(run.found for run in runs):
+        without = ", ".join(run.label for run in runs if not run.found)
+        return None, [f"{without}: there is no run.json, so only figures are shown"]
+    compared = compare_runs([f"{run.train_dir}#{run.found.id}" for run in runs if run.found])
+    return compared, list(compared.notes)
+
+
+def _made(renews: float | None) -> str:
+    at = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return f"As of {at}." + (f" Renewed every {renews:g} s." if renews else "")

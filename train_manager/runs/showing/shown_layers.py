@@ -1,0 +1,181 @@
+"""The numbers of layers, of all steps: as curves where there are few layers, and as heat maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, takewhile
+from typing import Any, Final, NamedTuple
+
+from train_manager.runs.record.metric_blobs import StoredArray
+from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.showing.shown_curves import Curve, Plot, short, small_steps
+from train_manager.runs.showing.stored_figures import Figures, Histogram
+
+LARGEST, COUNTS = "_largest", "_counts"
+"""What the names of arrays end with that belong to others: the largest of a window; of how many numbers a norm is."""
+LINES: Final = 8  # up to so many layers are curves: a heat map of few rows shows little
+CELLS: Final = 120_000  # of all heat maps of a run
+MOST_COLUMNS: Final = 300
+MIDDLE: Final = (0.05, 0.5, 0.95)  # of the values of a histogram, what a curve shows
+
+
+class Layers(NamedTuple):
+    """Vectors of one name.
+
+    Attributes:
+        name: of the series, with its phase.
+        labels: the names of the layers.
+        steps: of the vectors.
+        means: for each step a value for each layer.
+        low: the same, of the lowest values; empty if nothing is known of these.
+        high: the same, of the highest ones.
+        counts: of how many numbers each layer's norm is; empty if it is none.
+    """
+
+    name: str
+    labels: Sequence[str]
+    steps: Sequence[float]
+    means: Sequence[Sequence[float]]
+    low: Sequence[Sequence[float]] = ()
+    high: Sequence[Sequence[float]] = ()
+    counts: Sequence[float] = ()
+
+
+def shown_layers(number: int, figures: Figures, of: str = "") -> tuple[list[Plot], list[dict[str, Any]]]:
+    """Return the plots of those that have few layers, and the heat maps of the others.
+
+    Args:
+        number: of the run.
+        figures: what it has stored.
+        of: what comes after their names.
+    """
+    whole = (*_vectors(figures), *_distributions(figures.histograms))
+    found = [layers._replace(name=layers.name + of) for layers in whole]
+    many = [layers for layers in found if len(layers.labels) > LINES]
+    cells = sum(len(layers.labels) for layers in many) or 1
+    columns = max(40, min(MOST_COLUMNS, CELLS // cells))
+    return [_plot(number, one) for one in found if one not in many], [_map(number, one, columns) for one in many]
+
+
+def _vectors(figures: Figures) -> Iterator[Layers]:
+    vectors = {series: rows for series, rows in figures.arrays.items() if len(rows[0].shape) == 1}
+    names = {(series.phase, series.name) for series in vectors}
+    for series, rows in vectors.items():
+        base = series.name.removesuffix(LARGEST).removesuffix(COUNTS)
+        if base != series.name and (series.phase, base) in names:
+            continue
+        largest = vectors.get(series._replace(name=series.name + LARGEST), [])
+        counts = vectors.get(series._replace(name=series.name + COUNTS), [])
+        alike = [row for row in rows if row.shape == rows[-1].shape]  # a run that goes on may have other layers
+        kept = _without_small_batches(alike, figures)
+        highest = {row.step: row.values for row in largest if row.shape == rows[-1].shape}
+        means = [row.values for row in kept]
+        high = [highest.get(row.step, row.values) for row in kept] if highest else []
+        of = counts[-1].values if counts and counts[-1].shape == rows[-1].shape else ()
+        steps = [row.step for row in kept]
+        yield Layers(_name(series), _labels(alike[-1]), steps, means, means if high else [], high, of)
+
+
+def _labels(row: StoredArray) -> list[str]:
+    return [*row.labels] or [str(number) for number in range(len(row.values))]
+
+
+def _without_small_batches(rows: Sequence[StoredArray], figures: Figures) -> list[StoredArray]:
+    """Return rows in which the last, smaller batch of an epoch is part of the one before it, by its examples."""
+    small, kept = small_steps(figures.sizes), list[StoredArray]()
+    for row in rows:
+        if row.step in small and kept and kept[-1].step == row.step - 1:
+            share, before = small[row.step] / (1 + small[row.step]), kept[-1]
+            pairs = zip(before.values, row.values, strict=True)
+            joined = [a if b != b else b if a != a else a + share * (b - a) for a, b in pairs]
+            kept[-1] = before._replace(values=type(row.values)("f", joined))
+        else:
+            kept.append(row)
+    return kept
+
+
+def _distributions(histograms: Mapping[Series, Sequence[Histogram]]) -> Iterator[Layers]:
+    """Yield the medians of histograms and where the middle nine tenths of their values lie, by the name they share."""
+    groups: dict[str, dict[str, Mapping[int, list[float]]]] = {}
+    for series, rows in histograms.items():
+        name, _, label = _name(series).rpartition("/")
+        groups.setdefault(name or label, {})[label] = {step: quantiles(edges, counts) for step, edges, counts in rows}
+    for name, of in groups.items():
+        steps = sorted({step for rows in of.values() for step in rows})
+        nothing = [math.nan] * len(MIDDLE)
+        low, middle, high = ([[rows.get(step, nothing)[n] for rows in of.values()] for step in steps] for n in range(3))
+        if len(of) <= LINES:
+            yield Layers(f"{name}: median, 5 % and 95 %", [*of], steps, middle, low, high)
+        else:
+            width = [[b - a for a, b in zip(*ends, strict=True)] for ends in zip(low, high, strict=True)]
+            yield Layers(f"{name}: width of the middle 90 %", [*of], steps, width)
+
+
+def quantiles(edges: Sequence[float], counts: Sequence[int]) -> list[float]:
+    """Return below which values a twentieth, the half and all but a twentieth lie.
+
+    >>> quantiles([0.0, 1.0, 2.0], [10, 10])
+    [0.1, 1.0, 1.9]
+    """
+    sums = [0, *accumulate(counts)]
+    found = []
+    for share in MIDDLE:
+        wanted = share * sums[-1]
+        at = next((n for n, seen in enumerate(sums[1:]) if seen >= wanted and counts[n]), None)
+        inside = None if at is None else (wanted - sums[at]) / counts[at]
+        found.append(math.nan if at is None or inside is None else edges[at] + inside * (edges[at + 1] - edges[at]))
+    return found
+
+
+# ---- as the page gets them -------------------------------------------------------------------------------------------
+
+
+def _plot(number: int, layers: Layers) -> Plot:
+    plot = Plot(layers.name, True, section="layers")
+    for n, label in enumerate(short_labels(layers.labels)):
+        mean, low, high = ([*short(row[n] for row in rows)] for rows in (layers.means, layers.low, layers.high))
+        curve = Curve(number, label, "layer", "noisy", layers.steps, mean, low, high)
+        curve.root = short([math.sqrt(layers.counts[n])])[0] if layers.counts else None
+        curve.depth = n / max(1, len(layers.labels) - 1)
+        plot.curves.append(curve)
+    return plot
+
+
+def _map(number: int, layers: Layers, most: int) -> dict[str, Any]:
+    width = -(-len(layers.steps) // most)
+    parts = [slice(start, start + width) for start in range(0, len(layers.steps), width or 1)]
+    values = [[_mean([row[n] for row in layers.means[part]]) for part in parts] for n in range(len(layers.labels))]
+    return {
+        "run": number,
+        "name": layers.name,
+        "labels": short_labels(layers.labels),
+        "x": [layers.steps[part][-1] for part in parts],
+        "values": [short(row, 3) for row in values],
+        "roots": short(math.sqrt(count) for count in layers.counts),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if value == value]
+    return sum(known) / len(known) if known else math.nan
+
+
+def short_labels(labels: Sequence[str]) -> list[str]:
+    """Return names without the modules that all of them begin with: what tells them apart is at their end.
+
+    >>> short_labels(["model.blocks.0.fc Linear", "model.blocks.1.fc Linear"])
+    ['0.fc Linear', '1.fc Linear']
+    """
+    same = _common([label.split(".") for label in labels])
+    return [label.split(".", same)[-1] for label in labels]
+
+
+def _common(parts: Sequence[Sequence[str]]) -> int:
+    """Return with how many parts all begin, without the last part of any."""
+    several = zip(*(of_one[:-1] for of_one in parts), strict=False) if len(parts) > 1 else ()
+    return sum(1 for _ in takewhile(lambda column: len({*column}) == 1, several))
+
+
+def _name(series: Series) -> str:
+    return f"{series.phase}/{series.name}" if series.phase else series.name

@@ -1,0 +1,113 @@
+"""What a run has come to: per-class results, pictures such as hard examples, and the texts that hooks have written."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from train_manager.runs.record.metric_blobs import StoredArray
+from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.showing.stored_figures import Figures
+
+PNG: Final = b"\x89PNG\r\n\x1a\n"
+LARGEST: Final = 400_000  # bytes of all pictures of a page
+LONGEST: Final = 20_000  # characters of a text
+
+
+class ClassResult(NamedTuple):
+    """How well the examples of a class were told from others.
+
+    Attributes:
+        name: of the class.
+        examples: that are of it.
+        recall: how many of these were found; None if there are none.
+        precision: how many of those that were taken for it are of it; None if none were.
+        mistake: what its examples were mostly taken for, if they were.
+    """
+
+    name: str
+    examples: int
+    recall: float | None
+    precision: float | None
+    mistake: str
+
+
+class Picture(NamedTuple):
+    """A picture as an address that holds it, and the text of the same name and step."""
+
+    name: str
+    step: int
+    address: str
+    text: str
+
+
+def matrices(figures: Figures) -> Iterator[tuple[str, StoredArray]]:
+    """Yield the last matrix of each name whose rows and columns are the same classes."""
+    for series, rows in figures.arrays.items():
+        shape = rows[-1].shape
+        if len(shape) == 2 and shape[0] == shape[1]:
+            yield _name(series), rows[-1]
+
+
+def class_results(matrix: StoredArray) -> list[ClassResult]:
+    """Return the result of each class, the worst first.
+
+    Args:
+        matrix: how many examples of each class, by rows, were taken for each class, by columns.
+    """
+    size, names, rows = matrix.shape[0], _classes(matrix), _rows(matrix)
+    found = []
+    for n, row in enumerate(rows):
+        of, taken = sum(row), sum(other[n] for other in rows)
+        count, most = max((count, -other) for other, count in enumerate(row) if other != n) if size > 1 else (0, 0)
+        mistake = f"{names[-most]} ({count:.0f})" if count else ""
+        found.append(
+            ClassResult(names[n], round(of), row[n] / of if of else None, row[n] / taken if taken else None, mistake)
+        )
+    return sorted(found, key=lambda one: 2.0 if one.recall is None else one.recall)
+
+
+def as_map(run: int, name: str, matrix: StoredArray) -> dict[str, Any]:
+    """Return a matrix as the page gets it: the shares of each row."""
+    size = matrix.shape[0]
+    values = [[round(count / (sum(row) or 1), 4) for count in row] for row in _rows(matrix)]
+    names = _classes(matrix)
+    return {"run": run, "name": name, "labels": names, "columns": names, "x": [*range(size)], "values": values}
+
+
+def pictures(train_dir: Path, figures: Figures) -> Iterator[Picture]:
+    """Yield the last picture of each name, as far as there is room for them."""
+    room = LARGEST
+    for series, files in figures.files.items():
+        if not files:
+            continue
+        step, path, *_ = files[-1]
+        inside = (train_dir / path).resolve()
+        if not inside.is_relative_to(train_dir.resolve()) or not inside.is_file() or inside.stat().st_size > room:
+            continue
+        content = inside.read_bytes()
+        if content.startswith(PNG):
+            text = next((text for at, text in figures.texts.get(series, [])[-1:] if at == step), "")[:LONGEST]
+            room -= len(content)
+            yield Picture(_name(series), step, f"data:image/png;base64,{base64.b64encode(content).decode()}", text)
+
+
+def texts(figures: Figures) -> list[tuple[str, int, str]]:
+    """Return name, step and text of the last text of each name."""
+    return [(_name(series), step, text[:LONGEST]) for series, of in figures.texts.items() for step, text in of[-1:]]
+
+
+def _rows(matrix: StoredArray) -> list[list[float]]:
+    size, values = matrix.shape[0], [value if math.isfinite(value) else 0.0 for value in matrix.values]
+    return [values[start : start + size] for start in range(0, size * size, size)]
+
+
+def _classes(matrix: StoredArray) -> Sequence[str]:
+    return matrix.labels or [str(number) for number in range(matrix.shape[0])]
+
+
+def _name(series: Series) -> str:
+    return f"{series.phase}/{series.name}" if series.phase else series.name

@@ -1,0 +1,58 @@
+"""A run that is shown: what its folder has of it, also where nothing was recorded but figures."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from train_manager.files.atomic import shown_path
+from train_manager.runs.record.metric_schema import FILE
+from train_manager.runs.record.run_file import RUN_FILE, outcome_of
+from train_manager.runs.record.run_paths import FoundRun, named_run, short_id
+from train_manager.telling.errors import InputError
+
+
+@final
+@dataclass(frozen=True)
+class ShownRun:
+    """A run and its folder.
+
+    Attributes:
+        train_dir: the folder.
+        found: its entry in ``run.json``; None if there is no such file.
+    """
+
+    train_dir: Path
+    found: FoundRun | None
+
+    @property
+    def label(self) -> str:
+        """The last folder of its path, with the beginning of the run_id if there are several runs in it."""
+        name = Path(os.path.abspath(self.train_dir)).name
+        return f"{name}#{short_id(self.found)}" if self.found and len(self.found.entries) > 1 else name
+
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether nothing more can come; None if nobody knows, for lack of a ``run.json``."""
+        return None if self.found is None else not outcome_of(self.found.entry).startswith("running")
+
+
+def shown_run(path: str | os.PathLike[str]) -> ShownRun:
+    """Return the run that a path means, as ``compare`` reads it; figures alone suffice.
+
+    Raises:
+        InputError: there is none.
+        CheckpointError: ``run.json`` is damaged.
+    """
+    folder = Path(path)
+    if folder.is_dir() and not (folder / RUN_FILE).exists():
+        if (folder / FILE).is_file():
+            return ShownRun(folder, None)
+        if not any(folder.rglob(RUN_FILE)):
+            what = f"{shown_path(folder)} has neither {RUN_FILE} nor {FILE}, so there is nothing to report"
+            cure = "RunRecord and MetricStore, two of the default extensions, write them"
+            raise InputError(what, name="run", asked_by="report", cure=cure)
+    found = named_run(path)
+    return ShownRun(found.train_dir, found)
