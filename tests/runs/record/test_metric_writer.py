@@ -254,6 +254,36 @@ def test_beyond_the_limit_arrays_are_lost_too(path: Path, monkeypatch: pytest.Mo
     assert [row.step for of in MetricReader(path).arrays().values() for row in of] == [0, 1, 2]
 
 
+# ---- labels ----------------------------------------------------------------------------------------------------------
+
+
+def labelled(writer: MetricWriter, step: int, value: object = 0.5) -> Other:
+    return Other("arrays", writer.number(LOSS), step, 1, 0.0, ("[1]", Labels(("a",)), Blob("f", [value])))
+
+
+def test_labels_are_written_again_for_a_segment_that_begins(path: Path) -> None:
+    writer = MetricWriter(path, "run")
+    for item in (Begin(-1, 0.0, {}), labelled(writer, 1), Begin(0, 0.0, {}), labelled(writer, 1)):
+        writer.append(item)
+    writer.close()
+
+    assert [row.labels for of in MetricReader(path).arrays().values() for row in of] == [("a",)]
+
+
+def test_labels_that_were_rolled_back_are_written_again(path: Path) -> None:
+    writer = MetricWriter(path, "run")
+    fill(writer, 0.5)
+    writer.flush()  # the segment has begun
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for item in (labelled(writer, 1), labelled(writer, 2, "x"), labelled(writer, 3)):
+            writer.append(item)
+        writer.close()
+
+    found = [(row.step, row.labels) for of in MetricReader(path).arrays().values() for row in of]
+    assert found == [(1, ("a",)), (3, ("a",))]
+
+
 def foreign(path: Path, statement: str) -> bytes:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE theirs(x)")
