@@ -257,8 +257,8 @@ def test_beyond_the_limit_arrays_are_lost_too(path: Path, monkeypatch: pytest.Mo
 # ---- labels ----------------------------------------------------------------------------------------------------------
 
 
-def labelled(writer: MetricWriter, step: int, value: object = 0.5) -> Other:
-    return Other("arrays", writer.number(LOSS), step, 1, 0.0, ("[1]", Labels(("a",)), Blob("f", [value])))
+def labelled(writer: MetricWriter, step: int) -> Other:
+    return Other("arrays", writer.number(LOSS), step, 1, 0.0, ("[1]", Labels(("a",)), Blob("f", [0.5])))
 
 
 def test_labels_are_written_again_for_a_segment_that_begins(path: Path) -> None:
@@ -276,8 +276,9 @@ def test_labels_that_were_rolled_back_are_written_again(path: Path) -> None:
     writer.flush()  # the segment has begun
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for item in (labelled(writer, 1), labelled(writer, 2, "x"), labelled(writer, 3)):
-            writer.append(item)
+        writer.append(labelled(writer, 1))
+        writer.append((writer.number(LOSS), 2, 1, 0.0, "x"))  # which ends the transaction
+        writer.append(labelled(writer, 3))
         writer.close()
 
     found = [(row.step, row.labels) for of in MetricReader(path).arrays().values() for row in of]
