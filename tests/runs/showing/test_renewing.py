@@ -43,6 +43,18 @@ def test_a_run_without_a_run_json_has_ended_if_nothing_has_changed_for_ten_perio
     assert renews(tmp_path / "page.html") is None
 
 
+def test_after_ctrl_c_the_page_renews_itself_no_more(tmp_path: Path) -> None:
+    write_runs(tmp_path / "run", entry(outcome="running", ended=None, process=this_process()))
+
+    def interrupted(seconds: float) -> None:
+        assert renews(tmp_path / "page.html") == seconds
+        raise KeyboardInterrupt
+
+    keep_writing([str(tmp_path / "run")], tmp_path / "page.html", 10.0, interrupted)
+
+    assert renews(tmp_path / "page.html") is None
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_period_is_some_seconds(tmp_path: Path, seconds: float) -> None:
     with pytest.raises(InputError) as raised:

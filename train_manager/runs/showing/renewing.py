@@ -18,7 +18,7 @@ PATIENCE: Final = 10  # periods without a change; of a run without a run.json no
 def keep_writing(
     paths: Sequence[str], target: Path, seconds: float, sleep: Callable[[float], object] = time.sleep
 ) -> None:
-    """Write the page, and again after each period, until all runs have ended; the last one renews itself no more.
+    """Write the page, and again after each period, until all runs have ended, or Ctrl-C; the last one renews itself no more.
 
     Args:
         paths: of the runs.
@@ -42,7 +42,10 @@ def keep_writing(
             return write_page(runs, target)
         if not (unknown and unchanged):
             write_page(runs, target, seconds)
-        sleep(seconds)
+        try:
+            sleep(seconds)
+        except KeyboardInterrupt:  # else the page would load itself again for ever
+            return write_page(runs, target)
 
 
 def _state(runs: Sequence[ShownRun]) -> str:
