@@ -5,9 +5,10 @@ torch's writer is not used: one event has the figures of a whole step, for a ten
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from time import time
@@ -74,14 +75,15 @@ class EventFile:
         from tensorboard.compat.proto import event_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        before = folder / state.get("file", "")
-        if before.is_file() and before.stat().st_size > state["bytes"]:
-            os.truncate(before, state["bytes"])
+        mine = f"train-manager-{hashlib.sha256(os.fsencode(train_dir)).hexdigest()[:8]}"
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / f"events.out.tfevents.{time():017.6f}.{socket.gethostname()}.{os.getpid()}"
+        if state:
+            cut_back(folder.glob(f"events.out.tfevents.*.{mine}"), state["file"], state["bytes"])
+        self._path = folder / f"events.out.tfevents.{time():017.6f}.{socket.gethostname()}.{os.getpid()}.{mine}"
         self._file: BinaryIO = self._path.open("xb")
         self._records, self._event, self._train_dir = RecordWriter(self._file), event_pb2.Event, train_dir
         self._has_own_steps: bool = state.get("has_own_steps", False)
+        self._noted = 0  # bytes
         self._write(file_version="brain.Event:2")
 
     def begin(self, segment: NewSegment, is_new: bool) -> bool:
@@ -112,12 +114,14 @@ class EventFile:
         self._records.flush()
         folder = self._path.parent
         inside = folder.relative_to(self._train_dir) if folder.is_relative_to(self._train_dir) else folder
-        place = {"folder": str(inside), "file": self._path.name, "bytes": self._file.tell()}
+        self._noted = self._file.tell()
+        place = {"folder": str(inside), "file": self._path.name, "bytes": self._noted}
         return {**place, "has_own_steps": self._has_own_steps}
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what was written and not noted is cut off."""
         self._file.close()
+        cut_back([self._path], self._path.name, self._noted)
 
     def _write(self, **fields: Any) -> None:
         event = self._event(**{"wall_time": time(), **fields})
@@ -135,6 +139,15 @@ class EventFile:
             width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
             image = summary.Image(width=width, height=height, colorspace=3, encoded_image_string=picture)
             yield summary.Value(tag=tag, image=image)
+
+
+def cut_back(files: Iterable[Path], last: str, size: int) -> None:
+    """Remove what was written after the last note: the end of a file, and those that were begun later."""
+    for file in files:
+        if file.name > last or (file.name == last and not size):
+            file.unlink()
+        elif file.name == last and file.stat().st_size > size:
+            os.truncate(file, size)
 
 
 def text_value(tag: str, text: str, summary: Any) -> Any:

@@ -13,7 +13,9 @@ import torch
 from tests.runs.record.sinks import Figures, Points, counting, kill_and_resume, needs_package
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, TensorBoard
+from train_manager.extensions.logging.tensorboard import EventFile
 from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.record.following import export_figures
 from train_manager.testing import tiny_manager
 
 needs_package()
@@ -108,6 +110,34 @@ def test_what_was_written_but_not_noted_as_a_process_was_killed_is_not_there_twi
     assert shown(tmp_path) == stored(tmp_path)
 
 
+def test_a_file_that_was_begun_but_not_noted_as_a_process_was_killed_is_removed(tmp_path: Path) -> None:
+    train(tmp_path)
+    [file] = (tmp_path / "tensorboard").iterdir()
+    later = file.with_name(file.name.replace("tfevents.1", "tfevents.2"))
+    later.write_bytes(file.read_bytes())
+    of_others = file.with_name("events.out.tfevents.9999999999.host.1.0")
+    of_others.write_bytes(b"")
+    train(tmp_path, epochs=3, resume=True)
+
+    assert not later.exists()
+    assert of_others.exists()
+    assert shown(tmp_path) == stored(tmp_path)
+
+
+def test_a_disk_that_is_full_again_and_again_leaves_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path)
+    flush = EventFile.flush
+    with monkeypatch.context() as patch:
+        patch.setattr(EventFile, "flush", lambda events: flush(events) and 1 / 0)
+        with pytest.raises(RuntimeWarning, match="ZeroDivisionError"):
+            train(tmp_path, epochs=3, resume=True)
+    export_figures(TensorBoard(), tmp_path)
+
+    assert shown(tmp_path) == stored(tmp_path)
+
+
 def test_nan_and_infinity_are_shown_as_they_are(tmp_path: Path) -> None:
     class Writes(Extension):
         def post_train_step_epoch(self, writer: FigureWriter) -> None:
@@ -130,8 +160,6 @@ def test_it_writes_where_it_is_told_to(tmp_path: Path) -> None:
 def test_a_full_disk_does_not_stop_the_training_and_what_was_lost_comes_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from train_manager.extensions.logging.tensorboard import EventFile
-
     class Full:
         def __init__(self) -> None:
             self.send, self.is_full = EventFile.send, True

@@ -138,6 +138,20 @@ def test_a_sink_that_cannot_be_made_at_first_gets_all_later(tmp_path: Path) -> N
     assert points_of(late.rows) == counting(tmp_path)
 
 
+def test_a_damaged_note_of_what_was_sent_does_not_stop_the_training(tmp_path: Path) -> None:
+    (tmp_path / "sinks.json").write_text("{")
+    tm = tiny_manager(MetricStore(), Keeps(), train_dir=tmp_path)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tm.train()
+
+    assert tm.epoch_num == 1
+    assert [str(warning.message).partition(":")[0] for warning in told] == [
+        "kept gets no figures",
+        "what kept lacks cannot be told",
+    ]
+
+
 def test_calls_of_train_on_batch_share_a_thread(tmp_path: Path) -> None:
     kept = Keeps()
     tm = tiny_manager(MetricStore(), kept, train_dir=tmp_path)

@@ -16,6 +16,7 @@ from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.sink_feed import MakesSink, SinkFeed
 from train_manager.runs.record.sink_state import read_state
+from train_manager.telling.errors import TrainManagerError
 
 EVERY: Final = 1.0  # seconds
 PATIENCE: Final = 10.0  # seconds that the end of a run waits for a sink
@@ -105,8 +106,11 @@ class Follower:
         """Return what to do about the rows that were not sent; nothing if there are none."""
         if self._thread is None or not (self._thread.is_alive() or self._is_told):
             return ""
-        state = read_state(self._train_dir, self._name)
-        rows = MetricReader(self._train_dir).since(state.ids, most=MOST_COUNTED).rows.values()
+        try:
+            state = read_state(self._train_dir, self._name)
+            rows = MetricReader(self._train_dir).since(state.ids, most=MOST_COUNTED).rows.values()
+        except TrainManagerError as error:  # of a file that another program has damaged
+            return f"what {self._name} lacks cannot be told: {error}"
         count = sum(row.run in (*state.runs, self._run) for of_table in rows for row in of_table)
         if not count:
             return ""
