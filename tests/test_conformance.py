@@ -92,6 +92,7 @@ CASES = {
         lambda: shipped.LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), monitor="valid/loss")
     ),
     "Metrics": Case(lambda: shipped.Metrics(accuracy=accuracy, file=io.StringIO()), watches=True),
+    "Report": Case(lambda: shipped.Report(), watches=True),
     "MetricStore": Case(lambda: shipped.MetricStore(), watches=True),
     "MixedPrecision": Case(lambda: shipped.MixedPrecision()),
     "MixedPrecision in float16": Case(lambda: shipped.MixedPrecision(torch.float16)),

@@ -16,7 +16,6 @@ Its files in reading order; each imports only those above it:
     speed_svg          how fast a training is
     loss_svg           the picture of loss curves as such a file
     history_figure     the figure of a history
-    png                pictures as PNG files
     tables             tables of numbers as text
     epoch_table        a table with a line for each epoch
     lines              lines of text in a terminal, a file or a notebook

@@ -18,7 +18,7 @@ PATIENCE: Final = 10  # periods without a change; of a run without a run.json no
 def keep_writing(
     paths: Sequence[str], target: Path, seconds: float, sleep: Callable[[float], object] = time.sleep
 ) -> None:
-    """Write the page, and again after each period, until all runs have ended, or Ctrl-C; the last one renews itself no more.
+    """Write the page, and again after each period, until all runs have ended, or Ctrl-C; the last one is final.
 
     Args:
         paths: of the runs.
