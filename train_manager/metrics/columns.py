@@ -66,9 +66,14 @@ class Columns:
             read = norms_by_layer(read, self.parts_of, len(self.labels)) if self.parts_of else read
             read = read.float()
             self._open += map(Column, steps, numbers(weights), read, read)
-        while len(self._open) >= (width := width_after(len(self.rows))):
-            self.rows.append(joined(self._open[:width]))
-            del self._open[:width]
+        while count := self._full_windows(width := width_after(len(self.rows))):
+            self.rows += joined(self._open[: count * width], width)
+            del self._open[: count * width]
+
+    def _full_windows(self, width: int) -> int:
+        """Return how many windows of a width are full, up to the next one that is wider."""
+        left = SINGLE - len(self.rows) if width == 1 else THEN - (len(self.rows) - SINGLE) % THEN
+        return min(len(self._open) // width, left)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all windows, and the vectors of the open one."""
@@ -105,17 +110,21 @@ def width_after(rows: int) -> int:
     return 1 if rows < SINGLE else int(2 ** ((rows - SINGLE) // THEN + 1))
 
 
-def joined(columns: Sequence[Column]) -> Column:
-    """Return one window of several, in which every example counts once.
+def joined(columns: Sequence[Column], width: int = 0) -> list[Column]:
+    """Return windows of so many columns each, in which every example counts once; one window if no width is given.
 
     >>> joined([Column(step, 16, vector, vector) for step, vector in ((1, torch.ones(1)), (2, torch.ones(1) * 3))])
-    Column(step=2, weight=32, mean=tensor([2.]), largest=tensor([3.]))
+    [Column(step=2, weight=32, mean=tensor([2.]), largest=tensor([3.]))]
     """
-    if len(columns) == 1:
-        return columns[0]
-    means, largest = torch.stack([column.mean for column in columns]), torch.stack([one.largest for one in columns])
-    weights = [column.weight for column in columns]
-    seen = torch.tensor(weights, dtype=torch.double)[:, None] * ~means.isnan()
-    mean = ((means.nan_to_num(0.0, torch.inf, -torch.inf) * seen).sum(0) / seen.sum(0)).float()
-    highest = largest.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(0)
-    return Column(columns[-1].step, sum(weights), mean, torch.where(mean.isnan(), mean, highest))
+    width = width or len(columns)
+    if width == 1:
+        return list(columns)
+    steps, weights, means, largest = zip(*columns, strict=True)
+    together = torch.stack(means).unflatten(0, (-1, width))  # window, column, layer
+    each = torch.tensor(weights, dtype=torch.double).reshape(-1, width)
+    seen = each[:, :, None] * ~together.isnan()
+    mean = ((together.nan_to_num(0.0, torch.inf, -torch.inf) * seen).sum(1) / seen.sum(1)).float()
+    highest = torch.stack(largest).nan_to_num(-torch.inf, torch.inf, -torch.inf).unflatten(0, (-1, width)).amax(1)
+    highest = torch.where(mean.isnan(), mean, highest)
+    sums = [sum(weights[first : first + width]) for first in range(0, len(weights), width)]
+    return [*map(Column, steps[width - 1 :: width], sums, mean, highest)]

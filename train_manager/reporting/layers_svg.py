@@ -105,4 +105,4 @@ def thinned(columns: Sequence[Column], most: int = MOST_POINTS) -> list[Column]:
         groups[-1].append(column)
     if len(groups) > 1 and sum(each.weight for each in groups[-1]) < enough:
         groups[-2:] = [groups[-2] + groups[-1]]
-    return [joined(group) for group in groups]
+    return [joined(group)[0] for group in groups]
