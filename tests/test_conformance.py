@@ -92,7 +92,6 @@ CASES = {
         lambda: shipped.LRSchedule(lambda optimizer: ReduceLROnPlateau(optimizer, patience=0), monitor="valid/loss")
     ),
     "Metrics": Case(lambda: shipped.Metrics(accuracy=accuracy, file=io.StringIO()), watches=True),
-    "Report": Case(lambda: shipped.Report(), watches=True),
     "MetricStore": Case(lambda: shipped.MetricStore(), watches=True),
     "MixedPrecision": Case(lambda: shipped.MixedPrecision()),
     "MixedPrecision in float16": Case(lambda: shipped.MixedPrecision(torch.float16)),
@@ -111,7 +110,7 @@ CASES = {
     "WarmUp": Case(lambda: shipped.WarmUp(steps=4)),
 }
 
-SINKS = (shipped.MLflow, shipped.TensorBoard, shipped.WandB)
+AFTER_A_STORE = (shipped.MLflow, shipped.Report, shipped.TensorBoard, shipped.WandB)  # which they read
 SLOW = {"LossCurves drawn": Case(lambda: shipped.LossCurves(), watches=True)}
 
 every = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -123,7 +122,7 @@ every_that_watches = pytest.mark.parametrize("case", WATCHING.values(), ids=WATC
 def shipped_classes() -> set[type[Extension]]:
     """All but those that send what MetricStore stores: they need it, and packages (tests/extensions/logging)."""
     found = (getattr(shipped, name) for name in shipped.__all__)
-    return {one for one in found if isinstance(one, type) and issubclass(one, Extension)} - {*SINKS}
+    return {one for one in found if isinstance(one, type) and issubclass(one, Extension)} - {*AFTER_A_STORE}
 
 
 def test_every_shipped_extension_has_a_case() -> None:

@@ -7,5 +7,4 @@ Its rooms; each imports only those above it:
     comparing  what differs between runs
     showing    a run as a page, which a browser shows
     repeating  a recorded run is run again
-    showing    pictures and pages of runs
 """
