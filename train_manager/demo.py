@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from train_manager import Extension, SeededDataLoader, TrainManager
-from train_manager.extensions import Checkpoints, Metrics, Report, default_extensions
+from train_manager.extensions import Checkpoints, ConfusionMatrix, GradientNorms, Metrics, Report, default_extensions
 
 
 def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
@@ -86,6 +86,8 @@ def main() -> None:
             **default_extensions(),
             "checkpoints": Checkpoints(resume=True),  # in a new folder there is none, and the training begins
             "metrics": Metrics(accuracy, table=False),
+            "gradient_norms": GradientNorms(),
+            "confusion_matrix": ConfusionMatrix(),
             "report": Report(),
             "beginning": (beginning := Beginning()),
         },
