@@ -99,6 +99,6 @@ def _picture(rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple
     columns = max(1, min(3, len(legend)))
     head = (
         f'<svg class="tm-live" role="img" aria-label={quoteattr(text)} viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" style="max-width:100%" xmlns="http://www.w3.org/2000/svg">'
+        f'height="{HEIGHT}" style="max-width:100%;height:auto" xmlns="http://www.w3.org/2000/svg">'
     )
     return "\n".join([head, f"<style>{STYLE}</style>", *shapes(rows, legend, columns, WIDTH), "</svg>"])
