@@ -68,6 +68,7 @@ PUBLIC = [
     "summary",
     "verify_resume",
     "when",
+    "write_report",
 ]
 
 WITHOUT_TORCH = """

@@ -18,6 +18,7 @@ from tests.runs.record.sample_runs import entry, parameters, write_code, write_r
 from tests.runs.showing.stored import EVIL, Writes, page_of, trained
 from train_manager import Extension, InputError, write_report
 from train_manager.files.atomic import replace_file
+from train_manager.reporting.png import png_of
 from train_manager.runs.record.figure_writer import FigureWriter
 from train_manager.runs.showing.shown_run import shown_run
 
@@ -224,7 +225,8 @@ class ConfusesDigits(Extension):
         writer.text("notes", "well")
         replace_file(train_dir / "notes.png", b"no picture")
         writer.file("no picture", train_dir / "notes.png")
-        writer.file("elsewhere", __file__)
+        replace_file(train_dir.parent / "outside.png", png_of(torch.zeros(4, 4)))
+        writer.file("outside", train_dir.parent / "outside.png")
 
 
 def test_classes_pictures_and_texts_are_shown(tmp_path: Path) -> None:
