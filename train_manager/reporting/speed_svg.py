@@ -9,6 +9,11 @@ from train_manager.reporting.loss_figure import looks
 from train_manager.reporting.svg_figure import Line, Panel, svg, svg_file
 
 HEIGHT: Final = 240
+LABELS: Final = {
+    "examples_per_second": ("examples per second", 1.0),
+    "waiting_share": ("waiting for data, %", 100.0),
+    "peak_memory": ("peak of memory, GB", 1e-9),
+}
 
 
 def speed_svg(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> str:
@@ -16,5 +21,8 @@ def speed_svg(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> 
     if not curves:
         return svg_file(['<text x="24" y="32">nothing was measured so far</text>'], 52)
     look = next(looks())
-    lines = [(name.replace("_", " "), Line(look, *curve)) for name, curve in curves.items()]
-    return svg([(HEIGHT, [Panel("steps", name, "linear", [line]) for name, line in lines])], [], 1)
+    panels = []
+    for name, (steps, values) in curves.items():
+        label, factor = LABELS.get(name, (name, 1.0))
+        panels.append(Panel("steps", label, "linear", [Line(look, steps, [factor * value for value in values])]))
+    return svg([(HEIGHT, panels)], [], 1)

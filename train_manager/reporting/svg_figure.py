@@ -184,7 +184,8 @@ def _panel(panel: Panel, box: _Box) -> Iterator[str]:
     for value in y.ticks(8 if is_log else 6):
         at = y.place(value)
         yield f'<path class="grid" d="M{box.left:.1f} {at:.1f}H{box.right:.1f}"/>'
-        yield f'<text x="{box.left - 6:.1f}" y="{at + 4:.1f}" text-anchor="end">{tick_text(value)}</text>'
+        text = tick_text(value, in_units=True)
+        yield f'<text x="{box.left - 6:.1f}" y="{at + 4:.1f}" text-anchor="end">{text}</text>'
     yield f'<path class="axis" d="M{box.left:.1f} {box.top:.1f}V{box.bottom:.1f}H{box.right:.1f}"/>'
     middle, centre = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     yield f'<text x="{middle:.1f}" y="{box.bottom + 38:.1f}" text-anchor="middle">{escape(panel.x_label)}</text>'
