@@ -240,6 +240,28 @@ def test_classes_pictures_and_texts_are_shown(tmp_path: Path) -> None:
     assert re.search(r"<h3>notes at step 6</h3>\s*<pre>well</pre>", text)
 
 
+class Large(Extension):
+    """Writes 20 figures and two numbers of each of 200 layers for 3,100 steps."""
+
+    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+        if step_num == 1:
+            generator = torch.Generator().manual_seed(0)
+            values = torch.rand(3100, 220, generator=generator)
+            for step, row in enumerate(values.tolist()):
+                writer.scalars({f"own{n}": row[n] for n in range(20)}, step=step)
+                writer.array("norms", values[step, 20:], step=step)
+
+
+@pytest.mark.slow
+def test_a_page_of_many_steps_and_layers_has_less_than_two_megabytes(tmp_path: Path) -> None:
+    text = page_of(trained(tmp_path / "run", Large(), epochs=1))  # a longer one has as many stretches and columns
+
+    data = data_of(text)
+    assert 1000 < len(data["plots"][1]["curves"][0]["x"]) <= 1500
+    assert len(data["maps"][0]["values"]) == 200
+    assert len(text) < 2_000_000
+
+
 def test_a_report_needs_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", Writes(layers=2), ConfusesDigits())
     code = (

@@ -135,6 +135,11 @@ def _others() -> list[Extension]:
     return [MetricStore(), RunRecord()]
 
 
+def test_an_axis_leaves_out_what_is_not_a_number() -> None:
+    assert clock(loss(1.0, 2.0, sizes=[(1.0, math.nan)])) == {}
+    assert clock(loss(1.0, 2.0, sizes=[(1.0, 8.0)])) == {"examples": [(0.0, 0.0), (2.0, 16.0)]}
+
+
 def test_plots_of_runs_are_the_same_by_name() -> None:
     plots: list[Plot] = shown_curves([loss(1.0), loss(2.0)])
 

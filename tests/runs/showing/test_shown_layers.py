@@ -58,6 +58,19 @@ def test_the_last_smaller_batch_is_part_of_the_one_before_it() -> None:
     assert (plot.curves[0].x, plot.curves[0].y) == ([1, 3], [3.0, 1.0])
 
 
+def test_rows_are_in_the_order_of_their_steps_and_counts_of_nothing_divide_nothing() -> None:
+    figures = Figures(
+        arrays={
+            Series("norms"): [*rows([2.0], start=5), *rows([1.0], start=3)],
+            Series("norms_counts"): rows([0.0]),
+        }
+    )
+
+    [plot], _ = shown_layers(0, figures)
+
+    assert (plot.curves[0].x, plot.curves[0].y, plot.curves[0].root) == ([3, 5], [1.0, 2.0], 1.0)
+
+
 def test_histograms_are_medians_in_a_band_or_the_width_of_many() -> None:
     few = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(2)}
     many = {Series(f"weights/{n}"): [(1, [0.0, 1.0, 2.0], [10, 10])] for n in range(9)}

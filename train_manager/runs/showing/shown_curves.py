@@ -166,7 +166,10 @@ def clock(figures: Figures) -> dict[str, Knots]:
         "examples": example_knots(figures.sizes, last),
         "time": second_knots(figures.times, figures.pauses),
     }
-    return {name: [(_digits(x), _digits(y)) for x, y in fewer(found)] for name, found in knots.items() if found}
+    known = {name: [knot for knot in found if all(map(math.isfinite, knot))] for name, found in knots.items()}
+    return {
+        name: [(_digits(x), _digits(y)) for x, y in fewer(found)] for name, found in known.items() if len(found) > 1
+    }
 
 
 def short(values: Iterable[float], digits: int = DIGITS) -> list[float | None]:

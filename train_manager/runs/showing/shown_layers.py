@@ -61,7 +61,8 @@ def shown_layers(number: int, figures: Figures, of: str = "") -> tuple[list[Plot
 def _vectors(figures: Figures) -> Iterator[Layers]:
     vectors = {series: rows for series, rows in figures.arrays.items() if len(rows[0].shape) == 1}
     names = {(series.phase, series.name) for series in vectors}
-    for series, rows in vectors.items():
+    for series, unsorted in vectors.items():
+        rows = sorted(unsorted, key=lambda row: row.step)  # a hook may give any step
         base = series.name.removesuffix(LARGEST).removesuffix(COUNTS)
         if base != series.name and (series.phase, base) in names:
             continue
@@ -136,7 +137,7 @@ def _plot(number: int, layers: Layers) -> Plot:
     for n, label in enumerate(short_labels(layers.labels)):
         mean, low, high = ([*short(row[n] for row in rows)] for rows in (layers.means, layers.low, layers.high))
         curve = Curve(number, label, "layer", "noisy", layers.steps, mean, low, high)
-        curve.root = short([math.sqrt(layers.counts[n])])[0] if layers.counts else None
+        curve.root = _root(layers.counts[n]) if layers.counts else None
         curve.depth = n / max(1, len(layers.labels) - 1)
         plot.curves.append(curve)
     return plot
@@ -152,8 +153,12 @@ def _map(number: int, layers: Layers, most: int) -> dict[str, Any]:
         "labels": short_labels(layers.labels),
         "x": [layers.steps[part][-1] for part in parts],
         "values": [short(row, 3) for row in values],
-        "roots": short(math.sqrt(count) for count in layers.counts),
+        "roots": [_root(count) for count in layers.counts],
     }
+
+
+def _root(count: float) -> float:
+    return float(f"{math.sqrt(count):.6g}") if 0 < count < math.inf else 1.0
 
 
 def _mean(values: Sequence[float]) -> float:
