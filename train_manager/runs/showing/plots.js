@@ -129,7 +129,8 @@ class Box {  // what plots and heat maps have in common
   }
   fillTable() {
     if (!this.table.open) return;
-    const rows = this.rows().map((cells, n) => el("tr", {}, ...cells.map((cell, i) => el(n && i ? "td" : "th", {}, cell))));
+    const tag = (n, i) => n && i ? "td" : "th";
+    const rows = this.rows().map((cells, n) => el("tr", {}, ...cells.map((cell, i) => el(tag(n, i), {}, cell))));
     this.table.replaceChildren(this.table.firstChild, el("table", {}, ...rows));
   }
 }
@@ -188,7 +189,9 @@ class Figure extends Box {
   fillLegend() {
     this.legend.replaceChildren(...this.curves.map(curve => {
       const swatch = el("i", {className: "swatch"}), end = el("span", {className: "end"}, curve.end);
-      swatch.style.background = this.inkOf(curve);
+      const colour = this.inkOf(curve), [on, off] = dash(curve);
+      swatch.style.background = !on ? colour :
+        `repeating-linear-gradient(90deg, ${colour} 0 ${on}px, #0000 0 ${on + off}px)`;
       curve.ends = {...curve.ends, [this.id]: end};
       const shows = el("input", {type: "checkbox", checked: !state.hidden.includes(curve.id), onchange: () => {
         state.hidden = toggled(state.hidden, curve.id); save(); this.draw(); }});
