@@ -36,6 +36,9 @@ class Report(Extension):
     or Ctrl-C.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     @priority(-95)  # around RunRecord, which tells how the run ended, and after the store has its last figure
     def around_run(self, train_dir: Path, step_num: int, train_manager: object) -> Iterator[None]:
         try:

@@ -434,7 +434,15 @@ def test_f20_explain_gives_the_interface_of_each_stage_from_its_source() -> None
 def test_f20_explain_gives_the_interface_of_the_stages_of_training() -> None:
     told = interface(tiny_manager())
     parts = {"batch", "losses", "inputs", "targets", "true_batch_size", "prediction", "loss"}
-    flags = {"batch_num", "datasource_name", "update_begins", "update_ends", "last_batch", "example_index"}
+    flags = {
+        "batch_num",
+        "datasource_name",
+        "update_begins",
+        "update_ends",
+        "last_batch",
+        "example_index",
+        "data_seconds",
+    }
     assert told["train_step_batch"][0] == {*parts, *flags, "global_batch_size"}
     assert told["train_step_batch"][1] >= {"batch", "loss"}
     assert told["train_model_forward"][:2] == (set(), {"inputs", "losses"})
