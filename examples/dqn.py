@@ -2,8 +2,8 @@
 
     python examples/dqn.py
 
-A ball falls, and is to be caught. The loop is that of the game, which calls ``train_on_batch`` inside it. Mnih et al.
-2015, "Human-level control through deep reinforcement learning", Nature 518. The game is in this file.
+A ball falls, and the agent must catch it. The loop is that of the game, which calls ``train_on_batch`` inside it. Mnih
+et al. 2015, "Human-level control through deep reinforcement learning", Nature 518. The game is in this file.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Program:
 
 
 def random_program(seed: int, *, resumes: bool = False) -> Program:
-    """Return the program of a seed; of one that is to be resumed, every call is counted and every error caught."""
+    """Return the program of a seed; in a resumable one every call is counted and every error caught."""
     chance = random.Random(seed)
     kind = chance.choice(["plain", "added", "several", "two"])
     events = ["skip", "skip late", "stop", "end epoch", "evaluate", "fail", "fail late"]
@@ -169,7 +169,7 @@ class Oracle:
         return self.levels[-1]
 
     def found(self) -> dict[str, Any]:
-        """Return what must be shown, by who shows it."""
+        """Return what must be shown, by the name of the extension."""
         for row in self.epochs + self.evaluations:
             place = "eval " + row["set"] if "set" in row else "train_step_epoch"
             for name in row.keys() - PLACES:

@@ -689,7 +689,7 @@ class TrainManager(InnerStages[Model]):
         self._add_result(row, stage.kept["train_result"])
 
     def _end_own_epoch_in_run(self) -> None:
-        with self._in_run("end_epoch"):
+        with self._in_run("end_epoch"):  # it is open; the check reads here that this stage is inside of a run
             self._end_own_epoch()
             if self._decide().save:
                 self._save_checkpoint()

@@ -190,5 +190,5 @@ class Frozen:
                 parameter.requires_grad_(required_grad)
 
     def is_of(self, model: Any, is_over: bool) -> bool:
-        """Return whether it is still what is to be frozen."""
+        """Return whether the parameters that must be frozen are still these."""
         return self.model is model and self.is_over == is_over and not self.is_outdated

@@ -30,7 +30,7 @@ class ConfusionMatrix(Extension):
     [[16, 2], [0, 14]]
 
     A row is a true class, a column what the model has said: the largest of the numbers that ``prediction`` has for each
-    class; of a single number, a logit, whether it is above 0. Examples whose target is no class, such as -100, are left
+    class; of a single number, a logit, whether it is above 0. Examples whose target is not a class, as -100, are left
     out. ``confusion`` as the last line of a cell of a notebook shows the last matrix of each evaluation set.
 
     *Runs at:* the start and the end of ``eval_step_epoch``, and the end of ``eval_step_batch``.

@@ -52,8 +52,8 @@ class PredictionGallery(Extension):
             their ``place`` in the set.
 
     Raises:
-        InputError: a number is not a whole one of at least 1; in an evaluation, the inputs are no tensor, or prediction
-            and targets are not those of a classification.
+        InputError: a number is not a whole one of at least 1; in an evaluation, the inputs are not a tensor, or the
+            prediction and targets are not those of a classification.
     """
 
     def __init__(self, names: Sequence[str] = (), mistakes: int = 16, others: int = 16) -> None:

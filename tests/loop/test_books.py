@@ -373,6 +373,16 @@ def test_the_mean_over_an_open_epoch_leaves_out_a_phase() -> None:
     assert means == [1, 150, 1]
 
 
+def train_with_others_between(tm: TrainManager) -> None:
+    """Train an epoch of two batches, with own batches before and in it, and a phase in it."""
+    tm.train_on_batch(batches(45)[0])
+    tm.train_steps(1)
+    tm.train_on_batch(batches(29)[0])
+    with tm.phase("other", train_data=batches(100, 200), epochs=1):
+        tm.train()
+    tm.train_steps(1)
+
+
 def curves_of(tm: TrainManager) -> LossCurves:
     curves: LossCurves = tm["loss_curves"]
     return curves
@@ -381,12 +391,7 @@ def curves_of(tm: TrainManager) -> LossCurves:
 def test_the_curve_by_epoch_leaves_out_a_phase_and_batches_of_a_loop_of_ones_own(tmp_path: Path) -> None:
     tm = manager(LossCurves(), data=batches(1, 1), train_dir=tmp_path)
     with tm.run():
-        tm.train_on_batch(batches(45)[0])
-        tm.train_steps(1)
-        tm.train_on_batch(batches(29)[0])
-        with tm.phase("other", train_data=batches(100, 200), epochs=1):
-            tm.train()
-        tm.train_steps(1)
+        train_with_others_between(tm)
     assert curves_of(tm).training["epoch"].y == [150, 1]
 
 
@@ -398,12 +403,7 @@ def test_the_curve_of_a_part_by_epoch_leaves_them_out_too(tmp_path: Path) -> Non
     tm = manager(LossCurves(), data=batches(1, 1), train_dir=tmp_path)
     tm.loss = with_part
     with tm.run():
-        tm.train_on_batch(batches(45)[0])
-        tm.train_steps(1)
-        tm.train_on_batch(batches(29)[0])
-        with tm.phase("other", train_data=batches(100, 200), epochs=1):
-            tm.train()
-        tm.train_steps(1)
+        train_with_others_between(tm)
         tm.train_on_batch(batches(7)[0])
         tm.end_epoch()
     assert curves_of(tm).parts.curves["part"]["epoch"].y == [150, 1, 7]

@@ -31,7 +31,7 @@ def refuse_names_of_places(names: Iterable[str], told: Callable[[str], str], cur
 
     Args:
         names: of figures.
-        told: returns what has the name, and who has given it.
+        told: returns what has the name, and which extension has given it.
         cure: returns what to do about a name.
 
     Raises:

@@ -301,7 +301,7 @@ def test_what_reads_the_file_at_the_end_of_the_run_finds_it_whole_and_closed(tmp
 
 
 class Watcher(Extension):
-    """Has a row for each step, also where nobody stores it."""
+    """Has a row for each step, also without a store."""
 
     def __init__(self) -> None:
         self.writers: list[FigureWriter | None] = []

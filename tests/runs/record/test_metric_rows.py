@@ -58,7 +58,7 @@ look = st.tuples(st.just("look"), st.booleans())
 
 
 class Follower:
-    """What somebody has of the file who reads what is new, and forgets what a new segment has gone back before."""
+    """The rows of a follower, which reads what is new and forgets what a new segment has gone back before."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
