@@ -16,7 +16,7 @@ def settle(page: Page) -> None:
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not for longer: it keeps an event loop running in this thread
 def browser() -> Iterator[Any]:
     """A Chromium that the machine has."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
