@@ -20,6 +20,7 @@ torch is imported when it is first asked for. Its rooms; each imports only those
     runs          what a run was, and how it is compared and repeated
     stages        the map of the loop
     manager       TrainManager, the loop itself
+    diagnosis     what is wrong with a model or its training
     types         names for fixtures, to annotate hooks with
     testing       a toy problem for tests of your own
     extensions    everything that is not the algorithm

@@ -1,0 +1,4 @@
+"""What is wrong with a model or its training: each check is a function of what it needs, and none is an extension.
+
+Its files in reading order; each imports only those above it:
+"""

@@ -1,0 +1,162 @@
+"""What checks of a training have found, in one shape for all of them, and how far each check could look."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, Self, final, overload
+
+from train_manager.telling.errors import TrainManagerError
+
+Level = Literal["error", "warning", "note"]
+"""How bad it is: the training is wrong; it may be; something that is so on purpose, but worth knowing."""
+
+WIDTH: Final = 110  # characters of a line of the table
+
+
+class FoundError(TrainManagerError, AssertionError):
+    """Checks have found something where nothing was to be found.
+
+    Attributes:
+        findings: all that they have found.
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        super().__init__(f"the checks are not clean\n{findings}")
+        self.findings = findings
+
+
+@final
+@dataclass(frozen=True)
+class Finding:
+    """Something that a check has found.
+
+    >>> print(Finding("parameters", "error", "1 parameter is in no optimizer", "head.weight", "give it to one"))
+    error: 1 parameter is in no optimizer
+      where  head.weight
+      do     give it to one
+
+    Attributes:
+        check: the check.
+        level: how bad it is.
+        what: what was found, in a sentence.
+        where: the module, the parameter or the line; empty if it is of no place.
+        cure: what to do about it.
+        numbers: what was measured.
+    """
+
+    check: str
+    level: Level
+    what: str
+    where: str = ""
+    cure: str = ""
+    numbers: Mapping[str, float | int | str] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        rows = [f"  {label:<6} {text}" for label, text in (("where", self.where), ("do", self.cure)) if text]
+        return "\n".join([f"{self.level}: {self.what}", *rows])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as data that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the finding that ``to_dict`` was called on."""
+        return cls(**data)
+
+
+@final
+@dataclass(frozen=True)
+class Coverage:
+    """How far a check has looked.
+
+    Attributes:
+        check: the check.
+        text: what was compared, or why the check could not look.
+        could_look: whether the check has looked at all. One that has not is never called clean.
+    """
+
+    check: str
+    text: str
+    could_look: bool = True
+
+
+@final
+class Findings(Sequence[Finding]):
+    """What checks have found, and how far each has looked.
+
+    >>> findings = Findings(covered=[Coverage("batch leak", "12 of 12 changes ran, train mode")])
+    >>> print(findings)
+    batch leak  clean: 12 of 12 changes ran, train mode
+    >>> findings.require_none()
+
+    Args:
+        found: what was found.
+        covered: how far each check has looked; a check has one of these also if it has found something.
+    """
+
+    def __init__(self, found: Iterable[Finding] = (), covered: Iterable[Coverage] = ()) -> None:
+        self._found = tuple(found)
+        self.covered = tuple(covered)
+
+    @overload
+    def __getitem__(self, index: int) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Finding]: ...
+    def __getitem__(self, index: int | slice) -> Finding | Sequence[Finding]:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __add__(self, other: Findings) -> Findings:
+        return Findings([*self, *other], [*self.covered, *other.covered])
+
+    def of(self, check: str) -> Findings:
+        """Return those of one check."""
+        return Findings(
+            (one for one in self if one.check == check), (one for one in self.covered if one.check == check)
+        )
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether each check could look, and none has found an error or a warning."""
+        return all(one.level == "note" for one in self) and all(one.could_look for one in self.covered)
+
+    def require_none(self) -> None:
+        """Fail if there is an error or a warning, or if a check could not look; notes are passed over.
+
+        Raises:
+            FoundError: there is one; it has the whole table.
+        """
+        if not self.is_clean:
+            raise FoundError(self)
+
+    def __str__(self) -> str:
+        checks = list(dict.fromkeys([*(one.check for one in self), *(one.check for one in self.covered)]))
+        width = max(map(len, checks), default=0) + 2
+        return "\n".join(_beside(f"{check:<{width}}", "\n".join(self._answers(check))) for check in checks)
+
+    def __repr__(self) -> str:
+        return f"<Findings: {len(self)} of {len(self.covered)} checks>"
+
+    def _answers(self, check: str) -> Iterator[str]:
+        found = [one for one in self if one.check == check]
+        yield from map(str, found)
+        for covered in (one for one in self.covered if one.check == check):
+            if not covered.could_look:
+                yield f"could not look: {covered.text}"
+            else:
+                yield f"looked at: {covered.text}" if found else f"clean: {covered.text}"
+
+
+def _beside(head: str, text: str) -> str:
+    """Return a text with a head before its first line; what is too long goes on below its own beginning."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        indent = "         " if line.startswith("  ") else "  "  # below what a label tells
+        options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}
+        lines += textwrap.wrap(line, WIDTH - len(head), **options) or [""]  # type: ignore[arg-type]
+    return "\n".join((head if not number else " " * len(head)) + line for number, line in enumerate(lines))
