@@ -288,7 +288,7 @@ class Oracle:
             if not is_within:
                 self.point(f"{name} by epoch", level.epoch_num, result["loss"])
                 self.point(f"height of {name}", level.epoch_num, result["height"])
-            if name == "valid" and not (level.epoch_num == 0 and self.step == self.call_start):  # that at the start
+            if name == "valid" and not (level.epoch_num == 0 and self.step == level.first):  # that at the start
                 self.monitor(result["loss"])
         if not by_hand:
             level.evaluated_at = self.step
@@ -386,13 +386,13 @@ class Oracle:
         if not (self.run_is_stopped or level.is_stopped):
             while not self.wants_stop and level.epoch_num < last_epoch and self.step != end:
                 has_ended, asked = self.train_epoch(end)
-                if has_ended and (asked or "epoch" in evaluates) and level.evaluated_at != self.step:
+                if (asked or (has_ended and "epoch" in evaluates)) and level.evaluated_at != self.step:
                     self.evaluate()
         if "end" in evaluates and level.evaluated_at != self.step:
             self.evaluate()
 
     def train_epoch(self, end: int) -> tuple[bool, bool]:
-        """Train the rest of an epoch; return whether it has ended, and whether an evaluation is still to come."""
+        """Train the rest of an epoch; return whether it has ended, and whether its last batch asks to evaluate."""
         level, event = self.level, ""
         epoch = level.open = level.open or Epoch()
         level.own, self.is_in_epoch, trained = None, True, epoch.trained

@@ -68,13 +68,13 @@ class LossCurves(Extension):
     ``train_step_batch`` if ``update`` is given. With a schedule, or in a loop without ``batch_losses``, at the end of
     ``train_step_batch`` too.
 
-    *Asks for:* ``batch_losses``, or else ``loss``, ``losses`` and ``true_batch_size`` of a batch; ``step_num``,
-    ``epoch_num``, ``train_result``, ``eval_results``, ``standalone_eval``, ``stage`` and ``train_dir``, without which
-    it is refused.
+    *Asks for:* ``batch_losses``, or else ``loss``, ``losses`` and ``true_batch_size`` of a batch; ``start_step`` if
+    there is one; ``step_num``, ``epoch_num``, ``train_result``, ``eval_results``, ``standalone_eval``, ``stage`` and
+    ``train_dir``, without which it is refused.
 
-    *Leaves behind:* ``train_dir/plots/loss_curves.svg``, and ``.png`` if ``png`` is given, drawn as the run of a
-    training ends, also after an error or Ctrl-C; and in between after epochs and evaluations, so rarely that drawing
-    takes at most 1 % of the time, or as ``update`` says.
+    *Leaves behind:* ``train_dir/plots/loss_curves.svg``, and ``.png`` if ``png`` is given, drawn as a run ends that
+    has trained more than one batch, also after an error or Ctrl-C; and in between after epochs and evaluations, so
+    rarely that drawing takes at most 1 % of the time, or as ``update`` says.
 
     Args:
         update: a schedule of training steps that renews the files, at any cost: ``every(50)``, or ``periodically(60)``
@@ -185,10 +185,12 @@ class LossCurves(Extension):
         self._draw_seldom(train_dir)
 
     @always
-    def post_run(self, train_dir: Path, batch_losses: BatchLosses | None = None) -> None:
+    def post_run(
+        self, train_dir: Path, step_num: int = 0, start_step: int = 0, batch_losses: BatchLosses | None = None
+    ) -> None:
         if batch_losses is not None:
             batch_losses.end(self)
-        has_trained, self._has_trained = self._has_trained, False
+        has_trained, self._has_trained = self._has_trained or step_num - start_step > 1, False
         if has_trained:  # else train_on_batch, each call of which may be a run
             self._draw_once(train_dir)
         self._manager = None

@@ -560,6 +560,16 @@ def test_a_hook_with_a_schedule_draws_the_batches_that_it_picks(tmp_path: Path) 
     assert curves.training["batch"].x == [2, 4, 6]
 
 
+def test_a_loop_of_ones_own_that_ends_no_epoch_is_drawn_as_its_run_ends(tmp_path: Path) -> None:
+    curves = LossCurves()
+    tm = tiny_manager(curves, train_dir=tmp_path)
+    with tm.run():
+        losses = [tm.train_on_batch(batch) for batch in tm.train_data or ()]
+
+    assert len(curves.training["batch"].y) == len(losses) == 3
+    assert (tmp_path / "plots" / "loss_curves.svg").is_file()
+
+
 def test_a_subclass_with_a_hook_of_its_own_is_called_for_each_batch(tmp_path: Path) -> None:
     class Odd(LossCurves):
         def post_train_step_batch(self, loss: Tensor, losses: Any, step_num: int, true_batch_size: int) -> None:
