@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -49,6 +51,7 @@ from train_manager.extensions import (
     MixedPrecision,
     Mixup,
     WarmUp,
+    default_extensions,
 )
 from train_manager.testing import Recorder, tiny_manager
 
@@ -703,6 +706,15 @@ def test_f33_a_hook_with_a_schedule_leaves_out_an_epoch() -> None:
     tm.train()
     assert watcher.at == [1, 2, 3, 4, 5, 6]
     assert tm.epoch_num == 2
+
+
+def test_f34_the_hooks_and_their_order_are_a_picture() -> None:
+    tm = tiny_manager(extensions=default_extensions(files=False))
+    picture = ElementTree.fromstring(tm.explain(format="svg"))
+    hooks = [hook["hook"] for place in json.loads(tm.explain(format="json")) for hook in place["hooks"]["pre"]]
+
+    assert hooks
+    assert set(hooks) <= set(re.split(r"\s+", " ".join(picture.itertext())))
 
 
 def test_f35_stages_of_ones_own_have_hooks_fixtures_and_providers() -> None:

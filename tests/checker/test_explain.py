@@ -159,5 +159,5 @@ def test_what_could_not_be_known_is_said() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="format is 'yaml'; give 'text', 'json' or 'code'"):
+    with pytest.raises(ValueError, match="format is 'yaml'; give 'text', 'svg', 'json' or 'code'"):
         loop().explain(format="yaml")

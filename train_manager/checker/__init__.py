@@ -16,7 +16,8 @@ the core and the standard library only. Its files in reading order; each imports
     advice         what to do about a fixture that is not alive
     mistakes       compares hooks and providers with the tree
     check          one error with all mistakes, or a list of what is unknown
-    explain        what runs where and why, as text or data
+    picture        the stages and their hooks as a picture
+    explain        what runs where and why, as text, data or picture
 
 The checker never runs the class. It takes every branch that it reads, so a fixture that may be alive counts as alive;
 of a condition on the path of open stages it takes the branch that fits.

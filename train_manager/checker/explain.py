@@ -1,4 +1,4 @@
-"""The explanation of a class: what runs where and why, and what lives how long, as text or as data for tools."""
+"""The explanation of a class: what runs where and why, and what lives how long: text, a picture, data for tools."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from train_manager.checker.picture import Picture, picture
 from train_manager.checker.tree import StageNode, StageTree
 from train_manager.checker.walk import tree_of
 from train_manager.core.extensible import Extensible
@@ -40,18 +41,18 @@ def explain(
     about: str | Extension | None,
     format: str,
     notes: Mapping[str, str],
-) -> Text:
+) -> Text | Picture:
     """Return what runs where, as ``Extensible.explain`` gives it.
 
     Args:
         owner: the class.
         registry: the extensions of an object of it.
         about: a fixture or an extension; None for the whole tree.
-        format: "text", "json" or "code".
+        format: "text", "svg", "json" or "code".
         notes: what is told beside the names of stages.
 
     Raises:
-        ValueError: an unknown format, or no stage for the format "code".
+        ValueError: an unknown format, no stage for the format "code", or a part of the tree as a picture.
     """
     if format == "code":
         if not isinstance(about, str):
@@ -60,8 +61,12 @@ def explain(
     explanation = Explanation(tree_of(owner, registry), registry.plans, notes)
     if format == "json":
         return Text(json.dumps(explanation.data(), indent=2))
+    if format == "svg":
+        if about is not None:
+            raise ValueError('format="svg" draws the whole tree: explain(format="svg")')
+        return picture(owner.__name__, explanation.data(), explanation.tree.unknown)
     if format != "text":
-        raise ValueError(f"format is {format!r}; give 'text', 'json' or 'code'")
+        raise ValueError(f"format is {format!r}; give 'text', 'svg', 'json' or 'code'")
     if about is None:
         return Text("\n".join([owner.__name__, *explanation.of_tree()]))
     extension = next((name for name, there in registry.extensions.items() if about in (name, there)), None)

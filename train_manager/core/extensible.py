@@ -249,11 +249,11 @@ class Extensible:
         Args:
             about: a fixture's name, for its life; an extension, or the name of one, for its doings; None for the
                 whole stage tree.
-            format: "text", or "json" of the whole tree, for tools; or "code" of the stage that ``about`` names: the
-                functions that call its hooks.
+            format: "text"; "svg" for a picture of the whole tree, which a notebook shows; "json" of it, for tools; or
+                "code" of the stage that ``about`` names: the functions that call its hooks.
 
         Raises:
-            ValueError: another format, or no stage given for its code.
+            ValueError: another format, no stage given for its code, or ``about`` given for a picture.
         """
         from train_manager.checker.explain import explain
 
