@@ -393,7 +393,8 @@ class TrainManager(InnerStages[Model]):
         phase = phases.enter(name, outer)
         call = Call(outer.progress.call.number, self.step_num)
         key = f"phase {phases.number}: {' > '.join(phase['path'])}"
-        self._setup, self._progress = setup, Progress(run, call, phase["epoch_num"] if phase["is_done"] else 0, key)
+        epoch_num, findings = phase["epoch_num"] if phase["is_done"] else 0, outer.progress.findings
+        self._setup, self._progress = setup, Progress(run, call, epoch_num, key, findings)
         run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
         failed = True
         try:

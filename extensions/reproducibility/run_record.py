@@ -29,6 +29,7 @@ from train_manager.runs.record.made_objects import Made, made_objects, untold
 from train_manager.runs.record.outcomes import outcome
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.renewal import Renewal
+from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_one_of
 
@@ -134,6 +135,7 @@ class RecordedRuns:
     def __init__(self, train_manager: TrainManager, train_dir: Path) -> None:
         self.run_id, self.given_dir = train_manager.run_id, train_dir
         self._history: History = train_manager.history
+        self._findings: list[Finding] = train_manager.findings
         self._counts: tuple[Any, ...] = ()
         self._knows_gpus = torch.cuda.is_initialized()
         self._training: dict[str, Any] | None = None  # how the last run that was no evaluation ended
@@ -203,6 +205,8 @@ class RecordedRuns:
         epochs, steps, updates, samples = self._counts
         entry["progress"] = {"epochs": epochs, "steps": steps, "updates": updates, "samples": whole(samples)}
         entry["metrics"] = last_figures(self._history.epochs, self._history.evaluations)
+        if self._findings:
+            entry["findings"] = [finding.to_dict() for finding in self._findings]
         if not self._knows_gpus and torch.cuda.is_initialized() and entry["environment"]:
             entry["environment"]["devices"], self._knows_gpus = devices(), True  # used since the first run opened
         if is_last and entry["outcome"] == "running":

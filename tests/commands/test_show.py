@@ -8,6 +8,7 @@ import torch
 
 from train_manager import __version__, cli
 from train_manager.checkpoints.checkpoint import write_checkpoint
+from train_manager.telling.findings import Finding
 
 
 def checkpoint(train_dir: Path, step: int) -> Path:
@@ -119,3 +120,16 @@ def test_what_cannot_be_shown_is_refused(
 
     cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
     assert capsys.readouterr().err == f"train-manager: {told.format(path=path, cure=cure)}\n"
+
+
+def test_what_checks_have_found_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leak = Finding("batch leak", "error", "example 2 sees example 5", "body.mix", "split the batch")
+    found = [leak.to_dict(), Finding("input", "warning", "all labels are 0").to_dict()]
+    path = write_checkpoint(tmp_path, "found", {"findings": found}, {})
+
+    cli.main(["show", str(path)])
+
+    assert [line for line in lines(capsys) if line.startswith("finding ")] == [
+        "finding     batch leak, error: example 2 sees example 5 (body.mix)",
+        "finding     input, warning: all labels are 0",
+    ]

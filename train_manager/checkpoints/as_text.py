@@ -60,6 +60,9 @@ def part_lines(parts: Mapping[str, Any]) -> Iterator[str]:
         yield line("optimizer", f"{name}: {_optimizer(optimizer)}")
     for name, state in parts.get("extensions", {}).items():
         yield line("extension", f"{name}: {_entries(state) if state else 'no state'}")
+    for finding in parts.get("findings") or ():
+        place = f" ({finding['where']})" if finding["where"] else ""
+        yield line("finding", f"{finding['check']}, {finding['level']}: {finding['what']}{place}")
     arguments = parts["parameters"].get("arguments", {}) if isinstance(parts.get("parameters"), dict) else {}
     for name, value in arguments.items():
         if value is not None:

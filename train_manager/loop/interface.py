@@ -74,6 +74,7 @@ from train_manager.rebuilding.recorded import as_written
 from train_manager.schedules.rules import CallProgress
 from train_manager.telling.argument_names import named_arguments
 from train_manager.telling.errors import CheckError, FixtureNotFound, StageError, TrainManagerError
+from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
 from train_manager.telling.tracebacks import hide_own_frames
 from train_manager.telling.words import Words
@@ -777,6 +778,35 @@ class Interface(Extensible, Generic[Model]):
         name = self._setup.optimizer_name(name, method)
         return name, self.optimizers[name]
 
+    # ---- what checks have found --------------------------------------------------------------------------------------
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What checks have found in this training so far, also those of a loaded checkpoint; see ``add_finding``."""
+        return self._progress.findings
+
+    def add_finding(self, finding: Finding) -> None:
+        """Keep what a check has found, and warn of it unless it is a note; one that is known is left out.
+
+        Checkpoints have it, so that a training that goes on does not tell it again, and ``RunRecord`` writes it to
+        ``run.json``.
+
+        >>> from train_manager.telling.findings import Finding
+        >>> from train_manager.testing import tiny_manager
+        >>> tm = tiny_manager()
+        >>> tm.add_finding(Finding("batch leak", "note", "a norm mixes the examples", "body.norm"))
+        >>> print(tm.findings[0])
+        note: a norm mixes the examples
+          where  body.norm
+
+        Args:
+            finding: it is the same as a known one if its check, what it has found and where are the same.
+        """
+        if self._progress.keep_finding(finding) and finding.level != "note":
+            place = f": {finding.where}" if finding.where else ""
+            cure = f" ({finding.cure})" if finding.cure else ""
+            warnings.warn(f"{finding.what}{place}{cure}", stacklevel=users_level())
+
     # ---- how far the training is -------------------------------------------------------------------------------------
 
     @property
@@ -1013,6 +1043,7 @@ class Interface(Extensible, Generic[Model]):
             "windows": self._windows.state_dict(),
             "counts": self._counts.state_dict(),
             "history": self.history.state_dict(),
+            "findings": [finding.to_dict() for finding in self.findings],
             "random": random_state(),
             "parameters": as_written(self._recorded_arguments),
         }
@@ -1072,6 +1103,8 @@ class Interface(Extensible, Generic[Model]):
                 restore_part(attribute, state["attributes"][name])
         self._counts.load_state_dict(state["counts"])
         self.history.load_state_dict(state["history"])
+        for finding in state.get("findings", ()):  # which an earlier version lacks
+            self._progress.keep_finding(Finding.from_dict(finding))
         if "partial" not in state["run"]:  # of an earlier version
             levels[0].progress.partial = self.history.place_of_part()
         if is_whole or not state["phases"]["open"]:

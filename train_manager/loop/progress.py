@@ -18,6 +18,7 @@ from train_manager.loop.run_state import RunState
 from train_manager.loop.step import NO_STEP
 from train_manager.metrics.deferred import DeferredScalars, FiniteLosses
 from train_manager.schedules.rules import known_call, new_call
+from train_manager.telling.findings import Finding
 
 EVALUATIONS: Final = ("eval", "eval_on_batch", "predict")
 """The methods that enter a run without training in it."""
@@ -43,9 +44,12 @@ class Progress:
         interrupted: the call that a checkpoint was written in, until the program makes it again.
         reopens: the stages that were open in that checkpoint, until they are open again.
         saved_at: what the last checkpoint was of.
+        findings: what checks have found; a phase and what is around it have one list.
     """
 
-    def __init__(self, run: RunState, call: Call, epoch_num: int = 0, key: str = "") -> None:
+    def __init__(
+        self, run: RunState, call: Call, epoch_num: int = 0, key: str = "", findings: list[Finding] | None = None
+    ) -> None:
         self.lifetime = Lifetime(key)
         self.epoch_num = epoch_num
         self.first_step = call.start_step
@@ -61,11 +65,12 @@ class Progress:
         self.interrupted: InterruptedCall | None = None
         self.reopens: set[str] = set()
         self.saved_at: tuple[int, ...] | None = None
+        self.findings: list[Finding] = [] if findings is None else findings
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a copy feeds and counts for itself."""
         own = {name: copy.copy(getattr(self, name)) for name in ("feed", "epoch", "run", "call")}
-        return {**self.__dict__, **own, "step": NO_STEP}
+        return {**self.__dict__, **own, "step": NO_STEP, "findings": [*self.findings]}
 
     # ---- a run, a call, an epoch ---------------------------------------------------------------------------------
 
@@ -163,6 +168,15 @@ class Progress:
         if len(losses.origins) >= DeferredScalars.limit:
             losses.check()
         return kept
+
+    # ---- findings ------------------------------------------------------------------------------------------------
+
+    def keep_finding(self, finding: Finding) -> bool:
+        """Keep what a check has found, and return whether it is new."""
+        is_new = all(known.identity != finding.identity for known in self.findings)
+        if is_new:
+            self.findings.append(finding)
+        return is_new
 
     # ---- lifetimes -----------------------------------------------------------------------------------------------
 

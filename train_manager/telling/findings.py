@@ -57,6 +57,11 @@ class Finding:
         rows = [f"  {label:<6} {text}" for label, text in (("where", self.where), ("do", self.cure)) if text]
         return "\n".join([f"{self.level}: {self.what}", *rows])
 
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What makes it the same finding as another one, whatever was measured."""
+        return self.check, self.what, self.where
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as data that JSON can hold."""
         return asdict(self)

@@ -31,6 +31,7 @@ from train_manager.files.lock import WriterLock
 from train_manager.rebuilding.recorded_rows import expression
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.run_file import Entry, is_alive, outcome_of, read_runs, write_entry
+from train_manager.telling.findings import Finding
 from train_manager.testing import tiny_manager
 
 
@@ -620,3 +621,23 @@ def test_while_it_pauses_the_run_has_not_ended(tmp_path: Path) -> None:
         assert read_runs(tmp_path)[-1]["outcome"] == "running"
     entry = read_runs(tmp_path)[-1]
     assert (entry["outcome"], entry["calls"]) == ("completed", {"run": 1})
+
+
+# ---- what checks have found ------------------------------------------------------------------------------------------
+
+
+def test_what_checks_have_found_is_recorded_also_in_a_phase_and_after_an_error(tmp_path: Path) -> None:
+    found = Finding("batch leak", "note", "a norm mixes the examples", "body.norm", numbers={"examples": 16})
+    find = At("post_train_step_batch", lambda train_manager: train_manager.add_finding(found))
+    tm = tiny_manager(find, At("post_train_step_epoch", fail), RunRecord(), train_dir=tmp_path)
+    with pytest.raises(ZeroDivisionError), tm.run(), tm.phase("head"):
+        tm.train()
+    entry = the_entry(tmp_path)
+
+    assert (entry["outcome"], entry["findings"]) == ("failed", [found.to_dict()])
+
+
+def test_a_run_without_findings_has_no_word_of_them(tmp_path: Path) -> None:
+    tiny_manager(RunRecord(), train_dir=tmp_path).train()
+
+    assert "findings" not in the_entry(tmp_path)

@@ -14,6 +14,7 @@ from train_manager import compare_runs
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.record.run_file import read_runs
 from train_manager.telling.errors import InputError
+from train_manager.telling.findings import Finding
 from train_manager.testing import tiny_manager
 
 
@@ -224,3 +225,21 @@ def test_the_kernel_of_a_notebook_is_not_a_difference(tmp_path: Path) -> None:
         write_runs(tmp_path / name, entry(command={"kind": "notebook", "arguments": arguments}))
 
     assert compare_runs([tmp_path / "a", tmp_path / "b"]).differences() == []
+
+
+def test_what_checks_have_found_is_compared_and_is_no_difference(tmp_path: Path) -> None:
+    found = Finding("batch leak", "error", "example 2 sees example 5", "body.mix")
+    write_runs(tmp_path / "a", entry())
+    write_runs(tmp_path / "b", entry(findings=[found.to_dict()]))
+    compared = compare_runs([tmp_path / "a", tmp_path / "b"])
+
+    assert [[*findings] for findings in compared.findings] == [[], [found]]
+    assert compared.differences() == []
+
+
+def test_findings_that_are_damaged_are_a_note(tmp_path: Path) -> None:
+    write_runs(tmp_path / "a", entry(findings=[{"level": "error"}]))
+    compared = compare_runs([tmp_path / "a"])
+
+    assert [*compared.findings[0]] == []
+    assert compared.notes[0].startswith(f"a: a record in {tmp_path / 'a'} is damaged: TypeError: ")

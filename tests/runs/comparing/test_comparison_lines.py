@@ -8,6 +8,7 @@ from train_manager.runs.code.differences import Change, CodeDifference, FileDiff
 from train_manager.runs.comparing.compared import Compared, ComparedRun
 from train_manager.runs.comparing.comparison_lines import comparison_lines
 from train_manager.runs.comparing.terminal_text import width_of
+from train_manager.telling.findings import Finding, Findings
 
 RUNS = tuple(
     ComparedRun(name, f"runs/{name}", "ab12", "2026-05-01 12:00", "completed", "2 epochs, 20 steps")
@@ -138,3 +139,17 @@ def test_folders_of_runs_are_shown_if_there_is_room_for_all() -> None:
 
     assert texts(long, 80)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed"
     assert texts(long, 100)[2] == "  other  2026-05-01 12:00  2 epochs, 20 steps  completed  runs/other#ab12"
+
+
+def test_what_checks_have_found_is_shown_of_each_run_that_they_have_found_something_in() -> None:
+    found = Findings([Finding("batch leak", "error", "example 2 sees example 5", "body.mix", "split the batch")])
+    with_findings = replace(COMPARED, findings=(Findings(), found), notes=())
+
+    assert texts(with_findings)[len(texts(replace(COMPARED, notes=()))) :] == [
+        "",
+        "findings",
+        "  other",
+        "  batch leak  error: example 2 sees example 5",
+        "                where  body.mix",
+        "                do     split the batch",
+    ]

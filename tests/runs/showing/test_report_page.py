@@ -21,6 +21,7 @@ from train_manager.files.atomic import replace_file
 from train_manager.reporting.png import png_of
 from train_manager.runs.record.figure_writer import FigureWriter
 from train_manager.runs.showing.shown_run import shown_run
+from train_manager.telling.findings import Finding
 
 VOID = {"meta", "input", "img"}
 
@@ -303,3 +304,16 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
     told = f"{tmp_path}/file/page.html cannot be written: File exists\n  name another file: --html FILE"
     assert str(raised.value) == told.replace("File exists", "Not a directory") or str(raised.value) == told
+
+
+def test_what_checks_have_found_is_a_table_in_the_summary(tmp_path: Path) -> None:
+    found = Finding("batch leak", "error", "example 2 sees <example 5>", "body.mix", "split the batch")
+    page = Page(page_of(write_runs(tmp_path / "run", entry(findings=[found.to_dict()]))))
+    words = " ".join("".join(page.words).split())
+
+    assert "findings of run" in [tag.get("aria-label") for tag in page.tags("div")]
+    assert "batch leakerror: example 2 sees <example 5>body.mixsplit the batch" in words
+
+
+def test_a_page_of_a_run_without_findings_has_no_word_of_them(tmp_path: Path) -> None:
+    assert "findings" not in page_of(write_runs(tmp_path / "run", entry()))

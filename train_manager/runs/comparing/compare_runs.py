@@ -23,6 +23,7 @@ from train_manager.runs.record.run_file import outcome_of
 from train_manager.runs.record.run_paths import FoundRun, named_run, short_id
 from train_manager.runs.record.run_summary import MALFORMED
 from train_manager.telling.errors import InputError, TrainManagerError
+from train_manager.telling.findings import Finding, Findings
 
 MOST_RUNS: Final = 10
 T = TypeVar("T")
@@ -39,7 +40,7 @@ class Comparison(Compared):
 
     ``parameters``, ``code``, ``environment``, ``data`` and ``metrics`` have a row for each value, with a text for each
     run; ``files`` tells how the code of each run but the first differs from that of the first; ``curves`` has the
-    points of each figure.
+    points of each figure; ``findings`` has what checks have found in each run.
     """
 
     def text(self, width: int = 120, *, shows_all: bool = False) -> str:
@@ -128,6 +129,7 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
         files=files,
         curves=_of_each_figure(figures, curve_of),
         bands=_of_each_figure(figures, band_of),
+        findings=tuple(found or Findings() for found in each(_findings)),
         notes=tuple(notes),
     )
 
@@ -141,6 +143,10 @@ def _told(run: FoundRun, label: str) -> ComparedRun:
     began = datetime.fromisoformat(run.entry["began"]).astimezone().strftime("%Y-%m-%d %H:%M")
     words = ", ".join(done) or "no step recorded"
     return ComparedRun(label, str(run.train_dir), run.id, began, outcome_of(run.entry), words)
+
+
+def _findings(run: FoundRun) -> Findings:
+    return Findings(map(Finding.from_dict, run.entry.get("findings") or ()))
 
 
 def _parameter_rows(run: FoundRun) -> Rows:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from train_manager.runs.code.differences import CodeDifference
+from train_manager.telling.findings import Findings
 
 Cells = tuple[str | None, ...]
 """A value of each run, as text; None where a run has none."""
@@ -54,6 +55,7 @@ class Compared:
         curves: for each figure the points of each run, over steps; of a long one the means of stretches.
         bands: for each of these figures, and each run, between which values a long curve was in each stretch.
         notes: what could not be read or compared.
+        findings: what checks have found in each run.
     """
 
     runs: tuple[ComparedRun, ...]
@@ -66,6 +68,7 @@ class Compared:
     curves: Mapping[str, Sequence[Points]] = field(default_factory=dict)
     bands: Mapping[str, Sequence[Band]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    findings: tuple[Findings, ...] = ()
 
 
 def differing(rows: Mapping[str, Cells]) -> dict[str, Cells]:

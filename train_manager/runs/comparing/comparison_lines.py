@@ -31,6 +31,7 @@ def comparison_lines(compared: Compared, width: int, *, shows_all: bool = False)
     for title, rows in (("environment", compared.environment), ("data", compared.data)):
         yield from _section(title, rows, compared, width, shows_all)
     yield from _section("metrics", compared.metrics, compared, width, True)
+    yield from _findings(compared, width)
     yield from (Line(cut(f"note: {printable(note)}", width), "note") for note in compared.notes)
 
 
@@ -68,6 +69,17 @@ def _section(title: str, rows: Mapping[str, Cells], compared: Compared, width: i
         [name or "(the class)", *(ABSENT if cell is None else cell for cell in cells)] for name, cells in shown.items()
     ]
     yield from run_columns(head, texts, width)
+
+
+def _findings(compared: Compared, width: int) -> Iterator[Line]:
+    """Yield what checks have found in each run that they have found something in."""
+    if any(compared.findings):
+        yield Line("")
+        yield Line("findings", "title")
+    for run, found in zip(compared.runs, compared.findings, strict=False):
+        if found:
+            yield Line(cut(f"  {printable(run.label)}", width), "head")
+            yield from (Line(cut(f"  {printable(text)}", width)) for text in str(found).splitlines())
 
 
 def _code(code: CodeDifference, title: str, width: int, shows_all: bool) -> Iterator[Line]:

@@ -121,7 +121,10 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
         labels=labels,
         made=_made(renews),
         notes=notes,
-        summaries=[(labels[number], [*facts(run, metrics_of(compared, number))]) for number, run in enumerate(runs)],
+        summaries=[
+            (labels[number], [*facts(run, metrics_of(compared, number))], compared.findings[number] if compared else ())
+            for number, run in enumerate(runs)
+        ],
         has_figures=bool(plots or maps),
         has_layers=any(plot.section == "layers" for plot in plots) or any(one["section"] == "layers" for one in maps),
         has_norms=any(one.get("roots") for one in maps) or any(one.root for plot in plots for one in plot.curves),
