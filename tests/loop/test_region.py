@@ -1331,3 +1331,13 @@ def test_an_objective_trains_in_the_region() -> None:
     assert torch.equal(
         weights(tm.model), by_hand(net(), [(inputs * 2, targets) for inputs, targets in make_batches(4) * 2], with_size)
     )
+
+
+def test_a_hook_that_probes_with_another_batch_leaves_the_stages_closed() -> None:
+    seen: list[Any] = []
+    look = At("post_train_step_batch", lambda train_manager, batch: seen.append(train_manager.probe(batch)))
+    tm = tiny_manager(look)
+    tm.train()
+
+    assert "train_model_forward  (stays closed: nothing looks into it)" in tm.explain()
+    assert len(seen) == 3

@@ -15,6 +15,7 @@ Its files in reading order; each imports only those above it:
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step
     outputs       what a batch, a prediction and a loss must be
+    probe         the prediction for another batch, beside the training
     region        a batch without the stages inside its own
     setup         what is trained, with what and on what
     feed          the batches that a run trains and evaluates on

@@ -51,6 +51,7 @@ from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import OptimizerArgument
 from train_manager.loop.outputs import count_rows, loss_in, no_targets, require_training_loss
 from train_manager.loop.phases import Level
+from train_manager.loop.probe import probed
 from train_manager.loop.progress import Progress
 from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.requests import NOTHING, Requests
@@ -777,6 +778,52 @@ class Interface(Extensible, Generic[Model]):
             raise StageError(what, stages=self.fixtures.path, cure=cure)
         name = self._setup.optimizer_name(name, method)
         return name, self.optimizers[name]
+
+    # ---- a forward pass beside the training --------------------------------------------------------------------------
+
+    def probe(self, batch: Any) -> Any:
+        """Return the prediction for another batch of the same kind, while one is trained on or evaluated; for checks.
+
+        It is what ``model_forward`` gives, as ``unpack_batch`` and your other own methods have it, in the present mode
+        and precision. No stage is counted and no hook runs; what ``add_loss`` and ``report_loss`` are given is dropped.
+        Lazy fixtures of the batch are computed anew, those that a hook has defined stay; after it all fixtures are as
+        they were. What the forward pass itself does stays done: random states move, and buffers and attributes of
+        modules may change. The caller puts these back.
+
+        >>> from train_manager import Extension
+        >>> from train_manager.testing import tiny_manager
+        >>> class Shifted(Extension):
+        ...     def post_train_step_batch(self, train_manager, batch, prediction):
+        ...         inputs, targets = batch
+        ...         shifted = train_manager.probe((inputs.roll(1, dims=0), targets))
+        ...         print(shifted.shape == prediction.shape)
+        >>> result = tiny_manager(Shifted()).train_steps(2)
+        True
+        True
+
+        Args:
+            batch: as the data would give it; the device is that of the training.
+
+        Raises:
+            StageError: no batch is trained on or evaluated, or it was not unpacked yet; or the model trains itself.
+        """
+        kind = next((kind for kind in ("train", "eval") if f"{kind}_step_batch" in self._store.open), None)
+        if kind is None:
+            what = "probe() was called, but no batch is being trained on or evaluated"
+        elif "inputs" not in self.fixtures:
+            what = "probe() was called before the batch was unpacked, so there are no inputs"
+        elif not isinstance(self.model, nn.Module):
+            what = f"probe() was called, but {type(self.model).__name__} trains itself: it has no forward pass"
+            raise StageError(what, stages=self.fixtures.path, cure="call the model itself")
+        else:
+            step = self._progress.step
+            try:
+                self._progress.step = step.for_probe()
+                return probed(self, kind, self._store, self._chosen, self._setup.on_device(batch))
+            finally:
+                self._progress.step = step
+        cure = "call it in a hook such as post_train_step_batch, or in train_batch(self, ...)"
+        raise StageError(what, stages=self.fixtures.path, cure=cure)
 
     # ---- what checks have found --------------------------------------------------------------------------------------
 

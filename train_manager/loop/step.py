@@ -73,6 +73,10 @@ class Step:
         self.backwards: dict[str, Backward] = {}
         self.asked_to_step: set[str] = set()
 
+    def for_probe(self) -> Step:
+        """Return one of the same batch, for a forward pass that leaves nothing in this one."""
+        return Step(self.batch_num, is_own=self.is_own, is_own_last=self.is_own_last, is_counted=self.is_counted)
+
 
 @final
 class StepClock:
