@@ -15,6 +15,7 @@ from tests.runs.record.sinks import Keeps, counting, points_of
 from train_manager.extensions import Checkpoints, MetricStore
 from train_manager.runs.record import follower
 from train_manager.runs.record.following import export_figures
+from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.sink import Sink
 from train_manager.runs.record.sink_state import SinkState, read_state, write_state
@@ -45,6 +46,48 @@ def test_a_second_training_of_the_same_manager_is_followed_too(tmp_path: Path) -
     tm.train_epochs(2)
 
     assert points_of(kept.rows) == counting(tmp_path)
+
+
+def test_an_epoch_that_is_trained_in_two_runs_has_the_figures_of_the_whole(tmp_path: Path) -> None:
+    kept = Keeps()
+    tm = tiny_manager(MetricStore(), kept, epochs=1, train_dir=tmp_path)
+    tm.train_steps(2)
+    tm.train_steps(4)
+
+    assert points_of(kept.rows)["epoch/loss"] == [(row["step"], row["loss"]) for row in tm.history.epochs]
+    assert [row["step"] for row in tm.history.epochs] == [3, 6]
+
+
+def test_an_epoch_that_is_left_and_gone_on_with_by_a_resume_has_the_figures_of_the_whole(tmp_path: Path) -> None:
+    kept = Keeps()
+    tiny_manager(MetricStore(), kept, Checkpoints(resume="fresh"), epochs=2, train_dir=tmp_path).train_steps(2)
+    tm = tiny_manager(MetricStore(), kept, Checkpoints(resume=True), epochs=2, train_dir=tmp_path)
+    tm.train()
+    stored = MetricReader(tmp_path).scalars("loss", stage="train_step_epoch")
+
+    assert points_of(kept.rows)["epoch/loss"] == [(row["step"], row["loss"]) for row in tm.history.epochs]
+    assert [curve.steps for curve in stored.values()] == [[3, 6]]
+
+
+def test_a_part_of_an_epoch_that_a_training_ends_with_is_no_epoch_of_a_sink(tmp_path: Path) -> None:
+    kept = Keeps()
+    tiny_manager(MetricStore(), kept, train_dir=tmp_path).train_steps(5)
+
+    assert [step for step, _ in points_of(kept.rows)["epoch/loss"]] == [3]
+    assert [step for step, _ in points_of(kept.rows)["batch/loss"]] == [1, 2, 3, 4, 5]
+
+
+def test_epochs_of_a_phase_between_two_parts_of_an_epoch_are_sent_once(tmp_path: Path) -> None:
+    kept = Keeps()
+    tm = tiny_manager(MetricStore(), kept, train_dir=tmp_path)
+    tm.train_steps(2)
+    with tm.phase("head"):
+        tm.train_epochs(1)
+    tm.train_steps(2)
+    found = points_of(kept.rows)
+
+    assert [step for step, _ in found["head/epoch/loss"]] == [5]
+    assert [step for step, _ in found["epoch/loss"]] == [6]
 
 
 def test_a_resume_sends_what_the_run_before_has_left(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from train_manager.runs.record.metric_blobs import Labelled, StoredArray, edges_and_counts, shape_and_values
-from train_manager.runs.record.metric_schema import HISTORY, LATEST, TABLES, Series, has_table
+from train_manager.runs.record.metric_schema import EPOCHS, HISTORY, LATEST, TABLES, Series, has_table
 from train_manager.runs.record.metric_segments import Segment, segments_of
 
 COLUMNS: Final = {
@@ -123,10 +124,14 @@ def new_rows(
     sql = f"SELECT {place}, {COLUMNS[table]} FROM {table} WHERE id > ? ORDER BY id LIMIT ?"
     read = connection.execute(sql, (after, most)).fetchall()
     labels = Labelled(connection)
+    has_epochs = table == "scalars" and any(series[row[1]].stage == EPOCHS for row in read)
+    unfinished = of_parts_of_epochs(connection) if has_epochs else set()
     found = []
     for id_, of, segment, step, written_in, epoch, time, *columns in read:
         until = counting.get(segment)
         if until is None or written_in > until.until or (table == "texts" and series[of].name == HISTORY):
+            continue
+        if id_ in unfinished:
             continue
         value: Any
         if table == "arrays":
@@ -137,6 +142,17 @@ def new_rows(
             value = value_of(table, columns)
         found.append(NewRow(id_, series[of], until.run, segment, step, written_in, epoch, time, value))
     return found, read[-1][0] if read else after, len(read) == most
+
+
+def of_parts_of_epochs(connection: sqlite3.Connection) -> set[int]:
+    """Return the ids of scalars of epochs that were left before their ends: other rows replace them if they go on."""
+    sql = (
+        "SELECT text FROM texts JOIN series ON series.id = series "
+        """WHERE name = ? AND stage = ? AND text LIKE '%"partial": true%'"""
+    )
+    rows = [json.loads(text) for (text,) in connection.execute(sql, (HISTORY, EPOCHS))]
+    parts = [found["scalars"] for found in rows if found["row"].get("partial")]
+    return {id_ for first, last in parts for id_ in range(first, last + 1)}
 
 
 def value_of(table: str, columns: list[Any]) -> Any:

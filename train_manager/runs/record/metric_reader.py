@@ -128,7 +128,8 @@ class MetricReader:
         """Return what has come since an earlier call: first the segments that have begun, then the rows that count.
 
         Who calls it again and again gets each row that counts once, also through resumes. What a resume has gone back
-        before is told by the ``from_step`` of its segment.
+        before is told by the ``from_step`` of its segment. An epoch that was left before its end has no figures here
+        until it is whole, for those of its part are replaced as it is trained further.
 
         >>> import tempfile
         >>> from train_manager.extensions import MetricStore

@@ -197,12 +197,17 @@ class MetricRows:
     def _put_row(self, connection: sqlite3.Connection, item: HistoryRow) -> None:
         """Write a row as it is, as a text, and each of its figures as a scalar."""
         known, segment = self._known_rows(connection)[item.stage], self._present_segment(connection)
+        text = text_of_row(item.row)
         if item.number is not None:
-            self._replace(connection, known[item.number :])
-            del known[item.number :]
+            # One that moved up stays as it is, or a follower would get its figures twice.
+            moved = next((at for at in range(item.number, len(known)) if known[at].text == text), None)
+            self._replace(connection, known[item.number : moved])
+            del known[item.number : moved]
+            if moved is not None:
+                return
         place = (segment, item.row["step"], item.row["epoch"], item.time)
         ids = [self._put_figure(connection, item, place, name) for name in numbers_of(item.row)]
-        text, first, last = text_of_row(item.row), min(ids, default=0), max(ids, default=0)
+        first, last = min(ids, default=0), max(ids, default=0)
         whole = f'{{"scalars": [{first}, {last}], "row": {text}}}'
         sql = "INSERT INTO texts(series, segment, step, epoch, time, text) VALUES (?, ?, ?, ?, ?, ?)"
         made = connection.execute(sql, (id_of(connection, Series(HISTORY, item.stage)), *place, whole))
