@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import train_manager.extensions
-from tests.runs.record.sinks import Keeps, counting, points_of
+from tests.runs.sending.sinks import Keeps, counting, points_of
 from train_manager import cli
 from train_manager.extensions import MetricStore
 from train_manager.testing import tiny_manager
@@ -44,6 +44,13 @@ def test_a_second_export_sends_nothing(tmp_path: Path, kept: Keeps, capsys: pyte
     assert points_of(kept.rows) == counting(tmp_path)
 
 
+def test_a_tool_may_be_called_as_its_extension_is(tmp_path: Path, kept: Keeps) -> None:
+    train(tmp_path)
+
+    assert cli.main(["export", str(tmp_path), "--to", "TensorBoard"]) == 0
+    assert points_of(kept.rows) == counting(tmp_path)
+
+
 def test_it_sends_one_run_of_several(tmp_path: Path, kept: Keeps) -> None:
     first = tiny_manager(MetricStore(), train_dir=tmp_path)
     first.train()
@@ -72,8 +79,19 @@ def test_without_the_package_the_extra_is_named(
     assert 'pip install "train-manager[kept]"' in capsys.readouterr().err
 
 
-def test_a_tool_that_is_not_known_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["export", str(tmp_path), "--to", "aim"])
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("tensorbord", "did you mean 'tensorboard'?"),
+        ("ML-Flow", "did you mean 'mlflow'?"),
+        ("aim", "choose from tensorboard, mlflow, wandb"),
+    ],
+)
+def test_a_tool_that_is_not_known_is_refused_with_a_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, cure: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["export", str(tmp_path), "--to", name])
 
-    assert "argument --to: invalid choice: 'aim' (choose from" in capsys.readouterr().err
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"argument --to: there is no tool '{name}': {cure}\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from train_manager.commands.exit_codes import ALL_IS_WELL, CANNOT_BE_DONE
+from train_manager.telling.errors import did_you_mean, near
 
 SINKS: Final = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WandB"}
 
@@ -22,17 +23,30 @@ def add_to(commands: Any) -> None:
     command = commands.add_parser("export", help="send the figures of a run to another tool", description=text)
     command.set_defaults(command=export)
     command.add_argument("train_dir", metavar="RUN", type=Path, help="a train_dir")
-    command.add_argument("--to", required=True, choices=SINKS, help="the tool")
+    command.add_argument("--to", required=True, type=tool, choices=SINKS, help="the tool")
     text = "only what this run has measured, of several in the folder; the first digits of its run_id suffice"
     command.add_argument("--run", metavar="ID", help=text)
+
+
+def tool(name: str) -> str:
+    """Return the name of a tool; "TensorBoard" is one too.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none of this name.
+    """
+    found = name.lower()
+    if found not in SINKS:
+        cure = did_you_mean(near(found, SINKS)) or f"choose from {', '.join(SINKS)}"
+        raise argparse.ArgumentTypeError(f"there is no tool {name!r}: {cure}")
+    return found
 
 
 def export(options: argparse.Namespace) -> int:
     """Send what was not sent yet, and tell how much that was."""
     import train_manager.extensions
-    from train_manager.runs.record.following import FollowsStore, export_figures
+    from train_manager.runs.sending.exporting import export_figures
 
-    extension: FollowsStore = getattr(train_manager.extensions, SINKS[options.to])()
+    extension = getattr(train_manager.extensions, SINKS[options.to])()
     try:
         count = export_figures(extension, options.train_dir.absolute(), options.run)
     except ImportError as error:

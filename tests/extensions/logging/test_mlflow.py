@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.runs.record.sinks import Figures, Points, counting, kill_and_resume, needs_package
+from tests.runs.sending.sinks import Figures, Points, counting, kill_and_resume, needs_package
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, MLflow
-from train_manager.extensions.logging.mlflow import key_of
+from train_manager.runs.sending.exporting import export_figures
+from train_manager.runs.sending.mlflow_keys import key_of
 from train_manager.testing import tiny_manager
 
 needs_package()
@@ -128,9 +129,33 @@ def test_nan_is_shown_as_it_is(tmp_path: Path) -> None:
 def test_rows_that_are_sent_twice_are_there_once(tmp_path: Path) -> None:
     train(tmp_path)
     (tmp_path / "sinks.json").unlink()
-    from train_manager.runs.record.following import export_figures
-
     export_figures(MLflow(), tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
     assert len(runs_of(tmp_path)) == 1
+
+
+def test_a_server_that_does_not_answer_does_not_stop_the_training_and_gets_all_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        tm = tiny_manager(MetricStore(), MLflow(), epochs=2, train_dir=tmp_path)
+        with pytest.raises(
+            RuntimeWarning, match=r"mlflow gets no figures: MlflowException: .*; mlflow lacks 16 figures"
+        ):
+            tm.train()
+    assert tm.epoch_num == 2
+    export_figures(MLflow(), tmp_path)
+
+    assert shown(tmp_path) == stored(tmp_path)
+
+
+def test_a_run_that_is_not_followed_has_no_run_of_mlflow(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), Checkpoints(resume="fresh"), epochs=1, train_dir=tmp_path).train()
+    train(tmp_path, epochs=2, resume=True)
+
+    assert [run.data.tags["from_step"] for run in runs_of(tmp_path)] == ["3"]
+    export_figures(MLflow(), tmp_path)
+    assert shown(tmp_path) == stored(tmp_path)

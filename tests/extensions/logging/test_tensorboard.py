@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runs.record.sinks import Figures, Points, counting, kill_and_resume, needs_package
+from tests.runs.sending.sinks import Figures, Points, counting, kill_and_resume, needs_package, run_program
 from train_manager import Extension
 from train_manager.extensions import Checkpoints, MetricStore, TensorBoard
-from train_manager.extensions.logging.tensorboard import EventFile
 from train_manager.runs.record.figure_writer import FigureWriter
-from train_manager.runs.record.following import export_figures
+from train_manager.runs.sending.exporting import export_figures
 from train_manager.testing import tiny_manager
 
 needs_package()
 pytestmark = [pytest.mark.sinks, pytest.mark.slow]
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: E402
+
+from train_manager.runs.sending.event_file import EventFile  # noqa: E402
 
 
 def read(folder: Path) -> Any:
@@ -136,6 +137,51 @@ def test_a_disk_that_is_full_again_and_again_leaves_nothing_twice(
     export_figures(TensorBoard(), tmp_path)
 
     assert shown(tmp_path) == stored(tmp_path)
+
+
+FULL = """
+import resource, sys
+import torch
+from train_manager import Extension, extensions
+from train_manager.testing import tiny_manager
+
+class Draws(Extension):
+    def post_train_step_epoch(self, writer):
+        writer.image("noise", torch.rand(3, 300, 300))
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))  # of each file, not of all
+tiny_manager(extensions.MetricStore(), extensions.TensorBoard(), Draws(), epochs=8, train_dir=sys.argv[1]).train()
+"""
+
+
+def test_a_file_that_takes_no_more_does_not_stop_a_program_and_is_written_anew_by_an_export(tmp_path: Path) -> None:
+    full = run_program(FULL, tmp_path)
+    assert full.returncode == 0, full.stderr
+    assert full.stderr.count("File too large; the training goes on") == 1
+    assert f"figures of {tmp_path}: train-manager export {tmp_path} --to tensorboard" in full.stderr
+    export_figures(TensorBoard(), tmp_path)
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert [image.step for image in read(tmp_path / "tensorboard").Images("noise")] == [*range(3, 25, 3)]
+
+
+def test_a_second_export_writes_nothing(tmp_path: Path) -> None:
+    train(tmp_path)
+    [file] = (tmp_path / "tensorboard").iterdir()
+    before = file.read_bytes()
+
+    assert [export_figures(TensorBoard(), tmp_path) for _ in range(2)] == [0, 0]
+    assert [*(tmp_path / "tensorboard").iterdir()] == [file]
+    assert file.read_bytes() == before
+
+
+def test_without_a_note_of_what_was_sent_all_is_written_anew(tmp_path: Path) -> None:
+    train(tmp_path)
+    (tmp_path / "sinks.json").unlink()
+    export_figures(TensorBoard(), tmp_path)
+
+    assert shown(tmp_path) == stored(tmp_path)
+    assert len([*(tmp_path / "tensorboard").iterdir()]) == 1
 
 
 def test_nan_and_infinity_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.eventually import eventually
-from tests.runs.record.sinks import Figures, Points, counting, kill_and_resume, needs_package
+from tests.runs.sending.sinks import Figures, Points, counting, kill_and_resume, needs_package
 from train_manager.extensions import Checkpoints, MetricStore, WandB
 from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager

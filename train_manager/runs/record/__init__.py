@@ -25,11 +25,6 @@ Its files in reading order; each imports only those above it:
     metric_stretches long series in a few numbers
     metric_news      what has come since the file was read last
     metric_reader    the figures, read while a training writes them and long after
-    sink             what takes the figures for another tool
-    sink_state       sinks.json: what each sink was sent
-    sink_feed        sends to a sink what is new, once
-    follower         the thread that does so while a training runs
-    following        what the extensions have in common that send figures to other tools
     run_paths        which run a path means, and which runs are below a folder
     run_summary      a run in a line
     stored_curves    loss curves made from the figures that a training has stored

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from train_manager.runs.record.sink_state import SinkState, read_state, write_state
+from train_manager.runs.sending.sink_state import SinkState, read_state, write_state
 from train_manager.telling.errors import InputError
 
 SENT = SinkState(("a", "b"), {"scalars": 12}, {"file": "x"}, {"pid": 1})

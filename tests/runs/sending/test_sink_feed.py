@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from tests.runs.record.sinks import Kept, counting, points_of
+from tests.runs.sending.sinks import Kept, counting, points_of
 from train_manager.extensions import Checkpoints, MetricStore
-from train_manager.runs.record import sink_feed
-from train_manager.runs.record.following import runs_of
+from train_manager.runs.record.metric_items import Begin
 from train_manager.runs.record.metric_news import NewRow
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.sink_feed import SinkFeed
-from train_manager.runs.record.sink_state import read_state
+from train_manager.runs.record.metric_schema import FILE
+from train_manager.runs.record.metric_writer import MetricWriter
+from train_manager.runs.sending import sink_feed
+from train_manager.runs.sending.exporting import runs_of
+from train_manager.runs.sending.sink_feed import SinkFeed
+from train_manager.runs.sending.sink_state import read_state
 from train_manager.testing import tiny_manager
 
 
@@ -90,8 +93,30 @@ def test_a_resume_tells_the_sink_from_which_step_it_goes_on(tmp_path: Path) -> N
     sinks: list[Kept] = []
     SinkFeed(tmp_path, "kept", lambda _: sinks.append(Kept(rows)) or sinks[-1], {}).send_new(runs_in(tmp_path))  # type: ignore[func-returns-value]
 
-    assert [(segment.from_step, is_new) for segment, is_new in sinks[0].begun] == [(6, True)]
+    assert sinks[0].cuts == [6]
+    assert [segment.from_step for segment in sinks[0].begun] == [6]
     assert points_of(rows) == counting(tmp_path)
+
+
+def test_what_a_sink_was_told_is_noted_before_a_row_comes(tmp_path: Path) -> None:
+    rows: list[NewRow] = []
+    train(tmp_path, epochs=2)
+    feed_of(tmp_path, rows).send_new(runs_in(tmp_path))
+    writer = MetricWriter(tmp_path / FILE, "later")
+    writer.append(Begin(3, 0.0, {}))
+    writer.close()
+    feed_of(tmp_path, rows).send_new(runs_in(tmp_path))  # and its process is killed
+
+    assert read_state(tmp_path, "kept").own == {"rows": len(rows), "begun": [2], "cuts": [3]}
+
+
+def test_of_runs_that_are_not_followed_a_sink_hears_only_what_they_supersede(tmp_path: Path) -> None:
+    first = train(tmp_path, epochs=2)
+    feed_of(tmp_path, []).send_new([first])
+    train(tmp_path, epochs=3, resume=True)
+    feed_of(tmp_path, []).send_new([first])
+
+    assert read_state(tmp_path, "kept").own == {"rows": 0, "begun": [], "cuts": [6]}
 
 
 def test_a_sink_that_needs_all_again_gets_all_again(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.runs.record.sinks import Keeps, counting, points_of
+from tests.runs.sending.sinks import Keeps, counting, points_of, run_program
 from train_manager.extensions import Checkpoints, MetricStore
-from train_manager.runs.record import follower
-from train_manager.runs.record.following import export_figures
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.processes import this_process
-from train_manager.runs.record.sink import Sink
-from train_manager.runs.record.sink_state import SinkState, read_state, write_state
+from train_manager.runs.sending import follower
+from train_manager.runs.sending.exporting import export_figures
+from train_manager.runs.sending.sink import Sink
+from train_manager.runs.sending.sink_state import SinkState, read_state, write_state
 from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
 
@@ -157,6 +157,30 @@ def test_a_sink_that_hangs_is_waited_for_no_longer_than_it_may(tmp_path: Path, m
     monkeypatch.setattr(follower, "PATIENCE", 20)
     goes_on.set()
     tm.train_epochs(1)
+    assert points_of(kept.rows) == counting(tmp_path)
+
+
+HANGS = """
+import sys, threading
+from tests.runs.sending.sinks import Keeps
+from train_manager.extensions import MetricStore
+from train_manager.runs.sending import follower
+from train_manager.testing import tiny_manager
+
+follower.PATIENCE = 0.2
+tm = tiny_manager(MetricStore(), Keeps(lambda rows: threading.Event().wait()), epochs=2, train_dir=sys.argv[1])
+tm.train()
+print(tm.epoch_num)
+"""
+
+
+def test_a_sink_that_hangs_for_ever_lets_the_program_end(tmp_path: Path) -> None:
+    ended = run_program(HANGS, tmp_path)
+
+    assert (ended.returncode, ended.stdout) == (0, "2\n")
+    assert f"kept lacks 16 figures of {tmp_path}: train-manager export {tmp_path} --to kept" in ended.stderr
+    kept = Keeps()
+    assert export_figures(kept, tmp_path) == 16
     assert points_of(kept.rows) == counting(tmp_path)
 
 

@@ -15,10 +15,10 @@ import torch
 
 from train_manager import Extension
 from train_manager.runs.record.figure_writer import FigureWriter
-from train_manager.runs.record.following import FollowsStore
 from train_manager.runs.record.metric_news import NewRow, NewSegment
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.sink import Sink, scalars_of
+from train_manager.runs.sending.following import FollowsStore
+from train_manager.runs.sending.sink import Sink, scalars_of
 
 Points = dict[str, list[tuple[int, float]]]
 
@@ -33,24 +33,26 @@ class Kept:
     """
 
     def __init__(self, rows: list[NewRow], needs_all: bool = False, before: Callable[[Any], object] = id) -> None:
-        self.rows, self.begun, self.is_closed = rows, list[tuple[NewSegment, bool]](), False
+        self.rows, self.begun, self.cuts = rows, list[NewSegment](), list[int]()
         self._needs_all, self._before = needs_all, before
 
-    def begin(self, segment: NewSegment, is_new: bool) -> bool:
-        self.begun.append((segment, is_new))
-        if self._needs_all and segment.from_step is not None and is_new:
+    def cut(self, step: int) -> bool:
+        self.cuts.append(step)
+        if self._needs_all:
             self.rows.clear()
-        return self._needs_all and is_new
+        return self._needs_all
+
+    def begin(self, segment: NewSegment) -> None:
+        self.begun.append(segment)
 
     def send(self, rows: Sequence[NewRow]) -> None:
         self._before(rows)
         self.rows += rows
 
     def flush(self) -> Mapping[str, Any]:
-        return {"rows": len(self.rows)}
+        return {"rows": len(self.rows), "begun": [segment.id for segment in self.begun], "cuts": self.cuts}
 
-    def close(self) -> None:
-        self.is_closed = True
+    def close(self) -> None: ...
 
 
 class Keeps(FollowsStore):
@@ -98,7 +100,7 @@ import os, signal, sys, time
 from pathlib import Path
 from train_manager import Extension, every, extensions
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.sink_state import read_state
+from train_manager.runs.sending.sink_state import read_state
 from train_manager.testing import tiny_manager
 
 folder, sink, is_killed = Path(sys.argv[1]), getattr(extensions, sys.argv[2])(), len(sys.argv) > 3
@@ -122,12 +124,17 @@ tiny_manager(extensions.MetricStore(), sink, checkpoints, Kills(), epochs=10, tr
 
 def kill_and_resume(folder: Path, sink: str) -> None:
     """Train with a sink, which is killed in step 24 as all of step 23 was sent, and goes on from step 20."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
-    program = [sys.executable, "-c", KILLED, str(folder), sink]
-    killed = subprocess.run([*program, "killed"], env=environment, capture_output=True, text=True, timeout=90)
+    killed = run_program(KILLED, folder, sink, "killed")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=90)
+    resumed = run_program(KILLED, folder, sink)
     assert resumed.returncode == 0, resumed.stderr
+
+
+def run_program(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a program that ends within 90 seconds."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
 
 
 class Figures(Extension):

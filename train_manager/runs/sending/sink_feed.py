@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import thread_time
 from typing import Any, Final, final
 
-from train_manager.runs.record.metric_news import News
+from train_manager.runs.record.metric_news import NewRow, News, NewSegment
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import FILE
-from train_manager.runs.record.sink import Sink
-from train_manager.runs.record.sink_state import SinkState, read_state, write_state
+from train_manager.runs.sending.sink import Sink
+from train_manager.runs.sending.sink_state import SinkState, read_state, write_state
 
 MOST_AT_ONCE: Final = 1000
 
@@ -64,22 +64,15 @@ class SinkFeed:
         while has_more:
             began = thread_time()
             news = reader.since(ids, most=MOST_AT_ONCE)
-            ids, has_more = news.ids, news.has_more
             floor = {} if news.is_anew else floor
-            if self._must_send_all(news, floor):
-                ids, has_more = {"segments": ids["segments"]}, True
-                floor = ids
-                continue
-            rows = [
-                row
-                for table, of_table in news.rows.items()
-                for row in of_table
-                if row.run in runs and (row.run in added or row.id > floor.get(table, 0))
-            ]
-            if rows:
-                sink = self._opened()
-                sink.send(rows)
-                state = replace(state, own=sink.flush())
+            cut, begun = self._cut(news, floor), [one for one in news.segments if one.run in runs]
+            if cut is not None and self._opened().cut(cut):
+                floor = {"segments": news.ids["segments"]}
+                news = reader.since(floor, most=MOST_AT_ONCE)
+            rows = [row for row in unsent_rows(news, floor, added) if row.run in runs]
+            if begun or rows or cut is not None:
+                state = replace(state, own=self._hand_on(begun, rows))
+            ids, has_more = news.ids, news.has_more
             state = replace(state, ids={table: max(id_, floor.get(table, 0)) for table, id_ in ids.items()})
             if not (added and has_more):
                 self._note(state)
@@ -95,11 +88,19 @@ class SinkFeed:
         if self._state.ids:
             self._note(replace(self._state, process={}))
 
-    def _must_send_all(self, news: News, floor: Mapping[str, int]) -> bool:
-        """Tell the sink which segments begin; return whether it needs all rows again."""
-        last = floor.get("segments", 0)
-        answers = [self._opened().begin(segment, segment.id > last) for segment in news.segments]
-        return any(answers) and bool(self._state.ids)
+    def _cut(self, news: News, floor: Mapping[str, int]) -> int | None:
+        """Return the step after which nothing counts of what was sent; None if all does."""
+        new = [segment for segment in news.segments if segment.id > floor.get("segments", 0)]
+        steps = [segment.from_step for segment in new if segment.from_step is not None]
+        return min(steps, default=None) if self._state.own else None
+
+    def _hand_on(self, begun: Sequence[NewSegment], rows: Sequence[NewRow]) -> Mapping[str, Any]:
+        """Let the sink have what is new, and return what it needs to go on from there."""
+        sink = self._opened()
+        for segment in begun:
+            sink.begin(segment)
+        sink.send(rows)
+        return sink.flush()
 
     def _opened(self) -> Sink:
         if self._sink is None:
@@ -110,3 +111,9 @@ class SinkFeed:
         if state != self._state:
             write_state(self._train_dir, self._name, state)
             self._state = state
+
+
+def unsent_rows(news: News, floor: Mapping[str, int], added: Collection[str]) -> Iterator[NewRow]:
+    """Yield the rows that come after those that were sent; of runs that are added all."""
+    for table, rows in news.rows.items():
+        yield from (row for row in rows if row.run in added or row.id > floor.get(table, 0))

@@ -11,17 +11,13 @@ import warnings
 from pathlib import Path
 from typing import Final, final
 
-from train_manager.files.atomic import shown_path
-from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.processes import this_process
-from train_manager.runs.record.sink_feed import MakesSink, SinkFeed
-from train_manager.runs.record.sink_state import read_state
-from train_manager.telling.errors import TrainManagerError
+from train_manager.runs.sending.sink_feed import MakesSink, SinkFeed
+from train_manager.runs.sending.unsent import unsent
 
 EVERY: Final = 1.0  # seconds
 PATIENCE: Final = 10.0  # seconds that the end of a run waits for a sink
 SHARE: Final = 0.02  # of the interpreter, while the training runs
-MOST_COUNTED: Final = 100_000
 
 
 @final
@@ -57,7 +53,8 @@ class Follower:
         self._ending.set()
         if self._thread is not None:
             self._thread.join(PATIENCE)
-        problems = [self._untold, self._left()]
+        is_left = self._thread is not None and (self._thread.is_alive() or self._is_told)
+        problems = [self._untold, unsent(self._train_dir, self._run, self._name) if is_left else ""]
         self._untold = ""
         if any(problems):
             warnings.warn("; ".join(filter(None, problems)), RuntimeWarning, stacklevel=2)
@@ -101,18 +98,3 @@ class Follower:
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
             except RuntimeWarning:
                 self._untold = text
-
-    def _left(self) -> str:
-        """Return what to do about the rows that were not sent; nothing if there are none."""
-        if self._thread is None or not (self._thread.is_alive() or self._is_told):
-            return ""
-        try:
-            state = read_state(self._train_dir, self._name)
-            rows = MetricReader(self._train_dir).since(state.ids, most=MOST_COUNTED).rows.values()
-        except TrainManagerError as error:  # of a file that another program has damaged
-            return f"what {self._name} lacks cannot be told: {error}"
-        count = sum(row.run in (*state.runs, self._run) for of_table in rows for row in of_table)
-        if not count:
-            return ""
-        folder = shown_path(self._train_dir)
-        return f"{self._name} lacks {count:,} figures of {folder}: train-manager export {folder} --to {self._name}"

@@ -17,13 +17,11 @@ USUAL_DATA: Final = ("train", "")
 class Sink(Protocol):
     """Takes figures. After an error a new one is made, of what ``flush`` has returned last."""
 
-    def begin(self, segment: NewSegment, is_new: bool) -> bool:
-        """Take back what a segment supersedes, if that can be; return whether all must be sent again.
+    def cut(self, step: int) -> bool:
+        """Take back all that is of later steps, if that can be; return whether all that counts must be sent again."""
 
-        Args:
-            segment: that rows to come are of.
-            is_new: whether it has begun since rows were sent last; else rows of before are added.
-        """
+    def begin(self, segment: NewSegment) -> None:
+        """Hear of a segment that rows to come are of; it may be told again, as rows of before are added."""
 
     def send(self, rows: Sequence[NewRow]) -> None:
         """Take rows that count."""
