@@ -100,9 +100,11 @@ import os, signal, sys, time
 from pathlib import Path
 from train_manager import Extension, every, extensions
 from train_manager.runs.record.metric_reader import MetricReader
+from train_manager.runs.sending import follower
 from train_manager.runs.sending.sink_state import read_state
 from train_manager.testing import tiny_manager
 
+follower.PATIENCE = 60.0  # the machine may be busy
 folder, sink, is_killed = Path(sys.argv[1]), getattr(extensions, sys.argv[2])(), len(sys.argv) > 3
 
 def has_been_sent(step):
@@ -114,7 +116,7 @@ class Kills(Extension):
     def post_train_step_batch(self, step_num):
         if is_killed and step_num == 24:
             while not has_been_sent(23):
-                time.sleep(0.05)
+                time.sleep(0.2)
             os.kill(os.getpid(), signal.SIGKILL)
 
 checkpoints = extensions.Checkpoints(every(5), resume=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from train_manager.runs.sending import sink_feed
 from train_manager.runs.sending.exporting import runs_of
 from train_manager.runs.sending.sink_feed import SinkFeed
 from train_manager.runs.sending.sink_state import read_state
+from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
 
 
@@ -158,6 +161,19 @@ def test_without_rows_no_sink_is_made(tmp_path: Path) -> None:
         raise AssertionError("made")
 
     assert SinkFeed(tmp_path, "kept", make, {}).send_new(["a"]) == 0
+
+
+def test_a_store_whose_tables_are_not_made_yet_has_nothing_to_send(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+
+        assert feed_of(tmp_path, []).send_new(["a"]) == 0
+
+
+def test_a_store_that_is_damaged_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("no database, but a long text")
+    with pytest.raises(InputError, match=r"metrics.sqlite cannot be read: file is not a database"):
+        feed_of(tmp_path, []).send_new(["a"])
 
 
 def test_a_file_that_was_replaced_is_sent_anew(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,8 @@ from time import thread_time
 from typing import Any, Final, final
 
 from train_manager.runs.record.metric_news import NewRow, News, NewSegment
-from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import FILE
+from train_manager.runs.record.metric_reader import MetricReader, opened_to_read
+from train_manager.runs.record.metric_schema import FILE, is_empty
 from train_manager.runs.sending.sink import Sink
 from train_manager.runs.sending.sink_state import SinkState, read_state, write_state
 
@@ -55,7 +56,7 @@ class SinkFeed:
                 first row on, and it is noted only at the end that they were sent.
             rest: called after each part with the seconds of the processor that it took.
         """
-        if not (self._train_dir / FILE).is_file():
+        if not (self._state.ids or has_tables(self._train_dir / FILE)):
             return 0
         reader, floor, count = MetricReader(self._train_dir), self._state.ids, 0
         ids: Mapping[str, int] = {} if added else floor
@@ -117,3 +118,14 @@ def unsent_rows(news: News, floor: Mapping[str, int], added: Collection[str]) ->
     """Yield the rows that come after those that were sent; of runs that are added all."""
     for table, rows in news.rows.items():
         yield from (row for row in rows if row.run in added or row.id > floor.get(table, 0))
+
+
+def has_tables(path: Path) -> bool:
+    """Return whether a store has its tables, which are made a moment after the file."""
+    if not path.is_file():
+        return False
+    try:
+        with opened_to_read(path) as connection:
+            return not is_empty(connection)
+    except sqlite3.DatabaseError:
+        return True  # what is wrong with it is told as it is read
