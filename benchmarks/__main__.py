@@ -24,6 +24,7 @@ NAMES: Final = (
     "code_record_cost",
     "metric_cost",
     "watchers",
+    "sinks",
     "defaults",
     "soak",
 )

@@ -183,6 +183,7 @@ def test_a_file_that_was_replaced_is_sent_anew(tmp_path: Path) -> None:
     feed_of(tmp_path, rows).send_new(runs_in(tmp_path))
     rows.clear()
     (tmp_path / "metrics.sqlite").unlink()
+    assert feed_of(tmp_path, rows).send_new(["a"]) == 0
     tiny_manager(MetricStore(), train_dir=tmp_path).train()
     feed_of(tmp_path, rows).send_new(runs_in(tmp_path))
 

@@ -56,7 +56,7 @@ class SinkFeed:
                 first row on, and it is noted only at the end that they were sent.
             rest: called after each part with the seconds of the processor that it took.
         """
-        if not (self._state.ids or has_tables(self._train_dir / FILE)):
+        if not has_tables(self._train_dir / FILE):
             return 0
         reader, floor, count = MetricReader(self._train_dir), self._state.ids, 0
         ids: Mapping[str, int] = {} if added else floor
