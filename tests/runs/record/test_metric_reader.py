@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from array import array as array_of_floats
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -209,6 +210,55 @@ def test_a_short_series_has_a_stretch_for_each_step(path: Path) -> None:
         (5, 5, 5, 5, 5),
         (9, 9, 9, 9, 9),
     ]
+
+
+def epochs_of(path: Path, steps: int, value: Callable[[int], float]) -> None:
+    """Write a loss and batch sizes: each 22nd step has 3 examples, all others 64."""
+    writer = store(path)
+    loss, size = writer.number(LOSS), writer.number(Series("batch_size", LOSS.stage))
+    for step in range(1, steps + 1):
+        writer.append((loss, step, 1, 0.0, value(step)))
+        if step % 22 < 2:
+            writer.append((size, step, 1, 0.0, 64.0 if step % 22 else 3.0))
+    writer.close()
+
+
+def test_the_last_smaller_batch_of_an_epoch_does_not_widen_its_stretch(path: Path) -> None:
+    values = {77_777: 99.0}
+    epochs_of(path, 100_000, lambda step: 9.0 if step % 22 == 0 else values.get(step, 1.0))
+
+    found = MetricReader(path).stretches(name="loss")[LOSS]
+
+    assert len(found) <= 1500
+    assert sum(one.points for one in found) == 100_000
+    assert {one.highest for one in found} == {1.0, 99.0}
+    [first, *_] = found
+    assert first.mean == pytest.approx((64 * 64 + 3 * 3 * 9) / (64 * 64 + 3 * 3))
+
+
+def test_in_a_short_series_the_smaller_batch_is_part_of_the_one_before_it_by_its_examples(path: Path) -> None:
+    epochs_of(path, 44, lambda step: 9.0 if step % 22 == 0 else 1.0)
+
+    found = MetricReader(path).stretches(name="loss")[LOSS]
+
+    joined = (64 + 3 * 9) / 67
+    assert [one.first for one in found] == [*range(1, 22), *range(23, 44)]
+    assert [one[:2] + one[6:] for one in found if one.points > 1] == [
+        (step, step, *[pytest.approx(joined)] * 3) for step in (21, 43)
+    ]
+
+
+def test_a_batch_that_is_not_half_as_small_or_lasts_stays_as_it_is(path: Path) -> None:
+    writer = store(path, 1, 2, 3, 4, 5, 6)
+    size = writer.number(Series("batch_size", LOSS.stage))
+    for step, examples in (1, 64.0), (3, 32.0), (4, 64.0), (5, 8.0):
+        writer.append((size, step, 1, 0.0, examples))
+    writer.append((size, 7, 1, 0.0, 64.0))
+    writer.close()
+
+    found = MetricReader(path).stretches(name="loss")[LOSS]
+
+    assert [(one.first, one.mean) for one in found] == [(step, step) for step in range(1, 7)]
 
 
 def test_stretches_have_what_counts_only(path: Path) -> None:

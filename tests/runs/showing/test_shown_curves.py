@@ -3,10 +3,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import pytest
+import torch
+
 from tests.runs.showing.stored import Writes, trained
 from train_manager import Extension
 from train_manager.extensions import Checkpoints
 from train_manager.runs.record.figure_writer import FigureWriter
+from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.metric_schema import BATCHES, EVALUATIONS, Series
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.showing.shown_curves import Plot, as_json, clock, shown_curves
@@ -25,18 +29,16 @@ def loss(*values: float, sizes: list[tuple[float, float]] | None = None) -> Figu
     return Figures({Series("loss", BATCHES, "train"): stored(steps, [*values])}, sizes=sizes or [], last=len(values))
 
 
-def test_the_last_smaller_batch_of_an_epoch_is_part_of_the_one_before_it() -> None:
-    sizes = [(1.0, 60.0), (3.0, 20.0), (4.0, 60.0)]
+def test_the_last_smaller_batch_of_an_epoch_is_part_of_the_one_before_it(tmp_path: Path) -> None:
+    inputs, targets = torch.rand(36, 2, generator=torch.Generator().manual_seed(0)), torch.ones(36, dtype=torch.long)
+    batches = list(zip(inputs.split(16), targets.split(16), strict=True))
+    folder = trained(tmp_path / "run", epochs=1, train_data=batches)
+    [(_, (_, [first, second, small], _))] = MetricReader(folder).scalars("loss", BATCHES).items()
 
-    [plot] = shown_curves([loss(1.0, 1.0, 9.0, 1.0, sizes=sizes)])
+    [curve, _] = shown_curves([read_figures(shown_run(folder))])[0].curves
 
-    assert (plot.curves[0].x, plot.curves[0].y) == ([1.0, 2.0, 4.0], [1.0, 3.0, 1.0])
-
-
-def test_batches_that_are_not_much_smaller_stay_as_they_are() -> None:
-    [plot] = shown_curves([loss(1.0, 2.0, 3.0, sizes=[(1.0, 60.0), (3.0, 40.0)])])
-
-    assert plot.curves[0].y == [1.0, 2.0, 3.0]
+    assert ([*curve.x], [*curve.low]) == ([1, 2], [])
+    assert curve.y == pytest.approx([first, (16 * second + 4 * small) / 20], rel=1e-5)
 
 
 def test_what_is_not_a_number_is_a_gap_whose_end_is_told() -> None:

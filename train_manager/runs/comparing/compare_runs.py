@@ -16,9 +16,10 @@ from train_manager.reporting.values import figure_text, plural
 from train_manager.runs.code.differences import CodeDifference, code_differences
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
 from train_manager.runs.comparing.compared import Cells, Compared, ComparedRun, Points, differing
-from train_manager.runs.comparing.run_figures import BATCH_SIZE, band_of, curve_of, is_setting, last_and_best, points_of
+from train_manager.runs.comparing.run_figures import band_of, curve_of, is_setting, last_and_best, points_of
 from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.made_objects import made_rows
+from train_manager.runs.record.metric_schema import BATCH_SIZE
 from train_manager.runs.record.run_file import outcome_of
 from train_manager.runs.record.run_paths import FoundRun, named_run, short_id
 from train_manager.runs.record.run_summary import MALFORMED

@@ -10,13 +10,12 @@ from typing import Final
 from train_manager.metrics.monitor import mode_of
 from train_manager.runs.comparing.compared import Band, Points
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import BATCHES, EPOCHS, EVALUATIONS, FILE, Series
+from train_manager.runs.record.metric_schema import BATCH_SIZE, BATCHES, EPOCHS, EVALUATIONS, FILE, Series
 from train_manager.runs.record.metric_stretches import Stretch
 from train_manager.runs.record.run_paths import FoundRun, chain_of
 from train_manager.telling.errors import InputError
 
 MOST_POINTS: Final = 500  # of a curve
-BATCH_SIZE: Final = "batch_size"
 SETTINGS: Final = (BATCH_SIZE, "lr")
 
 

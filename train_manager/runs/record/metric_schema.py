@@ -19,6 +19,8 @@ FIRST: Final = 1
 LATEST: Final = 2**62
 """In place of a step: after all of them, so that nothing is superseded."""
 BATCHES, EPOCHS, EVALUATIONS = "train_step_batch", "train_step_epoch", "eval"
+BATCH_SIZE: Final = "batch_size"
+"""The series that has how many examples a batch had, at the steps where this changes."""
 HISTORY: Final = "history"
 """The series of texts that have the rows of ``tm.history`` as JSON, of the stages EPOCHS and EVALUATIONS."""
 TABLES: Final = ("scalars", "histograms", "texts", "files", "arrays")

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.record.metric_schema import BATCH_SIZE, BATCHES, Series
 from train_manager.runs.record.metric_segments import Segment
 
 AT: Final = "coalesce(own_step, step)"
 COUNTING: Final = "scalars JOIN temp.counting ON counting.id = segment JOIN temp.wanted ON wanted.id = series"
 WIDEST: Final = 2.0**62  # a whole number that SQLite holds; wider ones go as floats
+SMALL: Final = 0.5  # of the largest batch: a smaller one is joined to the batch before it, else it is a spike
+VALUES: Final = f"""
+    SELECT series, {AT} - (share IS NOT NULL) AS place, first, width, epoch, time, value, coalesce(share, 1.0) AS share
+    FROM {COUNTING} LEFT JOIN temp.small ON small.id = step AND of_batches WHERE step <= until
+"""
 
 
 class Stretch(NamedTuple):
     """What a series has come to within some steps.
+
+    The last batch of an epoch may have far fewer examples than the others. What it has left belongs to the batch before
+    it: the mean has it by its examples, the lowest and the highest value leave it out.
 
     Attributes:
         first, last: the steps of its first and its last value.
@@ -43,27 +52,62 @@ def stretches_of(
     """Return the stretches of each series, at most so many of one, in the order of their steps.
 
     Args:
-        connection: a transaction that is open; two temporary tables are made in it.
+        connection: a transaction that is open; temporary tables are made in it.
         wanted: series by their ids.
         segments: those whose rows count, by their ids.
         most: stretches of a series; each is of as many steps.
     """
     make(connection, "counting", ("until",), ((id_, min(of.until, 2.0**63)) for id_, of in segments.items()))
-    make(connection, "wanted", ("first", "width"), ((id_, 0, 1) for id_ in wanted))
+    make(
+        connection,
+        "wanted",
+        ("first", "width", "of_batches"),
+        ((id_, 0, 1, of.stage == BATCHES) for id_, of in wanted.items()),
+    )
+    make(connection, "small", ("share",), _small_of_series(connection).items())
     sql = f"SELECT series, min({AT}), max({AT}) FROM {COUNTING} WHERE step <= until GROUP BY series"
     ranges = connection.execute(sql).fetchall()
     widths = ((first, width_of(first, last, most), series) for series, first, last in ranges)
     connection.executemany("UPDATE temp.wanted SET first = ?, width = ? WHERE id = ?", widths)
     sql = (
-        f"SELECT series, min({AT}), max({AT}), max(epoch), avg(time), count(*), count(*) - count(value), "
-        f"avg(value), min(value), max(value) FROM {COUNTING} WHERE step <= until "
-        f"GROUP BY series * 4294967296 + CAST(({AT} - first) / width AS INTEGER)"
+        "SELECT series, min(place), max(place), max(epoch), avg(time), count(*), count(*) - count(value), "
+        "sum(value * share) / sum(share) FILTER (WHERE value IS NOT NULL), count(*) FILTER (WHERE share = 1), "
+        f"min(value) FILTER (WHERE share = 1), max(value) FILTER (WHERE share = 1) FROM ({VALUES}) "
+        "GROUP BY series * 4294967296 + CAST((place - first) / width AS INTEGER)"
     )
     found: dict[Series, list[Stretch]] = {}
-    for series, *numbers, mean, lowest, highest in connection.execute(sql):
-        values = (math.nan if value is None else value for value in (mean, lowest, highest))
+    for series, *numbers, mean, batches, lowest, highest in connection.execute(sql):
+        ends = (lowest, highest) if batches > 1 and lowest is not None else (mean, mean)
+        values = (math.nan if value is None else value for value in (mean, *ends))
         found.setdefault(wanted[series], []).append(Stretch(*numbers, *values))
     return found
+
+
+def _small_of_series(connection: sqlite3.Connection) -> dict[int, float]:
+    """Return the small batches of all phases, of the segments that count."""
+    sql = (
+        "SELECT scalars.series, step, value FROM scalars JOIN temp.counting ON counting.id = segment "
+        "JOIN series ON series.id = scalars.series "
+        "WHERE name = ? AND stage = ? AND step <= until AND value IS NOT NULL ORDER BY step"
+    )
+    sizes: dict[int, list[tuple[float, float]]] = {}
+    for series, step, size in connection.execute(sql, (BATCH_SIZE, BATCHES)):
+        sizes.setdefault(series, []).append((step, size))
+    return {int(step): share for of in sizes.values() for step, share in small_steps(of).items()}
+
+
+def small_steps(sizes: Sequence[tuple[float, float]]) -> dict[float, float]:
+    """Return the steps whose batch alone was less than half as large as others, and its size beside these.
+
+    >>> small_steps([(1, 64.0), (22, 4.0), (23, 64.0)])
+    {22: 0.0625}
+    """
+    usual = max((size for _, size in sizes), default=0)
+    return {
+        step: size / usual
+        for (step, size), (following, _) in pairwise([*sizes, (math.inf, 0.0)])
+        if size < usual * SMALL and following in (step + 1, math.inf)
+    }
 
 
 def make(connection: sqlite3.Connection, table: str, columns: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Final, final
 
 from train_manager.metrics.history_rows import is_loss
@@ -14,7 +13,6 @@ from train_manager.runs.showing.clocks import Knots, epoch_knots, example_knots,
 from train_manager.runs.showing.stored_figures import Figures, Stretches
 
 TRAINING: Final = "training"
-SMALL: Final = 0.5  # of the largest batch: a smaller one is joined to the batch before it, else it is a spike
 DIGITS: Final = 6
 
 
@@ -109,8 +107,6 @@ def _curve(run: int, series: Series, found: Stretches, figures: Figures) -> Curv
     else:
         words = [part or (TRAINING if series.stage else name), series.datasource]
         key = part or series.datasource or TRAINING
-    if series.stage == BATCHES:
-        found = _without_small_batches(found, figures.sizes)
     shown = Curve(run, " ".join(filter(None, words)), key, kind, found.steps, short(found.means))
     if found.means and not math.isfinite(found.means[-1]):
         shown.end = f"{found.means[-1]} at step {found.steps[-1]:,.0f}"
@@ -124,38 +120,6 @@ def _held(curve: Curve, last: float) -> Curve:
     values = [value for value in curve.y if value is not None]
     curve.x, curve.y = [*curve.x, max(last, curve.x[-1])], short([*values, values[-1]])
     return curve
-
-
-def _without_small_batches(found: Stretches, sizes: Sequence[tuple[float, float]]) -> Stretches:
-    """Return a curve in which the last, smaller batch of an epoch is part of the one before it, by its examples."""
-    small = small_steps(sizes)
-    if not small.keys() & {*found.steps}:
-        return found
-    kept = Stretches([], [], [], [])
-    for row in zip(*found, strict=True):
-        step, mean, *_ = row
-        if step in small and kept.steps and kept.lows[-1] == kept.highs[-1]:
-            share = small[step] / (1 + small[step])
-            kept.means[-1] += share * (mean - kept.means[-1])
-            kept.lows[-1] = kept.highs[-1] = kept.means[-1]
-        else:
-            for into, value in zip(kept, row, strict=True):
-                into.append(value)
-    return kept
-
-
-def small_steps(sizes: Sequence[tuple[float, float]]) -> dict[float, float]:
-    """Return the steps whose batch alone was less than half as large as others, and its size beside these.
-
-    >>> small_steps([(1, 64.0), (22, 4.0), (23, 64.0)])
-    {22: 0.0625}
-    """
-    usual = max((size for _, size in sizes), default=0)
-    return {
-        step: size / usual
-        for (step, size), (following, _) in pairwise([*sizes, (math.inf, 0.0)])
-        if size < usual * SMALL and following in (step + 1, math.inf)
-    }
 
 
 def clock(figures: Figures) -> dict[str, Knots]:

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_schema import Series
-from train_manager.runs.showing.shown_curves import Curve, Plot, short, small_steps
+from train_manager.runs.record.metric_stretches import small_steps
+from train_manager.runs.showing.shown_curves import Curve, Plot, short
 from train_manager.runs.showing.stored_figures import Figures, Histogram
 
 LARGEST, COUNTS = "_largest", "_counts"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
 
-from train_manager.runs.comparing.run_figures import BATCH_SIZE, is_setting, lineage_of
+from train_manager.runs.comparing.run_figures import is_setting, lineage_of
 from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_reader import MetricReader, opened_to_read
-from train_manager.runs.record.metric_schema import BATCHES, FILE, Series, is_empty
+from train_manager.runs.record.metric_schema import BATCH_SIZE, BATCHES, FILE, Series, is_empty
 from train_manager.runs.showing.shown_run import ShownRun
 
 MOST: Final = 1500  # stretches of a curve
