@@ -59,3 +59,14 @@ def test_a_folder_is_no_target(run: str, tmp_path: Path, capsys: pytest.CaptureF
     error = f"train-manager: {tmp_path} is a folder\n  name a file: --html {tmp_path}/run.html\n"
 
     assert told(capsys, run, "--html", str(tmp_path)) == error
+
+
+def test_the_points_name_the_runs_as_the_page_does(tmp_path: Path) -> None:
+    folders = [str(trained(tmp_path / name / "run", epochs=1)) for name in "ab"]
+    Path(folders[0], "run.json").unlink()
+    page, points = tmp_path / "page.html", tmp_path / "points.jsonl"
+
+    assert cli.main(["report", *folders, "--html", str(page), "--points", str(points)]) == 0
+
+    assert {json.loads(line)["run"] for line in points.read_text().splitlines()} == {"a/run", "b/run"}
+    assert "<h1>a/run, b/run</h1>" in page.read_text()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar, final
 
 from train_manager.rebuilding.recorded_rows import Rows, parameter_rows, value_rows
@@ -21,7 +20,7 @@ from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.made_objects import made_rows
 from train_manager.runs.record.metric_schema import BATCH_SIZE
 from train_manager.runs.record.run_file import outcome_of
-from train_manager.runs.record.run_paths import FoundRun, named_run, short_id
+from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, short_id
 from train_manager.runs.record.run_summary import MALFORMED
 from train_manager.telling.errors import InputError, TrainManagerError
 from train_manager.telling.findings import Finding, Findings
@@ -99,7 +98,7 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
         what = f"{plural(len(found), 'run')} cannot be compared"
         raise InputError(what, name="runs", asked_by="compare_runs", cure=cure)
     notes: list[str] = []
-    labels = _labels(found)
+    labels = labels_of([(run.train_dir, short_id(run)) for run in found])
 
     def each(read: Callable[[FoundRun], T | None]) -> list[T | None]:
         return [_read(run, label, notes, read) for run, label in zip(found, labels, strict=True)]
@@ -293,18 +292,6 @@ def _of_each_figure(
 ) -> dict[str, list[T]]:
     names = dict.fromkeys(name for of_run in figures for name in of_run if not is_setting(name, BATCH_SIZE))
     return {name: [made(name, of_run) for of_run in figures] for name in names}
-
-
-def _labels(runs: Sequence[FoundRun]) -> list[str]:
-    """Return the shortest ends of the paths that tell the runs apart."""
-    parts = [Path(os.path.abspath(run.train_dir)).parts for run in runs]
-    several = [sum(other.train_dir == run.train_dir for other in runs) > 1 for run in runs]
-    labels = []
-    for own, run, is_several in zip(parts, runs, several, strict=True):
-        others = [other for other in parts if other != own]
-        length = next((n for n in range(1, len(own)) if not any(o[-n:] == own[-n:] for o in others)), len(own))
-        labels.append("/".join(own[-length:]) + (f"#{short_id(run)}" if is_several else ""))
-    return labels
 
 
 def _read(run: FoundRun, label: str, notes: list[str], read: Callable[[FoundRun], T]) -> T | None:

@@ -122,6 +122,24 @@ def chain_of(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
     return chain
 
 
+def labels_of(places: Sequence[tuple[Path, str]]) -> list[str]:
+    """Return the shortest ends of the paths that tell runs apart, with a part of the run_id where they share a folder.
+
+    >>> labels_of([(Path("/a/run"), "3f2a"), (Path("/b/run"), "9c01"), (Path("/b/run"), "77aa")])
+    ['a/run', 'b/run#9c01', 'b/run#77aa']
+
+    Args:
+        places: the ``train_dir`` of each run, and what its ``short_id`` is.
+    """
+    parts = [Path(os.path.abspath(train_dir)).parts for train_dir, _ in places]
+    labels = []
+    for own, (_, id_) in zip(parts, places, strict=True):
+        others = [other for other in parts if other != own]
+        length = next((n for n in range(1, len(own)) if not any(o[-n:] == own[-n:] for o in others)), len(own))
+        labels.append("/".join(own[-length:]) + (f"#{id_}" if parts.count(own) > 1 else ""))
+    return labels
+
+
 def short_id(run: FoundRun) -> str:
     """Return as much of a run's id as tells it from the others in its folder, at least four digits."""
     others = [str(entry["id"]) for entry in run.entries if entry["id"] != run.entry["id"]]

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from train_manager.runs.showing.shown_curves import shown_curves
-from train_manager.runs.showing.shown_run import ShownRun
+from train_manager.runs.showing.shown_run import ShownRun, names_of
 from train_manager.runs.showing.stored_figures import read_figures
 
 
 def point_lines(runs: Sequence[ShownRun]) -> Iterator[str]:
     """Yield a line for each point: run, plot, curve, step and value; "low" and "high" too where it is a mean."""
-    plots = shown_curves([read_figures(run) for run in runs])
-    for plot in plots:
+    names = names_of(runs)
+    for plot in shown_curves([read_figures(run) for run in runs]):
         for curve in plot.curves:
             ends = zip(curve.low, curve.high, strict=True) if curve.low else None
             for step, value in zip(curve.x, curve.y, strict=True):
-                line: dict[str, Any] = {"run": runs[curve.run].label, "plot": plot.name, "curve": curve.name}
+                line: dict[str, Any] = {"run": names[curve.run], "plot": plot.name, "curve": curve.name}
                 line |= {"step": step, "value": value}
                 if ends is not None:
                     line["low"], line["high"] = next(ends)

@@ -23,7 +23,7 @@ from train_manager.runs.showing.compared_tables import files_of, tables_of
 from train_manager.runs.showing.shown_curves import as_json, clock, shown_curves
 from train_manager.runs.showing.shown_layers import shown_layers
 from train_manager.runs.showing.shown_results import ClassResult, as_map, class_results, matrices, pictures, texts
-from train_manager.runs.showing.shown_run import ShownRun, shown_run
+from train_manager.runs.showing.shown_run import ShownRun, names_of, shown_run
 from train_manager.runs.showing.stored_figures import read_figures
 from train_manager.runs.showing.summary_facts import facts, metrics_of
 from train_manager.telling.errors import InputError
@@ -97,7 +97,7 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
     """
     stored = [read_figures(run) for run in runs]
     compared, notes = _compared(runs)
-    labels = [run.label for run in compared.runs] if compared else [run.label for run in runs]
+    labels = names_of(runs)
     plots, maps, results = shown_curves(stored), list[dict[str, Any]](), list[tuple[str, int, list[ClassResult]]]()
     for number, (label, figures) in enumerate(zip(labels, stored, strict=True)):
         of = f" of {label}" if len(runs) > 1 else ""
@@ -174,7 +174,7 @@ def _script() -> str:
 def _compared(runs: Sequence[ShownRun]) -> tuple[Comparison | None, list[str]]:
     """Return what the runs have recorded side by side, and what could not be read."""
     if not all(run.found for run in runs):
-        without = ", ".join(run.label for run in runs if not run.found)
+        without = ", ".join(label for label, run in zip(names_of(runs), runs, strict=True) if not run.found)
         return None, [f"{without}: there is no run.json, so only figures are shown"]
     compared = compare_runs([f"{run.train_dir}#{run.found.id}" for run in runs if run.found])
     return compared, list(compared.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -10,7 +11,7 @@ from typing import final
 from train_manager.files.atomic import shown_path
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of
-from train_manager.runs.record.run_paths import FoundRun, named_run, short_id
+from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, short_id
 from train_manager.telling.errors import InputError
 
 
@@ -28,15 +29,14 @@ class ShownRun:
     found: FoundRun | None
 
     @property
-    def label(self) -> str:
-        """The last folder of its path, with the beginning of the run_id if there are several runs in it."""
-        name = Path(os.path.abspath(self.train_dir)).name
-        return f"{name}#{short_id(self.found)}" if self.found and len(self.found.entries) > 1 else name
-
-    @property
     def has_ended(self) -> bool | None:
         """Whether nothing more can come; None if nobody knows, for lack of a ``run.json``."""
         return None if self.found is None else not outcome_of(self.found.entry).startswith("running")
+
+
+def names_of(runs: Sequence[ShownRun]) -> list[str]:
+    """Return what tells runs apart on a page and in files."""
+    return labels_of([(run.train_dir, short_id(run.found) if run.found else "") for run in runs])
 
 
 def shown_run(path: str | os.PathLike[str]) -> ShownRun:
