@@ -34,8 +34,9 @@ sinks: $(OK)
 	    $(PY) -m pip install -q -c $(PINS) -e '.[tensorboard,mlflow,wandb]'
 	@SINKS=1 $(RUN_TESTS) -m sinks tests/extensions/logging $(ARGS)
 
-# The buttons of the report page are pressed in the Chromium that the machine has.
+# The buttons of the report page are pressed in the Chromium that the machine has, and axe-core looks at it.
 pages: $(OK)
+	@command -v chromium >/dev/null || { echo 'There is no browser: apt-get install chromium' >&2; exit 1; }
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[pages]' || \
 	    $(PY) -m pip install -q -c $(PINS) -e '.[pages]'
 	@$(RUN_TESTS) tests/runs/showing/test_report_in_browser.py $(ARGS)

@@ -10,6 +10,8 @@ import torch
 
 from train_manager import Extension
 from train_manager.extensions import MetricStore, RunRecord
+from train_manager.files.atomic import replace_file
+from train_manager.reporting.png import png_of
 from train_manager.runs.showing.report_page import report_page
 from train_manager.runs.showing.shown_run import shown_run
 from train_manager.testing import tiny_manager
@@ -33,6 +35,19 @@ class Writes(Extension):
             writer.array("gradient_norms", torch.arange(1.0, self.layers + 1), labels)
             writer.array("gradient_norms_counts", torch.full((self.layers,), 4.0), labels)
             writer.array("dead_units", torch.zeros(self.layers), labels)
+
+
+class ConfusesDigits(Extension):
+    """Writes a matrix of two classes, a picture and a text."""
+
+    def post_train_step_epoch(self, writer: FigureWriter, train_dir: Path) -> None:
+        writer.array("confusion/valid", torch.tensor([[8.0, 2.0], [0.0, 0.0]]), ["zero", "one"])
+        writer.image("hard examples", torch.zeros(4, 4))
+        writer.text("notes", "well")
+        replace_file(train_dir / "notes.png", b"no picture")
+        writer.file("no picture", train_dir / "notes.png")
+        replace_file(train_dir.parent / "outside.png", png_of(torch.zeros(4, 4)))
+        writer.file("outside", train_dir.parent / "outside.png")
 
 
 def trained(folder: Path, *extensions: Extension, epochs: int = 2, **given: Any) -> Path:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.runs.record.sample_runs import write_code
 from tests.runs.showing.conftest import settle
-from tests.runs.showing.stored import EVIL, Writes, page_of, trained
+from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
+from train_manager import cli
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -214,6 +217,59 @@ def test_a_plot_tells_a_screen_reader_how_each_curve_ends_and_has_a_table(opened
     assert plot.locator("table").inner_text().split() == ["curve", "ends", "at", "lowest", "highest"] + (
         ["large"] + ["50", "at", "step", "60"] + ["50", "at", "1"] * 2
     )
+
+
+def findings(page: Page) -> list[str]:
+    """What axe-core finds in a page that hinders somebody from reading it."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed").Axe()
+    found: Any = axe.run(page).response["violations"]
+    return [f"{one['id']}: {node['target']}" for one in found for node in one["nodes"]]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Runs with all that a page shows: few layers and many, zeros, classes, a picture, a text, code that differs."""
+    above = tmp_path_factory.mktemp("runs")
+    shown = (Writes({"none": 0.0} | {f"own{n}": n / 4 for n in range(8)}, layers=20), ConfusesDigits())
+    runs = [trained(above / f"{epochs}", *shown, epochs=epochs) for epochs in (1, 2)]
+    for number, run in enumerate(runs):
+        id_ = json.loads((run / "run.json").read_text())["runs"][-1]["id"]
+        write_code(run, id_, files=[{"path": "train.py", "how": "content", "content": f"lr = {number}\n" * 60}])
+    return runs
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_axe_finds_nothing_on_the_page_of_one_run_or_two(
+    opened: Opened, folders: list[Path], number: int, scheme: str
+) -> None:
+    page = opened(page_of(*folders[:number]), scheme=scheme)
+    before = findings(page)  # what is far below has not been drawn yet
+    for summary in page.locator("summary:visible").all():
+        summary.click()
+
+    assert before + findings(page) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_the_page_of_compare(
+    opened: Opened, folders: list[Path], tmp_path: Path, scheme: str
+) -> None:
+    cli.main(["compare", *map(str, folders), "--html", str(tmp_path / "page.html")])
+
+    page = opened((tmp_path / "page.html").read_text(), scheme=scheme)
+
+    assert findings(page) == []
+
+
+def test_axe_finds_nothing_where_a_plot_is_maximised_and_curves_are_picked(opened: Opened, text: str) -> None:
+    page = opened(text)
+    page.get_by_role("button", name="pick loss: training").click()
+    page.get_by_role("button", name="pick large: large").click()
+    page.get_by_role("button", name="Maximise picked curves").click()
+    settle(page)
+
+    assert findings(page) == []
 
 
 def test_names_of_users_are_text(opened: Opened, tmp_path: Path) -> None:

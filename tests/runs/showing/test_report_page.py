@@ -15,10 +15,8 @@ import pytest
 import torch
 
 from tests.runs.record.sample_runs import entry, parameters, write_code, write_runs
-from tests.runs.showing.stored import EVIL, Writes, page_of, trained
+from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
 from train_manager import Extension, InputError, write_report
-from train_manager.files.atomic import replace_file
-from train_manager.reporting.png import png_of
 from train_manager.runs.record.figure_writer import FigureWriter
 from train_manager.runs.showing.shown_run import shown_run
 from train_manager.telling.findings import Finding
@@ -215,19 +213,6 @@ def test_a_long_value_can_be_opened(tmp_path: Path) -> None:
     folder = write_runs(tmp_path / "run", entry(data={"names": "x" * 1200}))
 
     assert f"<details><summary>{'x' * 80}… (1,200 characters)</summary>{'x' * 1200}</details>" in page_of(folder)
-
-
-class ConfusesDigits(Extension):
-    """Writes a matrix of two classes, a picture and a text."""
-
-    def post_train_step_epoch(self, writer: FigureWriter, train_dir: Path) -> None:
-        writer.array("confusion/valid", torch.tensor([[8.0, 2.0], [0.0, 0.0]]), ["zero", "one"])
-        writer.image("hard examples", torch.zeros(4, 4))
-        writer.text("notes", "well")
-        replace_file(train_dir / "notes.png", b"no picture")
-        writer.file("no picture", train_dir / "notes.png")
-        replace_file(train_dir.parent / "outside.png", png_of(torch.zeros(4, 4)))
-        writer.file("outside", train_dir.parent / "outside.png")
 
 
 def test_classes_pictures_and_texts_are_shown(tmp_path: Path) -> None:

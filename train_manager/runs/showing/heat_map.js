@@ -15,7 +15,7 @@ class Heat extends Box {
     this.canvas.onpointerleave = () => { this.note.textContent = this.words; };
     this.canvas.onpointerup = ({offsetX}) => {
       if (from != null && !map.columns && Math.abs(offsetX - from) > 5)
-        this.zoom({x: [from, offsetX].sort((a, b) => a - b).map(x => this.xAt(x))});
+        this.zoom([from, offsetX].sort((a, b) => a - b).map(x => this.xAt(x)));
       from = null;
     };
   }
@@ -23,6 +23,10 @@ class Heat extends Box {
   fillLegend() {}
   resize() { this.draw(); }
   xAt(pixel) { const {left, span, low, high} = this.place; return low + (high - low) * (pixel - left) / span; }
+  get label() {
+    const [lowest, highest] = [Math.min, Math.max].map(best => text(extreme(this.values.flat(), best)));
+    return `${this.name}, of ${this.map.labels.length} rows: from ${lowest} to ${highest}`;
+  }
   rows() {
     return [["layer", "ends at", "lowest", "highest"], ...this.values.map((row, n) => [this.map.labels[n],
       text(row.at(-1)), at(this.map.x, row, Math.min), at(this.map.x, row, Math.max)])];
@@ -43,7 +47,6 @@ class Heat extends Box {
       `All values are ${text(lowest)}, in ${map.labels.length} rows.` : map.columns ?
       "Rows are the classes, columns what they were taken for: shares of a row." :
       state.rms && map.roots?.length ? RMS : "";
-    this.canvas.ariaLabel = `${this.name}, of ${map.labels.length} rows: from ${text(lowest)} to ${text(highest)}`;
     if (isSame) return;
     const isLog = state.y === "log" ? highest > 0 : state.y === "auto" && lowest > 0 && highest / lowest >= FALLS;
     const floor = isLog ? Math.max(smallest, highest * 1e-8) : map.columns ? 0 : lowest;
@@ -62,7 +65,7 @@ class Heat extends Box {
     };
     const room = Math.min(width * 0.35, Math.max(...map.labels.map(name => context.measureText(name).width)));
     const left = room + 10, top = 24, span = width - left - 18, rows = map.labels.length, tall = height - top - 38;
-    const x = map.columns ? map.x : xOf(map), zoom = map.columns ? null : state.zoom[this.id]?.x;
+    const x = map.columns ? map.x : xOf(map), zoom = map.columns ? null : state.zoom[this.id];
     const [low, high] = zoom ?? (map.columns ? [-0.5, x.length - 0.5] : [Math.min(0, x[0]), x.at(-1)]);
     this.place = {left, top, span, tall, low, high, x};
     const pixels = Math.max(1, Math.floor(span)), picture = new ImageData(pixels, rows), values = this.values;
@@ -106,13 +109,7 @@ class Heat extends Box {
 
   columnAt(pixel) {  // each column ends at its x
     const value = this.xAt(pixel), {x} = this.place;
-    if (this.map.columns) return Math.round(value);
-    let low = 0, high = x.length - 1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (x[middle] < value) low = middle + 1; else high = middle;
-    }
-    return low;
+    return this.map.columns ? Math.round(value) : Math.max(0, x.findIndex(one => one >= value));
   }
 
   tell(x, y) {

@@ -40,7 +40,6 @@ function interpolated(knots, steps) {
   let at = 1;
   return steps.map(step => {
     while (at < knots.length - 1 && knots[at][0] < step) at++;
-    if (knots.length < 2) return knots[0][1];
     const [[x0, y0], [x1, y1]] = [knots[at - 1], knots[at]];
     return x1 > x0 ? y0 + (y1 - y0) * Math.min(1, Math.max(0, (step - x0) / (x1 - x0))) : y1;
   });
@@ -120,7 +119,14 @@ class Box {  // what plots and heat maps have in common
     this.canvas.addEventListener("dblclick", () => this.zoom(null));
   }
 
-  refresh(stale = false) { this.stale ||= stale; if (this.stale && this.seen) this.draw(); }
+  renew() {  // after a choice that is for all plots
+    this.stale = true;
+    this.fillLegend();
+    this.fillTable();
+    this.canvas.ariaLabel = this.label;
+    this.refresh();
+  }
+  refresh() { if (this.stale && this.seen) this.draw(); }
   size() { return {width: this.canvas.clientWidth, height: this.canvas.clientHeight}; }
   zoom(to) {
     if (to) state.zoom[this.id] = to; else delete state.zoom[this.id];
@@ -160,10 +166,13 @@ class Figure extends Box {
       oninput: event => { state.name = event.target.value; save(); }}) : null);
     Object.assign(this, {plot, isPicked, legend: el("ul", {className: "legend"})});
     this.note.after(this.legend);
-    this.fillLegend();
   }
 
   get curves() { return this.isPicked ? state.picked.map(id => byId.get(id)).filter(Boolean) : this.plot.curves; }
+  get label() {
+    return `${this.isPicked ? state.name : this.plot.name} over ${xName()}. ` +
+      this.curves.map(curve => `${this.nameOf(curve)} ends at ${curve.end}`).join("; ");
+  }
   get shown() { return this.curves.filter(curve => this.isPicked || !state.hidden.includes(curve.id)); }
   inkOf(curve) {  // where picked curves have the same colour, the later one gets another
     const before = this.isPicked ? this.curves.slice(0, this.curves.indexOf(curve)).map(one => this.inkOf(one)) : [];
@@ -243,27 +252,18 @@ class Figure extends Box {
       uPlot.rangeNum(low, high, 0.08, true);
     this.drawn = new uPlot({
       ...this.size(), legend: {show: false}, series, bands,
-      cursor: {drag: {x: true, y: true, uni: 25, setScale: false}, bind: {dblclick: () => null}, points: {size: 7}},
+      cursor: {drag: {setScale: false}, bind: {dblclick: () => null}, points: {size: 7}},
       scales: {x: {time: false, distr: state.logx ? 3 : 1}, y: {distr, range},
                ...(hasRight ? {right: {distr, range}} : {})},
       axes: [axis, yAxis, ...(hasRight ? [{...yAxis, scale: "right", side: 1, grid: {show: false}}] : [])],
       hooks: {setSelect: [u => this.select(u)], setCursor: [u => this.tell(u)]},
     }, joined, this.canvas);
-    if (zoom) this.drawn.batch(() => {
-      this.drawn.setScale("x", {min: zoom.x[0], max: zoom.x[1]});
-      if (zoom.y) this.drawn.setScale("y", {min: zoom.y[0], max: zoom.y[1]});
-    });
-    this.canvas.ariaLabel = `${this.isPicked ? state.name : this.plot.name} over ${xName()}. ` +
-      curves.map(curve => `${this.nameOf(curve)} ends at ${curve.end}`).join("; ");
+    if (zoom) this.drawn.setScale("x", {min: zoom[0], max: zoom[1]});
   }
 
   select(u) {
-    const {left, top, width, height} = u.select, whole = u.over.clientHeight;
-    if (width < 4 && height < 4) return;
-    u.setSelect({left: 0, top: 0, width: 0, height: 0}, false);
-    const {min, max} = u.scales.x;
-    this.zoom({x: width < 4 ? [min, max] : [u.posToVal(left, "x"), u.posToVal(left + width, "x")],
-               y: height < whole ? [u.posToVal(top + height, "y"), u.posToVal(top, "y")] : null});
+    const {left, width} = u.select;
+    if (width >= 4) this.zoom([u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
   }
 
   tell(u) {  // the values below the cursor, in the legend

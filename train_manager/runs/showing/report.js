@@ -21,7 +21,7 @@ dialog.addEventListener("close", () => {
 
 function renew() {  // after a choice that is for all plots
   picked.box.hidden = !picked.curves.length;
-  for (const figure of figures) { figure.fillLegend(); figure.refresh(true); figure.fillTable(); }
+  for (const figure of figures) figure.renew();
 }
 
 function scale() {  // norms, or the root mean squares of what they are of
@@ -74,9 +74,7 @@ for (const map of data.maps) {
 }
 bind("smooth", "smooth", input => Number(input.value));
 for (const name of ["y", "x", "logx", "filter", "rms"]) bind(name, name);
-document.getElementById("reset").onclick = () => { state.zoom = {}; save(); renew(); };
 dark.addEventListener("change", renew);
-addEventListener("beforeprint", () => figures.forEach(figure => { figure.seen = true; figure.refresh(); }));
 renew(); filter();
 let typed = 0;  // when something was last changed
 addEventListener("input", () => { typed = Date.now(); });
