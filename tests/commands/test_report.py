@@ -61,6 +61,34 @@ def test_a_folder_is_no_target(run: str, tmp_path: Path, capsys: pytest.CaptureF
     assert told(capsys, run, "--html", str(tmp_path)) == error
 
 
+def test_points_that_cannot_be_written_are_told(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = f"/proc/{tmp_path.name}/points.jsonl"
+    error = f"train-manager: {path} cannot be written: No such file or directory\n  name another file: --points FILE\n"
+
+    assert told(capsys, run, "--points", path) == error
+
+
+def test_a_folder_is_no_target_of_points(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = f"train-manager: {tmp_path} is a folder\n  name a file: --points {tmp_path}/run.jsonl\n"
+
+    assert told(capsys, run, "--points", str(tmp_path)) == error
+
+
+def test_a_folder_inside_of_a_run_is_told_by_the_run(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    inside = Path(run, "checkpoints")
+    inside.mkdir()
+
+    assert told(capsys, str(inside)) == f"train-manager: {inside} is not a train_dir\n  give its train_dir: {run}\n"
+
+
+def test_figures_that_are_no_database_are_told(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Path(run, "metrics.sqlite")
+    store.write_text("no database")
+    error = f"train-manager: {store} cannot be read: file is not a database\n  is it damaged, or of another program?\n"
+
+    assert told(capsys, run) == error
+
+
 def test_the_points_name_the_runs_as_the_page_does(tmp_path: Path) -> None:
     folders = [str(trained(tmp_path / name / "run", epochs=1)) for name in "ab"]
     Path(folders[0], "run.json").unlink()

@@ -28,16 +28,15 @@ def add_to(commands: Any) -> None:
 
 def report(options: argparse.Namespace) -> int:
     """Write a page, once or until the runs have ended."""
-    from train_manager.files.atomic import replace_file
     from train_manager.runs.showing.points_file import point_lines
     from train_manager.runs.showing.renewing import keep_writing
-    from train_manager.runs.showing.report_page import default_target, write_page
+    from train_manager.runs.showing.report_page import default_target, write_page, write_text
     from train_manager.runs.showing.shown_run import shown_run
     from train_manager.telling.errors import InputError
 
-    for name, path in (("html", options.html), ("points", options.points)):
+    for name, path, file in ("html", options.html, "run.html"), ("points", options.points, "run.jsonl"):
         if path is not None and path.is_dir():
-            raise InputError(f"{path} is a folder", name=name, cure=f"name a file: --{name} {path / f'run.{name}'}")
+            raise InputError(f"{path} is a folder", name=name, cure=f"name a file: --{name} {path / file}")
     runs = [shown_run(run) for run in options.runs]
     target = options.html or default_target(runs)
     if options.every is None:
@@ -45,7 +44,7 @@ def report(options: argparse.Namespace) -> int:
     else:
         keep_writing(options.runs, target, options.every)
     if options.points is not None:
-        replace_file(options.points, "".join(point_lines(runs)).encode())
+        write_text(options.points, "".join(point_lines(runs)), "points")
         print(f"points written to {options.points}")
     print(f"written to {target}")
     return ALL_IS_WELL

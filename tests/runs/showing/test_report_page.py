@@ -159,14 +159,26 @@ def test_a_folder_without_a_run_json_has_a_page(tmp_path: Path) -> None:
     assert [plot["name"] for plot in data_of(text)["plots"]] == ["loss", "lr"]
 
 
-def test_a_killed_run_has_its_page(tmp_path: Path) -> None:
-    folder = trained(tmp_path / "run")
-    entries = json.loads((folder / "run.json").read_text())
-    entries["runs"][0] |= {"outcome": "running", "ended": None}
-    entries["runs"][0]["process"]["started"] = "another boot-1"
-    (folder / "run.json").write_text(json.dumps(entries))
+def test_a_killed_run_has_its_page_up_to_the_last_figure(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, time\n"
+        "from train_manager import Extension\n"
+        "from train_manager.extensions import MetricStore, RunRecord\n"
+        "from train_manager.testing import tiny_manager\n"
+        "class Dies(Extension):\n"
+        "    def post_train_step_batch(self, step_num):\n"
+        "        if step_num == 5:\n"
+        "            time.sleep(1)\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "tiny_manager(MetricStore(), RunRecord(), Dies(), epochs=9, train_dir=sys.argv[1]).train()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
 
-    assert facts_of(page_of(folder))["outcome"].startswith("ended without a word")
+    text = page_of(tmp_path)
+
+    assert done.returncode == -9
+    assert facts_of(text)["outcome"].startswith("ended without a word")
+    assert data_of(text)["plots"][0]["curves"][0]["x"][-1] >= 4
 
 
 def test_a_store_of_the_first_version_has_a_page(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def named_run(text: str | os.PathLike[str]) -> FoundRun:
     train_dir = Path(folder)
     if not train_dir.is_dir():
         what = f"{folder} is a file" if train_dir.exists() else f"there is no folder {folder}"
-        raise InputError(what, name=folder, cure=_cure(train_dir) or "give the train_dir of a training")
-    if not (train_dir / RUN_FILE).exists() and (cure := _cure(train_dir)):
+        raise InputError(what, name=folder, cure=nearby(train_dir) or "give the train_dir of a training")
+    if not (train_dir / RUN_FILE).exists() and (cure := nearby(train_dir)):
         raise InputError(f"{folder} is not a train_dir", name=folder, cure=cure)
     entries = tuple(read_runs(train_dir))
     if not begins:
@@ -75,7 +75,7 @@ def named_run(text: str | os.PathLike[str]) -> FoundRun:
     return FoundRun(train_dir, found[0], entries)
 
 
-def _cure(path: Path) -> str:
+def nearby(path: Path) -> str:
     """Return where the run is that a path in a train_dir, or above some, may mean; nothing if there is none."""
     path = Path(os.path.normpath(path))
     around = [folder for folder in list(path.parents)[:ABOVE] if (folder / RUN_FILE).is_file()]

@@ -79,12 +79,20 @@ def write_page(runs: Sequence[ShownRun], target: Path, renews: float | None = No
     Raises:
         InputError: a file of a run cannot be read, or the page cannot be written.
     """
-    page = report_page(runs, renews).encode(errors="backslashreplace")
+    write_text(target, report_page(runs, renews), "html")
+
+
+def write_text(target: Path, text: str, option: str) -> None:
+    """Write a file that a user has named by an option.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     try:
-        replace_file(target, page)
+        replace_file(target, text.encode(errors="backslashreplace"))
     except OSError as error:
         what = f"{shown_path(target)} cannot be written: {error.strerror}"
-        raise InputError(what, name="html", asked_by="report", cure="name another file: --html FILE") from error
+        raise InputError(what, name=option, asked_by="report", cure=f"name another file: --{option} FILE") from error
 
 
 def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:

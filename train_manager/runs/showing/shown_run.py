@@ -11,7 +11,7 @@ from typing import final
 from train_manager.files.atomic import shown_path
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of
-from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, short_id
+from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, nearby, short_id
 from train_manager.telling.errors import InputError
 
 
@@ -50,7 +50,7 @@ def shown_run(path: str | os.PathLike[str]) -> ShownRun:
     if folder.is_dir() and not (folder / RUN_FILE).exists():
         if (folder / FILE).is_file():
             return ShownRun(folder, None)
-        if not any(folder.rglob(RUN_FILE)):
+        if not nearby(folder):
             what = f"{shown_path(folder)} has neither {RUN_FILE} nor {FILE}, so there is nothing to report"
             cure = "RunRecord and MetricStore, two of the default extensions, write them"
             raise InputError(what, name="run", asked_by="report", cure=cure)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
 from train_manager.runs.comparing.run_figures import is_setting, lineage_of
@@ -73,9 +75,8 @@ def read_figures(run: ShownRun) -> Figures:
     found = Figures()
     if not (run.train_dir / FILE).is_file():
         return found
-    with opened_to_read(run.train_dir / FILE) as connection:
-        if is_empty(connection):  # its training is about to make the tables
-            return found
+    if not _has_tables(run.train_dir / FILE):  # its training is about to make them
+        return found
     reader = MetricReader(run.train_dir)
     begun = [one for one in reader.since(most=1).segments if one.from_step is not None]
     is_latest = run.found is None or not begun or begun[-1].run == run.found.id
@@ -86,6 +87,14 @@ def read_figures(run: ShownRun) -> Figures:
     steps = [stretches.steps[-1] for stretches in found.series.values()]
     found.last = max([*steps, *(row["step"] for row in found.epochs)], default=0)
     return found
+
+
+def _has_tables(path: Path) -> bool:
+    try:
+        with opened_to_read(path) as connection:
+            return not is_empty(connection)
+    except sqlite3.DatabaseError:
+        return True  # the reader tells what is wrong with it
 
 
 def _add(found: Figures, reader: MetricReader, run: str | None, first: float, last: float) -> None:
