@@ -12,7 +12,8 @@ import pytest
 from tests.runs.record.sample_runs import write_code
 from tests.runs.showing.conftest import settle
 from tests.runs.showing.stored import EVIL, ConfusesDigits, Writes, page_of, trained
-from train_manager import cli
+from train_manager import Extension, cli
+from train_manager.runs.record.figure_writer import FigureWriter
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -100,7 +101,7 @@ def test_picked_curves_are_one_plot_with_a_second_axis_and_a_name_of_its_own(ope
     assert page.locator(".plot", has=page.get_by_label("Name of the plot")).locator(".curve").all_text_contents() == [
         "loss: training",
         "loss: valid",
-        "large: large",
+        "large: large (right axis)",
     ]
     page.get_by_role("button", name="remove picked curves: large: large").click()
     settle(page)
@@ -142,6 +143,90 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_again(opened: Opened, text: s
         pass
 
 
+def scales(page: Page, plot: str = "loss") -> Any:
+    """The kinds of the two axes of a plot: 1 is linear, 3 logarithmic."""
+    return page.evaluate(f"(({{x, y}}) => [x.distr, y.distr])(figures.find(one => one.name === '{plot}').drawn.scales)")
+
+
+def test_both_axes_may_be_logarithmic(opened: Opened, text: str) -> None:
+    page = opened(text)
+    plain = scales(page)
+
+    page.get_by_label("values").select_option("log")
+    page.get_by_label("log", exact=True).check()
+    both = scales(page)
+    page.get_by_label("values").select_option("linear")
+
+    assert (plain, both, scales(page)) == ([1, 1], [3, 3], [3, 1])
+
+
+def test_the_button_that_maximises_restores_too(opened: Opened, text: str) -> None:
+    page = opened(text)
+    button = page.get_by_role("button", name="Maximise loss")
+
+    button.click()
+    during = button.text_content(), page.locator("dialog").is_visible()
+    button.click()
+
+    assert during == ("Restore", True)
+    assert (button.text_content(), page.locator("dialog").is_visible()) == ("Maximise", False)
+
+
+def test_smoothing_draws_a_running_mean_over_what_was_measured(opened: Opened, text: str) -> None:
+    page = opened(text)
+    lines = "figures.find(one => one.name === 'loss').drawn.data.length"
+    smooth = page.evaluate(lines)
+
+    page.get_by_label("smoothing").fill("0")
+
+    assert (smooth, page.evaluate(lines)) == (4, 3)  # steps, two curves, and behind the smooth one its values
+
+
+class Spike(Extension):
+    """Writes a figure that is high in one of 100,000 steps."""
+
+    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+        if step_num == 1:
+            for step in range(1, 100_001):
+                writer.scalar("norm", 1000.0 if step == 77_777 else 1.0, step=step)
+
+
+def test_a_spike_of_one_step_in_100_000_is_seen_and_zoomed_to(opened: Opened, tmp_path: Path) -> None:
+    page = opened(page_of(trained(tmp_path / "run", Spike(), epochs=1)))
+    range_of = (
+        "(() => {const {x, y} = figures.find(one => one.name === 'norm').drawn.scales; return [x.min, x.max, y.max]})()"
+    )
+    whole = page.evaluate(range_of)
+
+    drag(page, "norm", 0.77, 0.785)
+    low, high, most = page.evaluate(range_of)
+    drag(page, "norm", 0.01, 0.2)
+
+    assert whole[2] >= 1000 <= most
+    assert 76_000 < low < 77_777 < high < 79_500
+    assert page.evaluate(range_of)[2] < 3
+
+
+def test_a_heat_map_is_zoomed_and_reset(opened: Opened, tmp_path: Path) -> None:
+    page = opened(page_of(trained(tmp_path / "run", Writes(layers=20), epochs=20)))
+    shown = "(({low, high}) => [low, high])(figures.find(one => one.name === 'gradient_norms').place)"
+    plot = page.locator("#layers .plot").first
+    plot.scroll_into_view_if_needed()
+    settle(page)
+    whole = page.evaluate(shown)
+
+    box: Any = plot.locator("canvas").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.8, box["y"] + 100, steps=4)
+    page.mouse.up()
+    low, high = page.evaluate(shown)
+    page.get_by_role("button", name="Reset gradient_norms").click()
+
+    assert whole == page.evaluate(shown) == [0, 60]
+    assert 10 < low < high < 58
+
+
 @pytest.mark.parametrize(("over", "last"), [("epoch", 20.0), ("examples", 800.0)])
 def test_curves_are_drawn_over_epochs_and_examples(opened: Opened, text: str, over: str, last: float) -> None:
     page = opened(text)
@@ -149,6 +234,18 @@ def test_curves_are_drawn_over_epochs_and_examples(opened: Opened, text: str, ov
     page.locator("#x").select_option(over)
 
     assert page.evaluate("figures.find(one => one.name === 'loss').drawn.data[0].at(-1)") == last
+
+
+def test_curves_are_drawn_over_time(opened: Opened, text: str) -> None:
+    page = opened(text)
+
+    page.locator("#x").select_option("time")
+
+    assert 0 < page.evaluate("figures.find(one => one.name === 'loss').drawn.data[0].at(-1)") < 60
+    label = (
+        page.locator(".plot", has=page.locator("h3", has_text="loss")).locator(".canvas").get_attribute("aria-label")
+    )
+    assert str(label).startswith("loss over seconds. ")
 
 
 def test_smoothing_has_no_bias_of_the_first_value(opened: Opened, text: str) -> None:
@@ -273,9 +370,9 @@ def test_axe_finds_nothing_where_a_plot_is_maximised_and_curves_are_picked(opene
 
 
 def test_names_of_users_are_text(opened: Opened, tmp_path: Path) -> None:
-    page = opened(page_of(trained(tmp_path / "run", Writes({EVIL: 1.0, "損失 ü": 2.0}))))
+    page = opened(page_of(trained(tmp_path / "run", Writes({EVIL: 1.0, "損失 ü": 2.0, "שגיאה (abc)": 3.0}))))
 
-    assert page.locator("h3").all_text_contents()[1:3] == [EVIL.rpartition("/")[0], "損失 ü"]
+    assert page.locator("h3").all_text_contents()[1:4] == [EVIL.rpartition("/")[0], "損失 ü", "שגיאה (abc)"]
 
 
 def test_one_point_nan_and_infinity_are_shown(opened: Opened, tmp_path: Path) -> None:

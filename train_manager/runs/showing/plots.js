@@ -178,6 +178,11 @@ class Figure extends Box {
     const before = this.isPicked ? this.curves.slice(0, this.curves.indexOf(curve)).map(one => this.inkOf(one)) : [];
     return [ink(curve), ...COLOURS[dark.matches ? "dark" : "light"]].find(one => !before.includes(one)) ?? ink(curve);
   }
+  isRight(curve) {  // a picked curve that has the second axis: its values are far from those of the first one
+    const size = ({y}) => extreme(y.map(value => value && Math.abs(value)), Math.max);
+    const ratio = this.isPicked ? size(curve) / size(this.curves[0]) : 1;
+    return ratio > 0 && isFinite(ratio) && Math.max(ratio, 1 / ratio) > APART;
+  }
   nameOf(curve) {
     const run = data.runs.length > 1 ? `${data.runs[curve.run]} ` : "";
     return (this.isPicked ? `${curve.plot}: ` : "") + run + curve.name;
@@ -208,7 +213,8 @@ class Figure extends Box {
       const pick = el("button", {type: "button", className: "pick", ariaPressed: String(isIn), onclick: () => {
         state.picked = toggled(state.picked, curve.id); save(); renew(); },
         ariaLabel: `${word} ${this.plot.name}: ${this.nameOf(curve)}`}, word);
-      const name = el("span", {className: "curve", title: this.nameOf(curve)}, this.nameOf(curve));
+      const words = this.nameOf(curve) + (this.isRight(curve) ? " (right axis)" : "");
+      const name = el("span", {className: "curve", title: words}, words);
       return el("li", {}, el("label", {}, ...(this.isPicked ? [] : [shows]), swatch, name, end), pick);
     }));
   }
@@ -227,11 +233,8 @@ class Figure extends Box {
     this.canvas.hidden = isNothing;
     if (isNothing) { this.note.textContent = "All values are 0."; return; }
     const curves = this.shown, isLog = this.isLog(), series = [{}], bands = [], tables = [];
-    const [first, ...sizes] = curves.map(({y}) => extreme(y.map(value => value && Math.abs(value)), Math.max));
-    const isApart = [false, ...sizes.map(size => this.isPicked && size > 0 && first > 0 &&
-      Math.max(size / first, first / size) > APART)];
-    curves.forEach((curve, n) => {
-      const rows = linesOf(curve, isLog), colour = this.inkOf(curve), scale = isApart[n] ? "right" : "y";
+    for (const curve of curves) {
+      const rows = linesOf(curve, isLog), colour = this.inkOf(curve), scale = this.isRight(curve) ? "right" : "y";
       const isRow = curve.kind === "rows", few = finite(rows[1]).length <= (curve.kind === "noisy" ? 1 : FEW);
       tables.push(rows);
       series.push({curve, scale, stroke: colour, width: 1.6, dash: dash(curve),
@@ -239,14 +242,14 @@ class Figure extends Box {
         ...(curve.kind === "steps" ? {paths: uPlot.paths.stepped({align: 1})} : {})});
       for (const _ of rows.slice(2)) series.push({scale, stroke: faint(colour, 0.35), width: 1, points: {show: false}});
       if (rows.length > 3) bands.push({series: [series.length - 1, series.length - 2], fill: faint(colour, 0.2)});
-    });
+    }
     const joined = curves.length ? uPlot.join(tables) : [[], []], zoom = state.zoom[this.id];
     const isEmpty = !joined.slice(1).some(row => row.some(value => value != null));
     this.note.textContent = !curves.length ? "No curve is chosen." :
       isEmpty ? "No value of these is a number that can be drawn." :
       state.y === "log" && !isLog ? "No value is above zero, so the scale is linear." :
       state.rms && curves.some(curve => curve.root) ? RMS : "";
-    const {axis, yAxis} = axes(isLog), hasRight = isApart.some(Boolean), distr = isLog ? 3 : 1;
+    const {axis, yAxis} = axes(isLog), hasRight = curves.some(curve => this.isRight(curve)), distr = isLog ? 3 : 1;
     const range = (_, low, high) => low == null ? [0, 1] : isLog ? uPlot.rangeLog(low, high, 10, false) :
       low === high ? [low - (Math.abs(low) / 10 || 1), high + (Math.abs(high) / 10 || 1)] :
       uPlot.rangeNum(low, high, 0.08, true);
