@@ -238,6 +238,19 @@ def test_classes_pictures_and_texts_are_shown(tmp_path: Path) -> None:
     assert re.search(r"<h3>notes at step 6</h3>\s*<pre>well</pre>", text)
 
 
+def test_pictures_and_texts_of_several_runs_are_told_apart(tmp_path: Path) -> None:
+    text = page_of(*(trained(tmp_path / name, ConfusesDigits(), epochs=1) for name in ("slow", "fast")))
+
+    assert [picture["alt"] for picture in Page(text).tags("img")] == ["hard examples of slow", "hard examples of fast"]
+    assert re.findall(r"<h3>(notes .*)</h3>", text) == ["notes of slow at step 3", "notes of fast at step 3"]
+
+
+def test_the_figures_of_one_run_stand_in_its_summary_only(tmp_path: Path) -> None:
+    one, two = trained(tmp_path / "one"), trained(tmp_path / "two")
+
+    assert ['<h2 id="metrics">' in page_of(*runs) for runs in ([one], [one, two])] == [False, True]
+
+
 class Large(Extension):
     """Writes 20 figures and two numbers of each of 200 layers for 3,100 steps."""
 

@@ -21,7 +21,15 @@ from train_manager.runs.comparing.compare_runs import Comparison, compare_runs
 from train_manager.runs.showing.compared_tables import files_of, tables_of
 from train_manager.runs.showing.shown_curves import as_json, clock, shown_curves
 from train_manager.runs.showing.shown_layers import shown_layers
-from train_manager.runs.showing.shown_results import ClassResult, as_map, class_results, matrices, pictures, texts
+from train_manager.runs.showing.shown_results import (
+    ClassResult,
+    Picture,
+    as_map,
+    class_results,
+    matrices,
+    pictures,
+    texts,
+)
 from train_manager.runs.showing.shown_run import ShownRun, names_of, shown_run
 from train_manager.runs.showing.stored_figures import read_figures
 from train_manager.runs.showing.summary_facts import facts, metrics_of
@@ -106,7 +114,8 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
     compared, notes = _compared(runs)
     labels = names_of(runs)
     plots, maps, results = shown_curves(stored), list[dict[str, Any]](), list[tuple[str, int, list[ClassResult]]]()
-    for number, (label, figures) in enumerate(zip(labels, stored, strict=True)):
+    shown, told = list[Picture](), list[tuple[str, int, str]]()
+    for number, (run, label, figures) in enumerate(zip(runs, labels, stored, strict=True)):
         of = f" of {label}" if len(runs) > 1 else ""
         of_layers, heat = shown_layers(number, figures, of)
         plots += of_layers
@@ -114,9 +123,10 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
         for name, matrix in matrices(figures):
             maps.append({"section": "classes", **as_map(number, name + of, matrix)})
             results.append((name + of, matrix.step, class_results(matrix)))
+        shown += [one._replace(name=one.name + of) for one in pictures(run.train_dir, figures)]
+        told += [(name + of, step, text) for name, step, text in texts(figures)]
     clocks = [clock(figures) for figures in stored]
     data = {"runs": labels, "clocks": clocks, "plots": as_json(plots), "maps": maps, "renews": renews}
-    shown = [one for run, of_run in zip(runs, stored, strict=True) for one in pictures(run.train_dir, of_run)]
     script, style = _script(), _text("uPlot.min.css") + _text("report.css")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
@@ -138,9 +148,7 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
         has_norms=any(one.get("roots") for one in maps) or any(one.root for plot in plots for one in plot.curves),
         results=results,
         pictures=shown,
-        texts=[
-            one for figures in stored for one in texts(figures) if one[2] not in {picture.text for picture in shown}
-        ],
+        texts=[one for one in told if one[2] not in {picture.text for picture in shown}],
         compared=compared,
         tables={table.title: table for table in tables_of(compared)} if compared else {},
         files=files_of(compared) if compared else [],
