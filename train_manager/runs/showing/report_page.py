@@ -21,15 +21,7 @@ from train_manager.runs.comparing.compare_runs import Comparison, compare_runs
 from train_manager.runs.showing.compared_tables import files_of, tables_of
 from train_manager.runs.showing.shown_curves import as_json, clock, shown_curves
 from train_manager.runs.showing.shown_layers import shown_layers
-from train_manager.runs.showing.shown_results import (
-    ClassResult,
-    Picture,
-    as_map,
-    class_results,
-    matrices,
-    pictures,
-    texts,
-)
+from train_manager.runs.showing.shown_results import Classes, Picture, pictures, shown_classes, texts
 from train_manager.runs.showing.shown_run import ShownRun, names_of, shown_run
 from train_manager.runs.showing.stored_figures import read_figures
 from train_manager.runs.showing.summary_facts import facts, metrics_of
@@ -113,16 +105,15 @@ def report_page(runs: Sequence[ShownRun], renews: float | None = None) -> str:
     stored = [read_figures(run) for run in runs]
     compared, notes = _compared(runs)
     labels = names_of(runs)
-    plots, maps, results = shown_curves(stored), list[dict[str, Any]](), list[tuple[str, int, list[ClassResult]]]()
+    plots, maps, results = shown_curves(stored), list[dict[str, Any]](), list[Classes]()
     shown, told = list[Picture](), list[tuple[str, int, str]]()
     for number, (run, label, figures) in enumerate(zip(runs, labels, stored, strict=True)):
         of = f" of {label}" if len(runs) > 1 else ""
-        of_layers, heat = shown_layers(number, figures, of)
-        plots += of_layers
-        maps += [{"section": "layers", **one} for one in heat]
-        for name, matrix in matrices(figures):
-            maps.append({"section": "classes", **as_map(number, name + of, matrix)})
-            results.append((name + of, matrix.step, class_results(matrix)))
+        lines, of_layers = shown_layers(number, figures, of)
+        classes, of_classes = shown_classes(number, figures, of)
+        plots += lines
+        results += classes
+        maps += of_layers + of_classes
         shown += [one._replace(name=one.name + of) for one in pictures(run.train_dir, figures)]
         told += [(name + of, step, text) for name, step, text in texts(figures)]
     clocks = [clock(figures) for figures in stored]

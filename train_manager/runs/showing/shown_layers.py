@@ -149,6 +149,7 @@ def _map(number: int, layers: Layers, most: int) -> dict[str, Any]:
     parts = [slice(start, start + width) for start in range(0, len(layers.steps), width or 1)]
     values = [[_mean([row[n] for row in layers.means[part]]) for part in parts] for n in range(len(layers.labels))]
     return {
+        "section": "layers",
         "run": number,
         "name": layers.name,
         "labels": short_labels(layers.labels),

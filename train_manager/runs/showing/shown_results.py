@@ -35,6 +35,14 @@ class ClassResult(NamedTuple):
     mistake: str
 
 
+class Classes(NamedTuple):
+    """The results of a matrix of classes, and the step that it is of."""
+
+    name: str
+    step: int
+    results: list[ClassResult]
+
+
 class Picture(NamedTuple):
     """A picture as an address that holds it, and the text of the same name and step."""
 
@@ -44,12 +52,21 @@ class Picture(NamedTuple):
     text: str
 
 
-def matrices(figures: Figures) -> Iterator[tuple[str, StoredArray]]:
-    """Yield the last matrix of each name whose rows and columns are the same classes."""
-    for series, rows in figures.arrays.items():
-        shape = rows[-1].shape
-        if len(shape) == 2 and shape[0] == shape[1]:
-            yield _name(series), rows[-1]
+def shown_classes(number: int, figures: Figures, of: str = "") -> tuple[list[Classes], list[dict[str, Any]]]:
+    """Return the results of classes, and their heat maps: of the last matrix of each name that has a row for each.
+
+    Args:
+        number: of the run.
+        figures: what it has stored.
+        of: what comes after their names.
+    """
+    found = [(_name(series) + of, rows[-1]) for series, rows in figures.arrays.items() if _is_square(rows[-1].shape)]
+    classes = [Classes(name, matrix.step, class_results(matrix)) for name, matrix in found]
+    return classes, [_map(number, name, matrix) for name, matrix in found]
+
+
+def _is_square(shape: Sequence[int]) -> bool:
+    return len(shape) == 2 and shape[0] == shape[1]
 
 
 def class_results(matrix: StoredArray) -> list[ClassResult]:
@@ -70,12 +87,13 @@ def class_results(matrix: StoredArray) -> list[ClassResult]:
     return sorted(found, key=lambda one: 2.0 if one.recall is None else one.recall)
 
 
-def as_map(run: int, name: str, matrix: StoredArray) -> dict[str, Any]:
+def _map(run: int, name: str, matrix: StoredArray) -> dict[str, Any]:
     """Return a matrix as the page gets it: the shares of each row."""
     size = matrix.shape[0]
     values = [[round(count / (sum(row) or 1), 4) for count in row] for row in _rows(matrix)]
     names = _classes(matrix)
-    return {"run": run, "name": name, "labels": names, "columns": names, "x": [*range(size)], "values": values}
+    place = {"section": "classes", "run": run, "name": name}
+    return {**place, "labels": names, "columns": names, "x": [*range(size)], "values": values}
 
 
 def pictures(train_dir: Path, figures: Figures) -> Iterator[Picture]:
