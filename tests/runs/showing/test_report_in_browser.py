@@ -209,7 +209,7 @@ def test_a_spike_of_one_step_in_100_000_is_seen_and_zoomed_to(opened: Opened, tm
 
 def test_a_heat_map_is_zoomed_and_reset(opened: Opened, tmp_path: Path) -> None:
     page = opened(page_of(trained(tmp_path / "run", Writes(layers=20), epochs=20)))
-    shown = "(({low, high}) => [low, high])(figures.find(one => one.name === 'gradient_norms').place)"
+    shown = "(({min, max}) => [min, max])(figures.find(one => one.name === 'gradient_norms').drawn.scales.x)"
     plot = page.locator("#layers .plot").first
     plot.scroll_into_view_if_needed()
     settle(page)

@@ -127,6 +127,19 @@ class Box {  // what plots and heat maps have in common
     this.refresh();
   }
   refresh() { if (this.stale && this.seen) this.draw(); }
+  clear() {
+    this.stale = false;
+    this.drawn?.destroy();
+    this.drawn = null;
+  }
+  resize() {
+    const {width, height} = this.size();
+    if (width !== this.drawn.width || height !== this.drawn.height) this.drawn.setSize({width, height});
+  }
+  select(u) {
+    const {left, width} = u.select;
+    if (width >= 4) this.zoom([u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
+  }
   size() { return {width: this.canvas.clientWidth, height: this.canvas.clientHeight}; }
   zoom(to) {
     if (to) state.zoom[this.id] = to; else delete state.zoom[this.id];
@@ -154,7 +167,7 @@ function axes(isLog) {
   const plain = (_, splits) => splits.map(one => one == null ? "" : text(one));
   const tens = (_, splits) => splits.map(one => one == null || (splits.length > 8 && !isTen(one)) ? "" : text(one));
   const axis = {stroke: css.color, grid, ticks: grid, font: "12px system-ui", values: plain, size: 58};
-  return {axis: {...axis, values: state.logx ? tens : plain, size: 30, label: xName(), labelSize: 16, labelGap: -4,
+  return {axis: {...axis, values: state.logx ? tens : plain, size: 30, label: xName(), labelSize: 16, labelGap: 0,
                  labelFont: axis.font},
           yAxis: isLog ? {...axis, values: tens, grid: {...grid, filter}, ticks: {...grid, filter}} : axis};
 }
@@ -186,11 +199,6 @@ class Figure extends Box {
   nameOf(curve) {
     const run = data.runs.length > 1 ? `${data.runs[curve.run]} ` : "";
     return (this.isPicked ? `${curve.plot}: ` : "") + run + curve.name;
-  }
-
-  resize() {
-    const {width, height} = this.size();
-    if (width !== this.drawn.width || height !== this.drawn.height) this.drawn.setSize({width, height});
   }
 
   isLog() {
@@ -226,9 +234,7 @@ class Figure extends Box {
   }
 
   draw() {
-    this.stale = false;
-    this.drawn?.destroy();
-    this.drawn = null;
+    this.clear();
     const isNothing = this.plot.section === "layers" && this.plot.curves.every(({y}) => y.every(value => !value));
     this.canvas.hidden = isNothing;
     if (isNothing) { this.note.textContent = "All values are 0."; return; }
@@ -262,11 +268,6 @@ class Figure extends Box {
       hooks: {setSelect: [u => this.select(u)], setCursor: [u => this.tell(u)]},
     }, joined, this.canvas);
     if (zoom) this.drawn.setScale("x", {min: zoom[0], max: zoom[1]});
-  }
-
-  select(u) {
-    const {left, width} = u.select;
-    if (width >= 4) this.zoom([u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
   }
 
   tell(u) {  // the values below the cursor, in the legend
