@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
 from train_manager.loop.batch_losses import BatchRow
 from train_manager.metrics.deferred import numbers, read_scalars
+from train_manager.metrics.history_rows import PART, figures_of
 
 MOST: Final = 160
 """Points of a curve: a panel of a notebook has twice as many pixels, and the text is sent once a second."""
@@ -101,6 +102,22 @@ class LiveCurve:
         """Go on from what ``state_dict`` returned."""
         self._width = state["width"]
         self._full, self._rest = ([Point(*point) for point in state[name]] for name in ("full", "rest"))
+
+
+def points_by_curve(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool]) -> dict[str, list[Point]]:
+    """Return figures of the history by step: those of the training, of each set, and each of several losses of a set.
+
+    >>> points_by_curve([{"set": "valid", "step": 3, "loss": 0.5}], lambda name: name == "loss")
+    {'valid': [Point(step=3, value=0.5, examples=1)]}
+    """
+    found: dict[str, list[Point]] = {}
+    for row in rows:
+        for name, value in figures_of(row).items():
+            if is_wanted(name):
+                of = row.get("set", "training")
+                curve = f"{of} {name.removeprefix(PART)}" if name.startswith(PART) else of
+                found.setdefault(curve, []).append(Point(row["step"], value, 1))
+    return found
 
 
 def thinned(points: Sequence[Point]) -> list[Point]:

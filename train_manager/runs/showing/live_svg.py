@@ -6,15 +6,15 @@ page, whose theme need not be that of the system. Its size is always the same, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
-from train_manager.metrics.history_rows import PART, figures_of, is_loss
+from train_manager.metrics.history_rows import figures_of, is_loss
 from train_manager.reporting.loss_figure import TRAINING_LOOK, looks, scale_for
 from train_manager.reporting.svg_figure import Line, Look, Panel, shapes
 from train_manager.reporting.values import short_name, text_of
-from train_manager.runs.showing.live_losses import LiveCurve, Point, smoothed, thinned
+from train_manager.runs.showing.live_losses import LiveCurve, Point, points_by_curve, smoothed, thinned
 
 WIDTH, HEIGHT, PANEL_HEIGHT = 760, 300, 206
 MOST_CURVES: Final = 6
@@ -43,8 +43,8 @@ def live_svg(
         evaluations: rows of the history.
     """
     metric = next((name for row in [*evaluations, *epochs] for name in figures_of(row) if not is_loss(name)), None)
-    sets = _by_curve(evaluations, is_loss)
-    measured = _by_curve([*epochs, *evaluations], lambda name: name == metric)
+    sets = points_by_curve(evaluations, is_loss)
+    measured = points_by_curve([*epochs, *evaluations], lambda name: name == metric)
     names = list(dict.fromkeys([*losses, *sets, *measured]))[:MOST_CURVES]
     others = [name for name in names if name != "training"]
     look_of: dict[str, Look] = {"training": TRAINING_LOOK, **dict(zip(others, looks(), strict=False))}
@@ -76,18 +76,6 @@ def _line(look: Look, points: Sequence[Point]) -> Line:
     """Return a curve, with markers while it has so few points that they are most of what is seen."""
     shown = {name: look[name] for name in look if name != "marker" or len(points) <= FEW_POINTS}
     return Line(shown, [point.step for point in points], [point.value for point in points])
-
-
-def _by_curve(rows: Iterable[Mapping[str, Any]], is_wanted: Callable[[str], bool]) -> dict[str, list[Point]]:
-    """Return figures by step: those of the training, of each set, and each of several losses of a set."""
-    found: dict[str, list[Point]] = {}
-    for row in rows:
-        for name, value in figures_of(row).items():
-            if is_wanted(name):
-                of = row.get("set", "training")
-                curve = f"{of} {name.removeprefix(PART)}" if name.startswith(PART) else of
-                found.setdefault(curve, []).append(Point(row["step"], value, 1))
-    return found
 
 
 def _latest(curves: Mapping[str, Sequence[Point]]) -> str:
