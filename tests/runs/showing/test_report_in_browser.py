@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from tests.runs.record.sample_runs import write_code
 from tests.runs.showing.conftest import settle
@@ -387,6 +388,31 @@ def test_one_point_nan_and_infinity_are_shown(opened: Opened, tmp_path: Path) ->
     assert ends["nan"] == "nan at step 1"
     assert ends["inf"] == "inf at step 1"
     assert ends["one"] == "3 at step 1"
+
+
+class AtOddSteps(Extension):
+    """Writes figures at steps that a scale of logarithms has no place for, and a single one that is above zero."""
+
+    def post_train_step_batch(self, writer: FigureWriter, step_num: int) -> None:
+        if step_num == 1:
+            writer.scalar("curve", 1.0, step=-5)
+            for step in (-7, 0, 1):
+                writer.array(f"few at {step}", torch.arange(3.0), step=step)
+                writer.array(f"many at {step}", torch.arange(20.0), step=step)
+            writer.array("one above zero", torch.arange(20.0) - 18)
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_figures_at_any_step_are_drawn_on_any_scale(opened: Opened, tmp_path: Path, is_log: bool) -> None:
+    page = opened(page_of(trained(tmp_path / "run", AtOddSteps(), epochs=1, steps_per_epoch=1)))
+    page.get_by_label("log", exact=True).set_checked(is_log)
+    page.get_by_label("values").select_option("log" if is_log else "auto")
+
+    for plot in page.locator(".plot:visible").all():  # what is not seen is not drawn
+        plot.scroll_into_view_if_needed()
+        settle(page)
+
+    assert page.evaluate("figures.every(one => one.isPicked || one.drawn || one.note.textContent)")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -41,8 +41,9 @@ class Heat extends Box {
       (value - floor) / (highest - floor);
     this.scale.replaceChildren(text(floor), el("i"), text(highest) + (isLog ? " (log)" : ""));
     this.x = columns ? map.x : xOf(map);
-    const whole = columns ? [-0.5, columns.length - 0.5] :
-      [state.logx ? this.x.find(one => one > 0) : Math.min(0, this.x[0]), this.x.at(-1)];
+    const last = this.x.at(-1), isLogX = state.logx && !columns && last > 0;
+    const first = isLogX ? this.x.find(one => one > 0) : Math.min(0, this.x[0]);
+    const whole = columns ? [-0.5, columns.length - 0.5] : [first, last > first ? last : first + 1];
     const {axis, yAxis} = axes(false), width = wordWidth(axis.font), none = {show: false};
     const room = Math.min(this.size().width * 0.35, Math.max(...labels.map(width)));
     const each = (u, side, n, pixels) => [...Array(n).keys()].filter(one =>
@@ -51,7 +52,7 @@ class Heat extends Box {
                                   splits: u => each(u, "width", columns.length, Math.max(...columns.map(width)) + 8)};
     this.drawn = new uPlot({
       ...this.size(), legend: none, series: [{}, {}], cursor: {drag: {x: !columns, setScale: false}},
-      scales: {x: {time: false, distr: state.logx && !columns ? 3 : 1, range: state.zoom[this.id] ?? whole},
+      scales: {x: {time: false, distr: isLogX ? 3 : 1, range: state.zoom[this.id] ?? whole},
                y: {dir: -1, range: [-0.5, labels.length - 0.5]}},
       axes: [{...axis, grid: none, ...ofColumns}, {...yAxis, grid: none, ticks: none, size: room + 8, gap: 4,
         splits: u => each(u, "height", labels.length, 13),

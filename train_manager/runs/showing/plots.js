@@ -88,7 +88,7 @@ function linesOf(curve, isLog) {  // x, the line, and behind it what was measure
 
 const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
 function viridis(share) {
-  const at = Math.min(0.9999, Math.max(0, share)) * (VIRIDIS.length - 1), n = Math.floor(at);
+  const at = Math.min(0.9999, Math.max(0, share || 0)) * (VIRIDIS.length - 1), n = Math.floor(at);
   return VIRIDIS[n].map((one, i) => Math.round(one + (VIRIDIS[n + 1][i] - one) * (at - n)));
 }
 const hex = parts => "#" + parts.map(one => one.toString(16).padStart(2, "0")).join("");
@@ -256,13 +256,13 @@ class Figure extends Box {
       state.y === "log" && !isLog ? "No value is above zero, so the scale is linear." :
       state.rms && curves.some(curve => curve.root) ? RMS : "";
     const {axis, yAxis} = axes(isLog), hasRight = curves.some(curve => this.isRight(curve)), distr = isLog ? 3 : 1;
-    const range = (_, low, high) => low == null ? [0, 1] : isLog ? uPlot.rangeLog(low, high, 10, false) :
+    const range = (_, low, high) => low == null ? [isLog ? 0.1 : 0, 1] : isLog ? uPlot.rangeLog(low, high, 10, false) :
       low === high ? [low - (Math.abs(low) / 10 || 1), high + (Math.abs(high) / 10 || 1)] :
       uPlot.rangeNum(low, high, 0.08, true);
     this.drawn = new uPlot({
       ...this.size(), legend: {show: false}, series, bands,
       cursor: {drag: {setScale: false}, bind: {dblclick: () => null}, points: {size: 7}},
-      scales: {x: {time: false, distr: state.logx ? 3 : 1}, y: {distr, range},
+      scales: {x: {time: false, distr: state.logx && joined[0].length ? 3 : 1}, y: {distr, range},
                ...(hasRight ? {right: {distr, range}} : {})},
       axes: [axis, yAxis, ...(hasRight ? [{...yAxis, scale: "right", side: 1, grid: {show: false}}] : [])],
       hooks: {setSelect: [u => this.select(u)], setCursor: [u => this.tell(u)]},
