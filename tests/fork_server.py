@@ -6,13 +6,17 @@
         child.signal(signal.SIGTERM)
         assert child.wait() == 143
 
-A child is a program: its exit code, its output and its last words are those of a script that calls the function. The
-server runs nothing of torch, whose threads would not survive a fork; so modules with such functions run nothing of it
-as they are imported. Tests ask for the fixture ``fork_server``, one server for all of them.
+A child is a program: its exit code, its output and its last words are those of a script that calls the function, and
+what is registered with ``atexit`` runs. Then it is gone: it does not take down the modules that it shares with the
+server, for which the system would have to copy them first, and which takes ten times as long as most children do.
+
+The server runs nothing of torch, whose threads would not survive a fork; so modules with such functions run nothing of
+it as they are imported. Tests ask for the fixture ``fork_server``, one server for all of them.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import gc
@@ -219,7 +223,35 @@ def _prepared(request: Any, files: list[int]) -> Callable[[], object]:
     return lambda: function(*args)
 
 
+class _Exit:
+    """The end of a child, after all else that is registered with ``atexit``."""
+
+    def __init__(self) -> None:
+        self._code: int | None = None
+        atexit.register(self._leave)  # before all others, so that it is called after them
+
+    def after(self, task: Callable[[], object]) -> None:
+        """Run the task of a child; its exception leaves the interpreter as that of any script."""
+        try:
+            task()
+        except SystemExit as end:
+            self._code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            raise
+        except Exception:
+            self._code = 1
+            raise
+        self._code = 0
+
+    def _leave(self) -> None:
+        """Leave the process with all that it has in memory; not that of the server, or of an interrupted child."""
+        if self._code is not None:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self._code)
+
+
 def _main() -> None:
+    end = _Exit()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background of a shell
     faulthandler.enable()
     import torch._dynamo  # noqa: F401  # the first optimizer would import it, which takes as long as all the rest
@@ -231,7 +263,7 @@ def _main() -> None:
     gc.freeze()  # else the collector of a child touches, and so copies, all that was imported
     task = _serve(socket.socket(fileno=int(sys.argv[1])))
     if task is not None:
-        task()  # its exception leaves the interpreter as that of any script
+        end.after(task)
 
 
 if __name__ == "__main__":
