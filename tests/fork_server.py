@@ -10,8 +10,8 @@ A child is a program: its exit code, its output and its last words are those of 
 what is registered with ``atexit`` runs. Then it is gone: it does not take down the modules that it shares with the
 server, for which the system would have to copy them first, and which takes ten times as long as most children do.
 
-The server runs nothing of torch, whose threads would not survive a fork; so modules with such functions run nothing of
-it as they are imported. Tests ask for the fixture ``fork_server``, one server for all of them.
+The server trains nothing with torch, whose threads would not survive a fork; so modules with such functions train
+nothing either as they are imported. Tests ask for the fixture ``fork_server``, one server for all of them.
 """
 
 from __future__ import annotations
@@ -254,11 +254,12 @@ def _main() -> None:
     end = _Exit()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background of a shell
     faulthandler.enable()
-    import torch._dynamo  # noqa: F401  # the first optimizer would import it, which takes as long as all the rest
+    import torch._dynamo  # the first optimizer would import it, which takes as long as all the rest
 
-    import train_manager.checker.check
-    import train_manager.testing  # noqa: F401
+    from train_manager.testing import tiny_manager
 
+    with torch.random.fork_rng(devices=[]):
+        tiny_manager().check()  # the first run of each child would read these sources, for most of its time
     assert threading.active_count() == 1, "a child has only the thread that forks"
     gc.freeze()  # else the collector of a child touches, and so copies, all that was imported
     task = _serve(socket.socket(fileno=int(sys.argv[1])))
