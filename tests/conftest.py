@@ -8,11 +8,12 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import train_manager.loop.closed_stages
 from tests.fork_server import ForkServer
-from tests.rotation import ALL_PLACES, choose_all, is_in_turn
+from tests.rotation import ALL_PLACES, choose_all, is_in_turn, share_of
 
 OF_THE_LOOP = (
     "extensions",
@@ -45,9 +46,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let Ctrl-C be taken as in a terminal: a shell that starts the tests in its background has it ignored."""
+    """Choose how much is tested; and let Ctrl-C be taken as in a terminal.
+
+    A shell that starts the tests in its background has it ignored.
+    """
     if config.getoption(ALL_PLACES):
         choose_all()
+    hypothesis.settings.register_profile("share", max_examples=share_of(100))  # 100 is what it has by default
+    hypothesis.settings.load_profile("share")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -22,6 +22,7 @@ from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, ReduceLROnPlate
 
 from tests.figures_oracle import UPDATES, Batch, Call, FailError, Oracle, Program, random_program
 from tests.resuming import round_trip
+from tests.rotation import share_of
 from train_manager import Extension, SkipBatch, TrainManager, add_loss, provides, read_run
 from train_manager.extensions import (
     EMA,
@@ -296,14 +297,14 @@ def differences_of(program: Program, folder: Path, save_at: int = 0) -> list[str
     return found
 
 
-@pytest.mark.parametrize("first", range(0, 40, 10))
+@pytest.mark.parametrize("first", range(0, 10 * share_of(4), 10))
 def test_all_figures_are_the_sums_by_hand(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 10):
         program = random_program(seed)
         assert differences_of(program, tmp_path / str(seed)) == [], f"program {seed}\n{program}"
 
 
-@pytest.mark.parametrize("first", range(0, 12, 6))
+@pytest.mark.parametrize("first", range(0, 6 * share_of(2), 6))
 def test_all_figures_are_the_sums_by_hand_in_a_program_that_is_resumed(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 6):
         program, save_at = random_program(seed, resumes=True), 2 + seed % 9

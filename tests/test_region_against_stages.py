@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, AdamW, Optimizer
 from torch.utils.checkpoint import checkpoint
 
+from tests.rotation import share_of
 from tests.training import At, Batch, make_batches, sgd, skip_batch, stop_at, warm_up
 from train_manager import (
     Extension,
@@ -737,7 +738,7 @@ CALLS: Final[dict[str, Callable[[Any], object]]] = {
     calls=st.lists(st.tuples(st.sampled_from(sorted(CALLS)), st.sampled_from(sorted(CHANGES))), min_size=1, max_size=4),
     in_one_run=st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 def test_a_random_training_leaves_the_same_with_and_without_the_inner_stages(
     model: str, loss: str, optimizer: str, extensions: set[str], calls: list[tuple[str, str]], in_one_run: bool
 ) -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the script
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_the_wheel_and_the_sdist_are_built_twice_to_the_same_bytes(tmp_path: Path) -> None:
     """In folders with another path, with other times, modes and order of the files, and another umask."""
     command = [sys.executable, str(SCRIPT), str(tmp_path)]

@@ -53,7 +53,7 @@ def losses(folder: Path, times: int, without: tuple[str, ...] = ()) -> dict[str,
 
 
 def test_a_power_failure_loses_no_save_that_was_acknowledged(tmp_path: Path) -> None:
-    assert losses(tmp_path, 400) == {"acknowledged saves lost": 0, "unusable": 0, "taken for another": 0}
+    assert losses(tmp_path, share_of(400)) == {"acknowledged saves lost": 0, "unusable": 0, "taken for another": 0}
 
 
 @pytest.mark.parametrize("sync", ["sync", "sync folder"])

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.rotation import share_of
 from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import order_of, step_of
@@ -176,5 +177,5 @@ class Training(RuleBasedStateMachine):
 
 TestTraining = Training.TestCase
 TestTraining.settings = settings(
-    max_examples=25, stateful_step_count=15, deadline=None, derandomize=True, database=None
+    max_examples=share_of(25), stateful_step_count=15, deadline=None, derandomize=True, database=None
 )

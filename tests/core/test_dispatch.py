@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.rotation import share_of
 from train_manager import Extensible, Extension, FixtureNotFound, always, every, fixture, modifies, provides
 from train_manager.core.dispatch import CellOf, HookSequence, Run
 from train_manager.core.fixtures import Fixtures
@@ -302,7 +303,7 @@ def notes_of(kinds: list[Callable[[list[Any]], Extension]]) -> list[Any]:
     return notes
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=share_of(150), deadline=None, derandomize=True, database=None)
 @given(st.lists(st.sampled_from(KINDS), max_size=6, unique=True))
 def test_the_generated_function_does_what_a_loop_over_the_hooks_does(kinds: Any) -> None:
     with loops_instead_of_functions():

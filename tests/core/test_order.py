@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.rotation import share_of
 from train_manager import Extensible, Extension, OrderError, fixture, modifies, priority, provides
 
 At = Callable[[str], str]
@@ -407,7 +408,11 @@ def expected(hooks: Sequence[Spec]) -> set[tuple[int, int]] | None:
 
 
 thoroughly = settings(
-    max_examples=300, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=share_of(300),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 

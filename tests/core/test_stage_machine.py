@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.rotation import share_of
 from train_manager import (
     Extensible,
     Extension,
@@ -531,7 +532,7 @@ class Model:
 # ---- the tests -------------------------------------------------------------------------------------------------------
 
 thoroughly = settings(
-    max_examples=350,  # twice: with written-out hooks and with looped ones
+    max_examples=share_of(350),  # twice: with written-out hooks and with looped ones
     deadline=None,
     derandomize=True,
     database=None,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.rotation import share_of
 from train_manager import Extensible, Extension, FixtureExists, FixtureNotFound, OrderError, fixture, provides
 
 STAGES = ("a", "b")
@@ -75,7 +76,11 @@ makers = st.dictionaries(
     ),
 )
 thoroughly = settings(
-    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=share_of(200),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from tests.rotation import share_of
 from train_manager import InMemory, InputError, SeededDataLoader, SeededDataset, SeededSampler
 from train_manager.data.iteration import begin_epoch
 from train_manager.data.one_pass import one_pass
@@ -161,7 +162,7 @@ def test_the_numbers_of_a_batchs_examples_are_known() -> None:
 # ---- stopped and resumed -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=share_of(15), deadline=None)
 @given(
     examples=st.integers(1, 20),
     batch_size=st.integers(1, 6),

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.optim import LBFGS, SGD, Adafactor, Adagrad, AdamW, Optimizer, Rprop
 from torch.optim.lr_scheduler import StepLR
 
+from tests.rotation import share_of
 from tests.training import At
 from train_manager import Extension, InputError, TrainManager
 from train_manager.model.replacement import replace_in_optimizer, replace_in_optimizers
@@ -63,7 +64,7 @@ def test_a_new_parameter_takes_the_place_of_the_old_one() -> None:
 sizes = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=0, max_size=3)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=share_of(40))
 @given(sizes)
 def test_moments_are_copied_as_far_as_both_shapes_reach(shapes: list[tuple[int, int]]) -> None:
     old, new = parameter(*(before for before, _ in shapes)), parameter(*(after for _, after in shapes))

@@ -77,7 +77,7 @@ Checker = Callable[[Path], list[tuple[str, str]]]
 Errors = dict[str, list[str]]
 
 
-@pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
+@pytest.fixture(scope="module", params=[mypy, pytest.param(pyright, marks=pytest.mark.whole)], ids=["mypy", "pyright"])
 def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Errors:
     """The errors that a checker finds, by file."""
     folder, checker = tmp_path_factory.mktemp("user"), cast("Checker", request.param)

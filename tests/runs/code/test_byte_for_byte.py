@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.rotation import share_of
 from tests.runs.code.edits import ATTRIBUTES, DRIVER, Step, commits, steps
 from tests.runs.code.repositories import RUN, git, repository, tree
 from train_manager.runs.code.collecting import Limits
@@ -21,7 +22,7 @@ from train_manager.runs.code.taking import take_code_record
 EXAMPLES = int(os.environ.get("CODE_RECORD_EXAMPLES", "20"))
 LIMITS = Limits(diffed=2000)
 settled = settings(
-    max_examples=EXAMPLES,
+    max_examples=share_of(EXAMPLES) if EXAMPLES == 20 else EXAMPLES,
     deadline=None,
     database=None,
     derandomize=EXAMPLES == 20,

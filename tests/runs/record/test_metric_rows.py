@@ -12,6 +12,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
+from tests.rotation import share_of
 from train_manager.runs.record.metric_items import Begin, Blob, HistoryRow, Labels, Other
 from train_manager.runs.record.metric_news import NewRow
 from train_manager.runs.record.metric_reader import MetricReader
@@ -113,7 +114,7 @@ def same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)  # to the bit, and nan equals nan
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(st.lists(batches | row | rewind | simple | array | look, max_size=12), st.booleans())
 def test_a_reader_and_a_follower_find_what_a_training_has_that_goes_on_from_earlier_steps(
     actions: list[tuple[Any, ...]], deletes: bool
