@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import torch
 
 import train_manager.loop.closed_stages
 from tests.fork_server import ForkServer
@@ -56,6 +57,16 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("share")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart() -> None:
+    """Let ``torch.manual_seed`` keep no seed for devices that are not there.
+
+    With each one it keeps the stack as text, three times, which takes longer than most steps of the tests.
+    """
+    for devices in (torch.cuda, torch.mtia, torch.xpu):
+        if not devices.is_available():
+            setattr(devices, "manual_seed_all", lambda seed: None)  # noqa: B010  # mypy refuses an assignment
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

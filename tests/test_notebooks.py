@@ -20,6 +20,7 @@ import train_manager
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 SOURCES = sorted(FOLDER.glob("*.py"))
+SEEN = "02_see_a_training"  # runs in each run of the tests
 SMALL = 200_000  # bytes: the largest notebook that may be stored in git with its pictures
 
 by_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
@@ -61,15 +62,18 @@ def outputs_of(notebook: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The second notebook, executed with one more cell, which asks for the title of its plot."""
-    notebook = jupytext.read(FOLDER / "02_see_a_training.py")
+    """The notebook of this name, executed with one more cell, which asks for the title of its plot."""
+    notebook = jupytext.read(FOLDER / f"{SEEN}.py")
     notebook.cells.append(nbformat.v4.new_code_cell("print(tm['boundary'].axes.get_title())"))  # type: ignore[no-untyped-call]
     return executed(notebook, tmp_path_factory.mktemp("seen"))
 
 
-@by_source
+@pytest.mark.parametrize(
+    "source",
+    [pytest.param(one, id=one.stem, marks=[pytest.mark.whole] * (one.stem != SEEN)) for one in SOURCES],
+)
 def test_a_notebook_runs_to_its_end_and_shows_pictures_and_no_warnings(source: Path, seen: Any, tmp_path: Path) -> None:
-    outputs = outputs_of(seen if source.stem == "02_see_a_training" else execute(source, tmp_path))
+    outputs = outputs_of(seen if source.stem == SEEN else execute(source, tmp_path))
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert [output.text for output in outputs if output.get("name") == "stderr"] == []
 
@@ -98,7 +102,7 @@ def test_a_plot_of_ones_own_is_renewed_in_a_single_output(seen: Any) -> None:
 
 
 def test_live_has_one_output_in_each_cell_that_trains() -> None:
-    of_cells = [cell.get("outputs", []) for cell in read(FOLDER / "02_see_a_training.py").cells]
+    of_cells = [cell.get("outputs", []) for cell in read(FOLDER / f"{SEEN}.py").cells]
     live = [sum("<svg" in o.get("data", {}).get("text/html", "") for o in outputs) for outputs in of_cells]
 
     assert [count for count in live if count] == [1, 1]

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 
+from tests.fork_server import ForkServer
+from tests.programs import module
 from train_manager import cli
+from train_manager.tools import processes
 
 TRAINING = """
 import sys
@@ -43,8 +48,21 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def in_a_process(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=cwd, check=False)
+@pytest.fixture(params=["forked", pytest.param("started", marks=[pytest.mark.slow, pytest.mark.whole])])
+def _interpreters(request: pytest.FixtureRequest, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of a script: each a child of the fork server, which has imported torch; or an interpreter of its own."""
+
+    def run(command: Sequence[str], env: Mapping[str, str], stdout: IO[bytes], **options: Any) -> Any:
+        _, _, *program = command  # python -m
+        child = fork_server.run(module, *program, cwd=Path.cwd(), **env)
+        stdout.write(f"{child.output}{child.errors}".encode())
+        return subprocess.CompletedProcess(command, child.wait())
+
+    if request.param == "forked":
+        monkeypatch.setattr(processes, "subprocess", SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
+
+
+runs_scripts = pytest.mark.usefixtures("_interpreters")
 
 
 @pytest.fixture
@@ -56,19 +74,19 @@ def scripts(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
-def test_a_script_that_nobody_prepared_is_verified(scripts: Path, tmp_path: Path) -> None:
+@runs_scripts
+def test_a_script_that_nobody_prepared_is_verified(
+    scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (scripts / "train.py").write_text(TRAINING)
     runs = tmp_path / "all"
+    monkeypatch.chdir(tmp_path)
 
-    done = in_a_process(
-        *("-m", "train_manager", "verify-resume", str(scripts / "train.py"), "--at", "2", "--folder", str(runs)),
-        *("--", "1"),
-        cwd=tmp_path,
-    )
+    code = cli.main(["verify-resume", str(scripts / "train.py"), "--at", "2", "--folder", str(runs), "--", "1"])
 
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == [
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out.splitlines() == [
         "straight: train.py runs to its end",
         f"  output in {runs}/straight.log",
         "  6 steps in all",
@@ -79,12 +97,11 @@ def test_a_script_that_nobody_prepared_is_verified(scripts: Path, tmp_path: Path
         "  6 steps in all",
         "identical: killed after step 2 and resumed, the training comes to the same, to the bit",
     ]
-    assert done.returncode == 0
+    assert code == 0
     assert (runs / "resumed.log").read_text() == "epochs 1\n"
 
 
-@pytest.mark.slow
-@pytest.mark.whole
+@runs_scripts
 def test_a_script_that_forgets_something_is_told_what(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = scripts / "train.py"
     script.write_text(FORGETFUL)
@@ -97,6 +114,7 @@ def test_a_script_that_forgets_something_is_told_what(scripts: Path, capsys: pyt
     assert ("cause", f"{cause} steps: 2 in the killed run, 0 in the resumed run") in told
 
 
+@runs_scripts
 def test_a_script_that_fails_ends_with_its_traceback(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script, runs = scripts / "train.py", scripts / "runs"
     script.write_text("print('begun')\nraise ValueError('no data today')\n")
@@ -110,6 +128,7 @@ def test_a_script_that_fails_ends_with_its_traceback(scripts: Path, capsys: pyte
     assert told.endswith(f"    ValueError: no data today\n  all of it is in {runs}/straight.log\n")
 
 
+@runs_scripts
 def test_a_script_without_a_training_is_told(scripts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (scripts / "train.py").touch()
 
