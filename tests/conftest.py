@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import hypothesis
 import pytest
@@ -14,7 +17,9 @@ import torch
 
 import train_manager.loop.closed_stages
 from tests.fork_server import ForkServer
+from tests.forked_programs import ForkedProgram
 from tests.rotation import ALL_PLACES, choose_all, is_in_turn, share_of
+from train_manager.runs.repeating import watched_program
 
 OF_THE_LOOP = (
     "extensions",
@@ -96,6 +101,17 @@ def fork_server() -> Iterator[ForkServer]:
     """One server for all tests of this process; it starts in two seconds, and its children in milliseconds."""
     with ForkServer() as server:
         yield server
+
+
+@pytest.fixture(scope="module", params=["forked", pytest.param("started", marks=pytest.mark.whole)])
+def repeated_programs(request: pytest.FixtureRequest, fork_server: ForkServer) -> Iterator[None]:
+    """The programs that ``reproduce`` runs again: children of the fork server; or interpreters, as in earnest."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "forked":
+            popen = functools.partial(ForkedProgram, fork_server)
+            errors_and_files = {name: getattr(subprocess, name) for name in ("DEVNULL", "TimeoutExpired")}
+            patch.setattr(watched_program, "subprocess", SimpleNamespace(Popen=popen, **errors_and_files))
+        yield
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("repeated_programs")
 def test_a_run_is_compared_up_to_a_step(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
     code = cli.main(["reproduce", str(project.train_dir), "--steps", "7"])
 
@@ -35,6 +36,7 @@ def test_a_run_is_compared_up_to_a_step(project: Project, capfd: pytest.CaptureF
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("repeated_programs")
 def test_ctrl_c_ends_the_program_and_removes_its_files(
     project: Project, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

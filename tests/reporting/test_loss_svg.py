@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
+from tests.fork_server import ForkServer
+from tests.programs import code
 from train_manager.reporting.curves import Curve, Curves, new_curves
 from train_manager.reporting.loss_svg import loss_svg
 
@@ -44,7 +44,7 @@ def test_a_set_that_has_metrics_but_no_loss_is_drawn() -> None:
     assert ">test</text>" in loss_svg(curves(1.0), {}, {"accuracy": {"test": metric(0.5)}})
 
 
-def test_no_matplotlib_is_imported_for_it() -> None:
+def test_no_matplotlib_is_imported_for_it(fork_server: ForkServer) -> None:
     program = (
         "import sys\n"
         "from train_manager.reporting.curves import new_curves\n"
@@ -52,6 +52,6 @@ def test_no_matplotlib_is_imported_for_it() -> None:
         "loss_svg(new_curves(), {}, {})\n"
         "print('matplotlib' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = fork_server.run(code, program)
 
-    assert done.stdout == "False\n"
+    assert (done.output, done.errors) == ("False\n", "")

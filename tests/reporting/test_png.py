@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from io import BytesIO
 from typing import Any
 
@@ -11,6 +9,8 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from tests.fork_server import ForkServer
+from tests.programs import code
 from train_manager.reporting.png import png_of
 
 
@@ -45,11 +45,11 @@ def test_a_figure_is_drawn() -> None:
     assert np.shape(shown(figure)) == (10, 10, 4)
 
 
-def test_a_tensor_needs_neither_pillow_nor_matplotlib() -> None:
-    code = (
+def test_a_tensor_needs_neither_pillow_nor_matplotlib(fork_server: ForkServer) -> None:
+    program = (
         "import sys, torch; from train_manager.reporting.png import png_of\n"
         "png_of(torch.rand(3, 8, 8)); print({'PIL', 'matplotlib'} & {*sys.modules})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = fork_server.run(code, program)
 
-    assert done.stdout == "set()\n"
+    assert (done.output, done.errors) == ("set()\n", "")

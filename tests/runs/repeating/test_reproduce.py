@@ -49,7 +49,9 @@ def project(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -
 
 
 @pytest.fixture(scope="module")
-def changed(project: Project, tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Told, Reproduction]:
+def changed(
+    project: Project, repeated_programs: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Project, Told, Reproduction]:
     """What is told of a working tree with another learning rate and another number of threads."""
     folder = tmp_path_factory.mktemp("changed")
     copy, told = project.copy(folder / "digits"), Told()
@@ -64,6 +66,7 @@ def own_project(project: Project, tmp_path: Path) -> Project:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("repeated_programs")
 def test_a_run_is_reproduced_bit_for_bit_with_what_was_not_committed(project: Project, told: Told) -> None:
     before = project.content()
 
