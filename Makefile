@@ -18,7 +18,7 @@ demo: $(OK)
 
 # Two processes of one thread each: with two threads in each they would wait for each other. Python keeps what it
 # compiles, even if the environment says otherwise: the tests start hundreds of processes.
-RUN_TESTS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --dist loadfile
+RUN_TESTS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(OK)
 	@$(RUN_TESTS) $(ARGS)
