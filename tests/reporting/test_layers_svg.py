@@ -8,7 +8,8 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch
 
-from train_manager.metrics.columns import Column, Columns
+from train_manager.metrics.column_windows import Column
+from train_manager.metrics.columns import Columns
 from train_manager.reporting.confusion_svg import confusion_svg
 from train_manager.reporting.heat_map import HeatMap, heat_map, short_labels
 from train_manager.reporting.histograms_svg import histograms_svg

@@ -6,7 +6,8 @@ Its files in reading order; each imports only those above it:
     host_numbers  numbers that one thread keeps and another one reads
     histogram     histograms that are counted on the device
     layer_norms   norms of layers, made of those of their parameters
-    columns       numbers of layers over a training, in windows
+    column_windows  windows of steps, which grow
+    columns       numbers of layers over a training, in such windows
     columns_by_name  such numbers of several kinds, on their way into a store
     histograms    the last histogram of each of several series
     confusion     which classes a model takes for which

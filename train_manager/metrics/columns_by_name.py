@@ -7,7 +7,8 @@ from typing import Any, final
 
 import torch
 
-from train_manager.metrics.columns import Columns, width_after
+from train_manager.metrics.column_windows import width_after
+from train_manager.metrics.columns import Columns
 
 
 @final

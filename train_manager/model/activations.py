@@ -8,6 +8,7 @@ from typing import Any, Final, Self, final
 import torch
 from torch import Tensor, nn
 
+from train_manager.model.layers import OWN_OF_PYTORCH
 from train_manager.telling.errors import InputError
 
 EXAMPLES: Final = 4  # of a batch
@@ -61,19 +62,18 @@ class Activations:
         for remove in self._removes:
             remove()
 
-    @torch.no_grad()
     def _look(self, module: nn.Module, args: Any, output: Any) -> None:
         if not isinstance(output, Tensor) or not output.is_floating_point() or output.dim() < 2:
             return
         seen = output.detach()[:EXAMPLES].float()
         self._found["activation_spread"][module] = seen.std(correction=0)
         if isinstance(module, CUTTING):
-            units = seen.movedim(self._units if seen.dim() == 3 else 1, 0).flatten(1)
-            self._found["dead_units"][module] = (units == 0).all(1).float().mean()
+            is_zero = (seen == 0).movedim(self._units if seen.dim() == 3 else 1, 0).flatten(1)
+            self._found["dead_units"][module] = is_zero.all(1).mean(dtype=torch.float)
         if type(module) in RANGES:
             low, high = RANGES[type(module)]
             room = EDGE * (high - low)
-            self._found["saturated"][module] = ((seen < low + room) | (seen > high - room)).float().mean()
+            self._found["saturated"][module] = ((seen < low + room) | (seen > high - room)).mean(dtype=torch.float)
 
     def vectors(self) -> Vectors:
         """Return what was found; nan for modules that were not called."""
@@ -92,7 +92,7 @@ def require_not_compiled(model: nn.Module, asked_by: str) -> None:
     Raises:
         InputError: the model, or a module of it, is compiled.
     """
-    if any(hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) for one in model.modules()):
+    if any(OWN_OF_PYTORCH in one._modules or one._compiled_call_impl for one in model.modules()):
         what = f"{asked_by} cannot see into the model, because torch.compile leaves out the hooks that it needs"
         cure = f"leave {asked_by} out, or train some steps without torch.compile to look at the model"
         raise InputError(what, name="model", asked_by=asked_by, cure=cure)

@@ -9,7 +9,8 @@ from xml.sax.saxutils import escape
 
 import torch
 
-from train_manager.metrics.columns import Column, Columns, joined
+from train_manager.metrics.column_windows import Column, joined
+from train_manager.metrics.columns import Columns
 from train_manager.reporting.heat_map import HeatMap, heat_map, height_of, short_labels
 from train_manager.reporting.loss_figure import LOG_FROM, legend_columns, looks
 from train_manager.reporting.svg_figure import WIDTH, Line, Panel, svg, svg_file
