@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Final
 
 import torch
 from torch import Tensor
 
 NONE: Final = -1.0  # in place of the norm of a tensor that is not there; nan is the norm of one with a nan in it
-IS_SPARSE: Final = attrgetter("is_sparse")
-DEVICE: Final = attrgetter("device")
 
 
-@torch.no_grad()
 def norms_of(tensors: Sequence[Tensor | None]) -> Tensor:
     """Return the norm of each tensor; below 0 for None.
 
     >>> norms_of([torch.tensor([3., 4.]), None])
     tensor([ 5., -1.])
     """
-    there = [tensor for tensor in tensors if tensor is not None]
-    if any(map(IS_SPARSE, there)):
-        there = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in there]  # of one row added up
-    norms = torch._foreach_norm(there) if there else ()
-    if len(there) == len(tensors) and len({*map(DEVICE, norms)}) == 1:
-        return torch.stack(norms)
-    device, left = there[0].device if there else None, iter(norms)
+    try:
+        return torch.stack(torch._foreach_norm(tensors))  # type: ignore[arg-type]
+    except (TypeError, RuntimeError):  # there is a None or a sparse one, or they are on several devices
+        return _norms_of_any(tensors)
+
+
+def _norms_of_any(tensors: Sequence[Tensor | None]) -> Tensor:
+    there = [_dense(tensor) for tensor in tensors if tensor is not None]
+    device, norms = there[0].device if there else None, iter(torch._foreach_norm(there) if there else ())
     none = torch.full((), NONE, device=device)
-    return torch.stack([none if tensor is None else next(left).to(device) for tensor in tensors])
+    return torch.stack([none if tensor is None else next(norms).to(device) for tensor in tensors])
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    """Return the numbers of a sparse gradient, those of one row added up; another tensor as it is."""
+    return tensor.coalesce().values() if tensor.is_sparse else tensor
 
 
 def norms_by_layer(norms: Tensor, parts_of: Sequence[int], count: int) -> Tensor:
