@@ -7,10 +7,13 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from train_manager.reporting.embedded import coloured
-from train_manager.reporting.svg_figure import svg_file
+from train_manager.reporting.svg_figure import NARROW, svg_file
 from train_manager.reporting.values import short_name
 
-LEFT, TOP, RIGHT, BELOW = 190, 84, 320, 24
+RIGHT, BELOW = 320, 24  # pixels around a matrix: what was found of each class
+LETTER: Final = 8  # pixels of its width
+MOST_LETTERS: Final = 20  # of the name of a class
+MOST_UPRIGHT: Final = 3  # letters of a name that is not turned
 MOST_TEXTS: Final = 20  # classes whose counts are written into their cells
 SIZE: Final = 620  # pixels of a matrix at most
 BRIGHT: Final = 0.6  # from here on a text is dark
@@ -19,40 +22,47 @@ BRIGHT: Final = 0.6  # from here on a text is dark
 def confusion_svg(matrices: Mapping[str, Sequence[Sequence[int]]], names: Sequence[str]) -> str:
     """Return the matrices of evaluation sets below each other; ``names`` are those of the classes, or empty."""
     if not matrices:
-        return svg_file(['<text x="24" y="32">there was no evaluation so far</text>'], 52)
+        return svg_file(['<text x="24" y="32">there was no evaluation so far</text>'], 52, NARROW)
     parts: list[str] = []
-    top = 0.0
+    top, width = 0.0, float(NARROW)
     for name, matrix in matrices.items():
         classes = [str(number) for number in range(len(matrix))] if len(names) != len(matrix) else names
         cell = max(2.0, min(44.0, SIZE / len(matrix)))
-        parts += _matrix(name, matrix, classes, top, cell)
-        top += TOP + cell * len(matrix) + BELOW
-    return svg_file(parts, top)
+        classes = [short_name(each, MOST_LETTERS) for each in classes]
+        left = 24 + LETTER * max(map(len, classes))
+        parts += _matrix(name, matrix, classes, left, top, cell)
+        top, width = top + _above(classes) + cell * len(matrix) + BELOW, max(width, left + cell * len(matrix) + RIGHT)
+    return svg_file(parts, top, width)
+
+
+def _above(classes: Sequence[str]) -> int:
+    """Return the pixels of the title, and of the names of columns, which are turned if they are long."""
+    return 84 if max(map(len, classes)) > MOST_UPRIGHT else 54
 
 
 def _matrix(
-    name: str, matrix: Sequence[Sequence[int]], classes: Sequence[str], top: float, cell: float
+    name: str, matrix: Sequence[Sequence[int]], classes: Sequence[str], left: float, top: float, cell: float
 ) -> Iterator[str]:
-    size, above = cell * len(matrix), top + TOP
+    size, above = cell * len(matrix), top + _above(classes)
     shares = [[count / max(1, sum(row)) for count in row] for row in matrix]
     colours = [[1 + round(254 * share) if any(of_row) else 0 for share in of_row] for of_row in shares]
-    yield f'<text x="{LEFT}" y="{top + 20:.1f}">{escape(name)}: true class by row, predicted class by column</text>'
-    yield coloured(colours, LEFT, above, size, size)
+    yield f'<text x="{left}" y="{top + 20:.1f}">{escape(name)}: true class by row, predicted class by column</text>'
+    yield coloured(colours, left, above, size, size)
     every = max(1, round(14 / cell))
     for number in range(0, len(matrix), every):
         at = (number + 0.5) * cell
-        label = escape(short_name(classes[number], 20))
-        yield f'<text x="{LEFT - 8}" y="{above + at + 4:.1f}" text-anchor="end">{label}</text>'
-        turned = f"translate({LEFT + at + 4:.1f} {above - 6:.1f}) rotate(-{90 if len(label) > 3 else 0})"
-        anchor = "start" if len(label) > 3 else "middle"
+        label = escape(classes[number])
+        yield f'<text x="{left - 8}" y="{above + at + 4:.1f}" text-anchor="end">{label}</text>'
+        angle, anchor = (90, "start") if len(classes[number]) > MOST_UPRIGHT else (0, "middle")
+        turned = f"translate({left + at + 4:.1f} {above - 6:.1f}) rotate(-{angle})"
         yield f'<text transform="{turned}" text-anchor="{anchor}">{escape(short_name(classes[number], 8))}</text>'
         total, said, right = sum(matrix[number]), sum(row[number] for row in matrix), matrix[number][number]
         found = f"{right / total:.1%} of {total:,} found" if total else "none there"
         held = f"{right / said:.1%} of {said:,} right" if said else "never said"
-        yield f'<text x="{LEFT + size + 12:.1f}" y="{above + at + 4:.1f}">{found}, {held}</text>'
+        yield f'<text x="{left + size + 12:.1f}" y="{above + at + 4:.1f}">{found}, {held}</text>'
     if len(matrix) <= MOST_TEXTS:
         places = [(row, column) for row, counts in enumerate(matrix) for column, count in enumerate(counts) if count]
         for row, column in places:
-            x, y = LEFT + (column + 0.5) * cell, above + (row + 0.5) * cell + 4
+            x, y = left + (column + 0.5) * cell, above + (row + 0.5) * cell + 4
             look = f"fill: {'#111' if shares[row][column] > BRIGHT else '#fff'}; font-size: {min(13, cell / 2.6):.0f}px"
             yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" style="{look}">{matrix[row][column]}</text>'

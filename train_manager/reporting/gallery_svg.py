@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from train_manager.reporting.embedded import image
-from train_manager.reporting.svg_figure import WIDTH, svg_file
+from train_manager.reporting.svg_figure import NARROW, svg_file
 from train_manager.reporting.values import short_name
 
-IN_A_ROW: Final = 8
+IN_A_ROW: Final = 4
+IN_A_ROW_OF_GRID: Final = 8
 SIZE: Final = 130  # pixels of a picture
 TEXT: Final = 44  # below it
 Examples = Mapping[str, Tensor]
@@ -23,29 +24,36 @@ Examples = Mapping[str, Tensor]
 def gallery_svg(sets: Mapping[str, Examples], names: Sequence[str]) -> str:
     """Return the examples of evaluation sets below each other; ``names`` are those of the classes, or empty."""
     if not any(sets.values()):
-        return svg_file(['<text x="24" y="32">there was no evaluation so far</text>'], 52)
+        return svg_file(['<text x="24" y="32">there was no evaluation so far</text>'], 52, NARROW)
     parts: list[str] = []
-    top = 0
+    top = 0.0
     for name, examples in sets.items():
         mistakes = int((examples["said"] != examples["true"]).sum())
         shown = f"{name}: the surest mistakes, then random examples" if mistakes else f"{name}: random examples"
         parts.append(f'<text x="14" y="{top + 20}">{escape(shown)}</text>')
-        parts += _examples(examples, names, top + 34)
-        top += 34 + (SIZE + TEXT) * -(-len(examples["said"]) // IN_A_ROW)
-    return svg_file(parts, top)
+        pictures = pictures_of(examples["inputs"])
+        high = _size(pictures)[1]
+        parts += _examples(pictures, examples, names, top + 34)
+        top += 34 + (high + TEXT) * -(-len(pictures) // IN_A_ROW)
+    return svg_file(parts, top, NARROW)
 
 
-def _examples(examples: Examples, names: Sequence[str], top: float) -> Iterator[str]:
-    step = WIDTH / IN_A_ROW
-    for number, picture in enumerate(pictures_of(examples["inputs"])):
-        left, above = number % IN_A_ROW * step, top + number // IN_A_ROW * (SIZE + TEXT)
-        height, width = picture.shape[-2:]
-        scale = SIZE / max(height, width)
-        wide, high = width * scale, max(8.0, height * scale)
-        yield image(picture, left + (step - wide) / 2, above + (SIZE - high) / 2, wide, high)
+def _examples(pictures: Tensor, examples: Examples, names: Sequence[str], top: float) -> Iterator[str]:
+    step = NARROW / IN_A_ROW
+    wide, high = _size(pictures)
+    for number, picture in enumerate(pictures):
+        left, above = number % IN_A_ROW * step, top + number // IN_A_ROW * (high + TEXT)
+        yield image(picture, left + (step - wide) / 2, above, wide, high)
         for line, text in enumerate(caption(examples, number, names)):
-            y = above + SIZE + 14 + 15 * line
+            y = above + high + 14 + 15 * line
             yield f'<text x="{left + step / 2:.1f}" y="{y:.1f}" text-anchor="middle">{escape(text)}</text>'
+
+
+def _size(pictures: Tensor) -> tuple[float, float]:
+    """Return how wide and how high each picture is drawn; one of a line is not so thin that nothing is seen."""
+    height, width = pictures.shape[-2:]
+    scale = SIZE / max(height, width)
+    return width * scale, max(16.0, height * scale)
 
 
 def caption(examples: Examples, number: int, names: Sequence[str]) -> list[str]:
@@ -80,8 +88,8 @@ def pictures_of(inputs: Tensor) -> Tensor:
 def grid_of(inputs: Tensor) -> Tensor:
     """Return inputs as one picture, side by side in rows."""
     found = pictures_of(inputs)
-    empty = -len(found) % IN_A_ROW
+    empty = -len(found) % IN_A_ROW_OF_GRID
     padded = torch.cat([found, found.new_zeros(empty, *found.shape[1:])])
-    rows = padded.unflatten(0, (-1, IN_A_ROW))  # row, column, channel, y, x
+    rows = padded.unflatten(0, (-1, IN_A_ROW_OF_GRID))  # row, column, channel, y, x
     grid: Tensor = rows.permute(2, 0, 3, 1, 4).flatten(3, 4).flatten(1, 2)
     return grid

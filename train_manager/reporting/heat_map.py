@@ -12,7 +12,8 @@ from xml.sax.saxutils import escape
 from train_manager.reporting.embedded import coloured
 from train_manager.reporting.svg_figure import Axis, tick_text
 
-LEFT, RIGHT, TOP, BELOW = 230, 110, 34, 46  # pixels around the map: names of layers, scale of colours, title, steps
+RIGHT, TOP, BELOW = 100, 34, 46  # pixels around the map: scale of colours, title, steps
+LETTER: Final = 7  # pixels of its width
 LINE: Final = 15  # pixels that the name of a layer needs
 MOST_COLUMNS: Final = 400
 MOST_LETTERS: Final = 30
@@ -56,24 +57,26 @@ def _map_height(picture: HeatMap) -> int:
 
 def heat_map(picture: HeatMap, top: float, width: int) -> Iterator[str]:
     """Yield the parts of an SVG file, from ``top`` on."""
-    height, right, above = _map_height(picture), width - RIGHT, top + TOP
+    labels = short_labels(picture.labels)
+    left, right, above = 24 + LETTER * max(map(len, labels)), width - RIGHT, top + TOP
+    height = _map_height(picture)
     low, high = picture.ends or _ends(picture)
     steps = [picture.x_low + (picture.x[-1] - picture.x_low) * (n + 1) / MOST_COLUMNS for n in range(MOST_COLUMNS)]
     shown = [picture.columns[min(bisect_left(picture.x, step - 1e-9), len(picture.x) - 1)] for step in steps]
     rows = [[_colour(column[n], low, high, picture.scale) for column in shown] for n in range(len(picture.labels))]
-    yield f'<text x="{LEFT}" y="{top + 20:.1f}">{escape(picture.title)}</text>'
-    yield coloured(rows, LEFT, above, right - LEFT, height)
+    yield f'<text x="{left}" y="{top + 20:.1f}">{escape(picture.title)}</text>'
+    yield coloured(rows, left, above, right - left, height)
     every = math.ceil(len(picture.labels) * LINE / height)
-    for number, label in list(enumerate(short_labels(picture.labels)))[::every]:
+    for number, label in list(enumerate(labels))[::every]:
         y = above + (number + 0.5) * height / len(picture.labels)
-        yield f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>'
+        yield f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>'
     bottom = above + height
-    axis = Axis([picture.x_low, picture.x[-1]], LEFT, right, room=0)
-    for value in axis.ticks(6, whole=picture.x_label == "steps"):
+    axis = Axis([picture.x_low, picture.x[-1]], left, right, room=0)
+    for value in axis.ticks(5, whole=picture.x_label == "steps"):
         at = axis.place(value)
         yield f'<path class="axis" d="M{at:.1f} {bottom:.1f}v5"/>'
         yield f'<text x="{at:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{tick_text(value, in_units=True)}</text>'
-    middle = (LEFT + right) / 2
+    middle = (left + right) / 2
     yield f'<text x="{middle:.1f}" y="{bottom + 38:.1f}" text-anchor="middle">{escape(picture.x_label)}</text>'
     yield from _scale(picture.scale, low, high, right + 16, above, height)
 
@@ -82,7 +85,7 @@ def _scale(scale: str, low: float, high: float, left: float, top: float, height:
     """Yield the bar that tells which number a colour stands for."""
     yield coloured([[number] for number in range(255, 0, -1)], left, top, 14, height)
     axis = Axis([low, high], top + height, top, is_log=scale == "log", room=0)
-    for value in axis.ticks(6):
+    for value in axis.ticks(max(2, min(6, int(height / LINE / 2)))):
         at = axis.place(value)
         yield f'<path class="axis" d="M{left + 14:.1f} {at:.1f}h4"/>'
         yield f'<text x="{left + 22:.1f}" y="{at + 4:.1f}">{value:.3g}</text>'

@@ -7,7 +7,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from train_manager.reporting.heat_map import HeatMap, heat_map, height_of
-from train_manager.reporting.svg_figure import WIDTH, svg_file
+from train_manager.reporting.svg_figure import NARROW, svg_file
 
 COLUMNS: Final = 200
 Histogram = tuple[Sequence[float], Sequence[int]]
@@ -26,14 +26,14 @@ def histograms_svg(histograms: Mapping[str, Histogram], sentence: str) -> str:
         kind, _, label = name.partition("/")
         kinds.setdefault(kind, {})[label] = histogram
     if not kinds:
-        return svg_file([f'<text x="24" y="32">{escape(sentence)}</text>'], 52)
+        return svg_file([f'<text x="24" y="32">{escape(sentence)}</text>'], 52, NARROW)
     parts: list[str] = []
     top = 0
     for kind, of_kind in kinds.items():
         picture = _picture(kind, of_kind)
-        parts += heat_map(picture, top, WIDTH)
+        parts += heat_map(picture, top, NARROW)
         top += height_of(picture)
-    return svg_file(parts, top)
+    return svg_file(parts, top, NARROW)
 
 
 def _picture(kind: str, histograms: Mapping[str, Histogram]) -> HeatMap:
@@ -47,6 +47,6 @@ def _picture(kind: str, histograms: Mapping[str, Histogram]) -> HeatMap:
         below = numpy.concatenate([[0], numpy.cumsum(counts)])
         found = numpy.diff(numpy.interp(axis, edges, below))
         rows.append(found / max(1e-300, found.max()))
-    title = f"{kind}, in the last step that was looked at; 1 is the commonest value of a layer"
+    title = f"{kind} at the last look; 1 is the commonest value of a layer"
     columns = numpy.stack(rows, axis=1).tolist()
     return HeatMap(title, [*histograms], axis[1:].tolist(), columns, "linear", "value", float(low), (0.0, 1.0))

@@ -12,12 +12,12 @@ import torch
 from train_manager.metrics.column_windows import Column, joined
 from train_manager.metrics.columns import Columns
 from train_manager.reporting.heat_map import HeatMap, heat_map, height_of, short_labels
-from train_manager.reporting.loss_figure import LOG_FROM, legend_columns, looks
-from train_manager.reporting.svg_figure import WIDTH, Line, Panel, svg, svg_file
+from train_manager.reporting.loss_figure import LOG_FROM, looks
+from train_manager.reporting.svg_figure import NARROW, Line, Panel, columns_of_legend, svg, svg_file
 
 FEW_LAYERS: Final = 8
 MOST_POINTS: Final = 400
-HEIGHT: Final = 360
+HEIGHT: Final = 260
 
 
 class Shown(NamedTuple):
@@ -39,7 +39,7 @@ def layers_svg(series: Mapping[str, Columns], sentence: str, ends: tuple[float, 
     """
     shown = [found for found in (_shown(name, columns) for name, columns in series.items()) if _has_any(found)]
     if not shown:
-        return svg_file([f'<text x="24" y="32">{escape(sentence)}</text>'], 52)
+        return svg_file([f'<text x="24" y="32">{escape(sentence)}</text>'], 52, NARROW)
     if all(len(each.labels) <= FEW_LAYERS for each in shown):
         return _lines(shown, ends)
     parts: list[str] = []
@@ -48,9 +48,9 @@ def layers_svg(series: Mapping[str, Columns], sentence: str, ends: tuple[float, 
         scale = "linear" if ends else _scale(each.values)
         columns = list(zip(*each.values, strict=True))
         picture = HeatMap(each.title, each.labels, each.steps, columns, scale, ends=ends)
-        parts += heat_map(picture, top, WIDTH)
+        parts += heat_map(picture, top, NARROW)
         top += height_of(picture)
-    return svg_file(parts, top)
+    return svg_file(parts, top, NARROW)
 
 
 def _lines(shown: Sequence[Shown], ends: tuple[float, float] | None) -> str:
@@ -64,7 +64,8 @@ def _lines(shown: Sequence[Shown], ends: tuple[float, float] | None) -> str:
         lines = [Line(look_of[label], each.steps, row) for label, row in zip(each.labels, rows, strict=True)]
         panels.append(Panel("steps", each.title, scale, lines))
     short = short_labels(names)
-    return svg([(HEIGHT, panels)], [*zip(short, look_of.values(), strict=True)], legend_columns(short))
+    legend = [*zip(short, look_of.values(), strict=True)]
+    return svg([(HEIGHT, [panel]) for panel in panels], legend, columns_of_legend(short, NARROW), NARROW)
 
 
 def _shown(title: str, columns: Columns) -> Shown:

@@ -19,7 +19,8 @@ Look = Mapping[str, Any]
 and "alpha"."""
 
 WIDTH: Final = 1300
-LEFT, RIGHT, TOP, BELOW = 62, 14, 12, 46  # pixels around the plot of a panel: numbers and names of its axes
+NARROW: Final = 720  # of a picture with one panel in a row: its texts can be read on a phone too
+LEFT, RIGHT, TOP, BELOW = 72, 14, 12, 46  # pixels around the plot of a panel: numbers and names of its axes
 LEGEND_LINE: Final = 24
 LARGEST: Final = 1e290  # beyond it, as for nan, a curve has a gap: sums of pixels would overflow
 FEW_POINTS: Final = 30  # up to here each point has a marker; a single point would be invisible without
@@ -38,6 +39,7 @@ text { font: 13px system-ui, "DejaVu Sans", sans-serif; fill: #222 }
 .paper { fill: #fff } .axis { stroke: #444; fill: none } .grid { stroke: #8884; fill: none } path.line { fill: none }
 @media (prefers-color-scheme: dark) {
   text { fill: #ddd } .paper { fill: #16181c } .axis { stroke: #aaa }
+  path[stroke], path[fill] { filter: brightness(1.4) }
 }
 """
 
@@ -63,7 +65,9 @@ class Panel:
     lines: Sequence[Line]
 
 
-def svg(rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str, Look]], columns: int) -> str:
+def svg(
+    rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str, Look]], columns: int, width: int = WIDTH
+) -> str:
     """Return the text of the file: rows of panels, and below them one legend for all.
 
     >>> look = {"color": "#0072b2", "marker": "o"}
@@ -75,16 +79,17 @@ def svg(rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple[str,
         rows: for each row of panels its height in pixels.
         legend: the name and the look of each curve.
         columns: how many entries of the legend are beside each other.
+        width: of the picture, in pixels.
     """
-    parts = shapes(rows, legend, columns, WIDTH)
+    parts = shapes(rows, legend, columns, width)
     height = sum(height + BELOW for height, _ in rows) + LEGEND_LINE * math.ceil(len(legend) / columns) + 8
-    return svg_file(parts, height)
+    return svg_file(parts, height, width)
 
 
-def svg_file(parts: Iterable[str], height: float) -> str:
+def svg_file(parts: Iterable[str], height: float, width: float = WIDTH) -> str:
     """Return the text of a file of these parts."""
-    size = f'width="{WIDTH}" height="{height:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {WIDTH} {height:.0f}">'
+    size = f'width="{width:.0f}" height="{height:.0f}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:.0f} {height:.0f}">'
     paper = f'<rect class="paper" {size}/>'
     return "\n".join([head, f"<style>{STYLE}</style>", paper, *parts, "</svg>", ""])
 
@@ -189,7 +194,7 @@ def _panel(panel: Panel, box: _Box) -> Iterator[str]:
     yield f'<path class="axis" d="M{box.left:.1f} {box.top:.1f}V{box.bottom:.1f}H{box.right:.1f}"/>'
     middle, centre = (box.left + box.right) / 2, (box.top + box.bottom) / 2
     yield f'<text x="{middle:.1f}" y="{box.bottom + 38:.1f}" text-anchor="middle">{escape(panel.x_label)}</text>'
-    turned = f"translate({box.left - 46:.1f} {centre:.1f}) rotate(-90)"
+    turned = f"translate({box.left - 56:.1f} {centre:.1f}) rotate(-90)"
     name = escape(short_name(panel.y_label, 30))
     yield f'<text transform="{turned}" text-anchor="middle">{name}</text>'
     for line in panel.lines:
@@ -231,10 +236,23 @@ def _marker(look: Look, x: float, y: float) -> str:
 def _legend(legend: Sequence[tuple[str, Look]], top: float, columns: int, within: int) -> Iterator[str]:
     """Give the entries, in columns of one width, in the middle of the picture."""
     names = [short_name(name) for name, _ in legend]
-    width = 60 + 8 * max(map(len, names), default=0)
+    width = _entry_width(names)
     left = (within - width * min(columns, len(names))) / 2
     for number, (name, look) in enumerate(zip(names, [look for _, look in legend], strict=True)):
         x, y = left + number % columns * width, top + LEGEND_LINE * (number // columns) + 12
         yield _stroke(look, f"M{x:.1f} {y:.1f}h32")
         yield _marker(look, x + 16, y)
         yield f'<text x="{x + 40:.1f}" y="{y + 4.5:.1f}">{escape(name)}</text>'
+
+
+def columns_of_legend(names: Sequence[str], within: int) -> int:
+    """Return how many entries of a legend are beside each other in a picture of so many pixels.
+
+    >>> columns_of_legend(["0 Linear", "2 Linear"], within=720), columns_of_legend(["a name " * 20], within=720)
+    (5, 1)
+    """
+    return max(1, within // _entry_width(names))
+
+
+def _entry_width(names: Sequence[str]) -> int:
+    return 60 + 8 * max(map(len, names), default=0)
