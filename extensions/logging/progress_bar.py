@@ -19,6 +19,7 @@ from train_manager.loop.own_losses import shown_losses
 from train_manager.manager import TrainManager
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import NotebookOutput, is_notebook
+from train_manager.reporting.pace import Pace
 from train_manager.reporting.values import once, texts_of
 
 LEAST_BAR = 10  # columns
@@ -59,7 +60,7 @@ class ProgressBar(Extension):
     Args:
         show: names of fixtures for the bar of the batches; a dict, such as ``metrics``, is shown entry by entry, and a
             name that comes twice is shown once. In a batch without the fixture, its last text stays.
-        force: draw the bars even if the output is not a terminal.
+        force: draw the bars even if the output is not a terminal: a thousand times, and then once in three seconds.
         interval: the seconds between two drawings of a bar.
         file: where to draw; None is ``sys.stderr`` at the time when a bar opens.
     """
@@ -75,6 +76,7 @@ class ProgressBar(Extension):
         self.force = force
         self.interval = interval
         self.file = file
+        self._unwatched = Pace()
         self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
         self._notebook = NotebookOutput()
         self._show = [show] if isinstance(show, str) else list(show)
@@ -138,7 +140,7 @@ class ProgressBar(Extension):
         if is_notebook(self.file):
             self._bars[stage] = _NotebookBar(output=self._notebook, ncols=NOTEBOOK_COLUMNS, **options)
         elif self.force or file.isatty():
-            self._bars[stage] = _Bar(file=file, **options)
+            self._bars[stage] = _Bar(file=file, pace=None if file.isatty() else self._unwatched, **options)
 
     def _close(self, stage: str, *, leave: bool = False) -> None:
         bar = self._bars.pop(stage, None)  # None if another hook skipped the stage, or there is no terminal
@@ -152,7 +154,16 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
 
     monitor_interval = 0  # tqdm's thread would redraw between two steps, when nothing has changed
 
-    def __init__(self, *, interval: float, train_manager: TrainManager | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        interval: float,
+        train_manager: TrainManager | None = None,
+        pace: Pace | None = None,
+        **options: Any,
+    ) -> None:
+        self._pace = pace  # None where somebody looks
+        self._was_drawn = False
         self._texts: dict[str, list[str]] = {}  # of each fixture, as it was when the bar was drawn and it was alive
         self._step_text = ""
         # tqdm draws at every update; `advance` decides when to update
@@ -164,7 +175,7 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
 
     def advance(self, shown: Mapping[str, Any]) -> None:
         """Move to the batch that has begun last, if it is time to draw again."""
-        if time.monotonic() - self._drawn_at >= self._interval:
+        if time.monotonic() - self._drawn_at >= self._interval and (self._pace is None or self._pace.allows()):
             if self._train_manager is not None:
                 shown = shown_losses(shown, self._train_manager.losses_by_optimizer)
             self._texts |= {name: texts_of(name, value) for name, value in shown.items()}
@@ -172,6 +183,15 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
                 self._step_text = f"{1000 * self._train_manager.median_step_seconds:.3g} ms/step"
             self.move_to_last()
             self._drawn_at = time.monotonic()
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Draw the bar; ``pos`` is given as it closes."""
+        is_end = pos is not None and (self.leave or self._was_drawn)
+        if self._pace is None or is_end or self._pace.allows():
+            super().display(msg, pos)
+            self._was_drawn = True
+            if self._pace is not None and not is_end:
+                self._pace.drew()
 
     def move_to_last(self) -> None:
         """Draw the bar with the batch that has begun last; a bar of epochs stays where it is."""

@@ -43,6 +43,7 @@ from train_manager.core.schedule import Schedule
 from train_manager.extensions import Accumulate, Constrain, Metrics, ProgressBar, StopOnNonFinite
 from train_manager.loop.losses import Losses, WeightedLosses, add_loss
 from train_manager.model.constraints import max_norm, non_negative, row_norms
+from train_manager.reporting.pace import Pace
 from train_manager.testing import tiny_manager
 
 
@@ -789,6 +790,26 @@ def test_g45_training_goes_up_to_a_total_of_steps() -> None:
     result = tm.train_steps(8 - tm.step_num)
 
     assert (tm.step_num, result.steps, tm.update_num) == (8, 5, 5)
+
+
+def test_g46_a_bar_that_nobody_looks_at_is_drawn_a_thousand_times_and_then_every_three_seconds() -> None:
+    file, steps = io.StringIO(), 0.0
+
+    def seconds() -> float:
+        return steps / 64
+
+    class Clock(Extension):
+        def pre_train_step_batch(self, step_num: int) -> None:
+            nonlocal steps
+            steps = step_num
+
+    bar = ProgressBar(show=["loss", "step_num"], force=True, interval=0, file=file)
+    vars(bar)["_unwatched"] = Pace(clock=seconds)
+    tiny_manager(bar, Clock(), epochs=1, eval_data=None, train_data=[batch_of(4)] * 2000).train()
+
+    drawn = list(dict.fromkeys(map(int, re.findall(r"step_num=(\d+)", file.getvalue()))))
+    assert drawn[:3] == [1, 2, 3]
+    assert drawn[990:] == [*range(991, 999), 1190, 1382, 1574, 1766, 1958]
 
 
 @pytest.mark.parametrize("name", ["fixtures", "stage", "extensible", "exc_type", "exc_value", "traceback"])

@@ -17,8 +17,8 @@ import torch
 from torch.optim.lr_scheduler import StepLR
 
 from tests.rebuilding.recorded_parts import Head, Net
-from train_manager import Extension, InputError, read_run
-from train_manager.extensions import CodeRecord, MetricStore, RunRecord
+from train_manager import Extension, InputError, read_run, write_report
+from train_manager.extensions import CodeRecord, ConfusionMatrix, Metrics, MetricStore, PredictionGallery, RunRecord
 from train_manager.testing import tiny_manager
 
 NOBODY = {f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -136,6 +136,22 @@ def test_j17_commit_data_metrics_and_outcome_are_read_from_the_folder_alone(repo
     assert list(entry["data"]["eval_data"]) == ["valid"]
     assert entry["metrics"]["valid/loss"] == tm.history.evaluations[-1]["loss"]
     assert [row["loss"] for row in found.history.epochs] == [row["loss"] for row in tm.history.epochs]
+
+
+def test_j17_a_report_has_the_data_the_metrics_each_class_hard_examples_and_the_commit(
+    repository: Path, tmp_path: Path
+) -> None:
+    watchers = [ConfusionMatrix(["below", "above"]), PredictionGallery(["below", "above"]), Metrics(accuracy=accuracy)]
+    extensions = [CodeRecord(folder=repository), RunRecord(), MetricStore(), *watchers]
+    tiny_manager(*extensions, epochs=2, train_dir=tmp_path / "run").train()
+    page = write_report(tmp_path / "run", tmp_path / "report.html").read_text(encoding="utf-8")
+
+    for part in ("train_data", "accuracy", "below", "gallery", git(repository, "rev-parse", "HEAD")[:7]):
+        assert part in page
+
+
+def accuracy(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return prediction.argmax(dim=1) == targets
 
 
 class Reads(Extension):

@@ -30,7 +30,15 @@ from train_manager import (
     always,
     staged,
 )
-from train_manager.extensions import Avg, Checkpoints, EvalTotals, LossCurves, ProgressBar, default_extensions
+from train_manager.extensions import (
+    Avg,
+    Checkpoints,
+    EvalTotals,
+    GradientNorms,
+    LossCurves,
+    ProgressBar,
+    default_extensions,
+)
 from train_manager.stages import MAP
 from train_manager.testing import Recorder, tiny_manager
 
@@ -377,6 +385,27 @@ def test_t14_the_plots_are_files_that_need_no_network(tmp_path: Path) -> None:
     assert (tmp_path / "plots" / "loss_curves.png").stat().st_size > 10_000
     assert "<script" not in svg
     assert 'href="http' not in svg
+
+
+def test_t15_the_gradients_of_each_layer_are_shown_by_step_as_norms_and_by_coefficient() -> None:
+    norms, seen = GradientNorms(), []
+
+    class Weights(Extension):
+        def pre_train_optimizer_step(self, model: nn.Sequential) -> None:
+            seen.append([cat_gradients(layer).norm().item() for layer in (model[0], model[2])])
+
+    tiny_manager(norms, Weights(), epochs=2).train()
+    [columns] = norms.series.values()
+
+    assert columns.labels == ["0 Linear", "2 Linear"]
+    assert [column.step for column in columns.rows] == [1, 2, 3, 4, 5, 6]
+    torch.testing.assert_close(torch.stack([column.mean for column in columns.rows]), torch.tensor(seen))
+    assert columns.counts == [sum(weight.numel() for weight in tiny_manager().model[at].parameters()) for at in (0, 2)]
+    assert "gradients of each layer" in norms._repr_html_()
+
+
+def cat_gradients(layer: nn.Module) -> Tensor:
+    return torch.cat([weight.grad.flatten() for weight in layer.parameters() if weight.grad is not None])
 
 
 Batch = tuple[Tensor, Tensor]

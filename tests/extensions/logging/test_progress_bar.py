@@ -15,6 +15,7 @@ from tests.host_reads import HostReads
 from train_manager import CheckError, Extension, SkipBatch, TrainManager
 from train_manager.core.fixtures import Fixtures
 from train_manager.extensions import Metrics, ProgressBar
+from train_manager.reporting.pace import Pace
 from train_manager.testing import Recorder, tiny_manager
 
 NEVER = 1e9  # seconds
@@ -278,6 +279,36 @@ def test_the_bars_can_be_forced_if_the_output_is_not_a_terminal() -> None:
     file = io.StringIO()
     tiny_manager(ProgressBar(force=True, file=file)).train()
     assert "epochs: 100%" in file.getvalue()
+
+
+def test_where_nobody_looks_a_thousand_drawings_are_the_most() -> None:
+    file = io.StringIO()
+    bar = ProgressBar(force=True, interval=0, file=file)
+    vars(bar)["_unwatched"] = Pace(clock=lambda: 0.0)
+    tiny_manager(bar, epochs=2).train_steps(1500)
+
+    drawn = re.findall(r"(epochs|epoch \d+|eval valid): ", file.getvalue())
+    assert len(drawn) == 1000 + 1  # and the last one, which is left
+
+
+def test_where_nobody_looks_it_is_then_drawn_every_three_seconds() -> None:
+    now = 0.0
+    pace = Pace(clock=lambda: now)
+    drawn = []
+    for tenth in range(1, 1301):
+        now = tenth / 10
+        if pace.allows():
+            pace.drew()
+            drawn.append(now)
+
+    assert drawn[999:] == [100.0, 103.0, 106.0, 109.0, 112.0, 115.0, 118.0, 121.0, 124.0, 127.0, 130.0]
+
+
+def test_in_a_terminal_every_batch_is_drawn_however_many_there_are() -> None:
+    terminal = Terminal()
+    tiny_manager(always_drawn(terminal)).train_steps(1100)
+
+    assert len(terminal.drawn("epoch ")) > 1100
 
 
 # ---- ends ------------------------------------------------------------------------------------------------------------
