@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from train_manager.loop.layer_watcher import LayerWatcher
 from train_manager.model.activations import Activations, require_not_compiled
 from train_manager.rebuilding.recorded import recorded
+from train_manager.reporting.activations_svg import activation_svgs
 from train_manager.reporting.embedded import shown_svg
-from train_manager.reporting.layers_svg import layers_svg
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled
 from train_manager.validation import require_count
@@ -19,10 +19,6 @@ from train_manager.validation import require_count
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
     from train_manager.runs.record.figure_writer import FigureWriter
-
-SHARE: Final = (0.0, 1.0)
-ENDS: Final = {"dead_units": SHARE, "saturated": SHARE}
-NONE: Final = {"activation_spread": "no spread", "dead_units": "no dead unit", "saturated": "no saturated number"}
 
 
 @recorded
@@ -88,6 +84,5 @@ class ActivationStatistics(LayerWatcher):
         series = self.series
         if not series:
             return f"<p>No batch was looked at so far: one in {self.every} is.</p>"
-        nothing = {name: f"{NONE[name]} in {len(columns.labels)} layers" for name, columns in series.items()}
-        pictures = {name: layers_svg({name: series[name]}, nothing[name], ENDS.get(name)) for name in series}
-        return "".join(shown_svg(text, f"{name} of each layer by step") for name, text in pictures.items())
+        pictures = activation_svgs(series).items()
+        return "".join(shown_svg(text, f"{name} of each layer by step") for name, text in pictures)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from train_manager.core.extension import Extension
-from train_manager.loop.books import Book
+from train_manager.loop.evaluation_watcher import EvaluationWatcher
 from train_manager.metrics.confusion import ConfusionCounts, TensorsByName, classified
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.confusion_svg import confusion_svg
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @recorded
-class ConfusionMatrix(Extension):
+class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
     """Show which classes the model takes for which, with what it finds of each class.
 
     >>> from train_manager.testing import tiny_manager
@@ -50,16 +49,11 @@ class ConfusionMatrix(Extension):
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        self.names = [str(name) for name in names]
-        self._open = Book(ConfusionCounts, per="phase")
-        self._sets = Book(TensorsByName, per="phase")
+        super().__init__(names, ConfusionCounts, TensorsByName)
 
     @property
     def matrices(self) -> dict[str, list[list[int]]]:
         return {name: counts.tolist() for name, counts in self._sets.latest.items()}
-
-    def pre_eval_step_epoch(self, train_manager: TrainManager | None = None) -> None:
-        self._open.begin(train_manager)
 
     def post_eval_step_batch(self, prediction: Any, targets: Tensor, train_manager: TrainManager | None = None) -> None:
         self._open.of(train_manager).append(classified(prediction, targets, "ConfusionMatrix"))
@@ -81,12 +75,3 @@ class ConfusionMatrix(Extension):
     def _repr_html_(self) -> str:
         """Return the picture that a notebook shows."""
         return shown_svg(confusion_svg(self.matrices, self.names), "confusion matrices")
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the last counts of each evaluation set."""
-        return {**super().state_dict(), "sets": self._sets.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        super().load_state_dict(state)
-        self._sets.load_state_dict(state["sets"])

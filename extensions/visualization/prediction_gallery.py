@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from train_manager.core.extension import Extension
-from train_manager.loop.books import Book
+from train_manager.loop.evaluation_watcher import EvaluationWatcher
 from train_manager.metrics.confusion import classified
-from train_manager.metrics.gallery import ExamplesByName, Gallery
+from train_manager.metrics.gallery import ExamplesByName, Gallery, require_one_for_each
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.embedded import shown_svg
 from train_manager.reporting.gallery_svg import caption, gallery_svg, grid_of
-from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
@@ -23,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @recorded
-class PredictionGallery(Extension):
+class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
     """Show the examples of an evaluation of which the model is surest and wrong, and then random ones.
 
     >>> from train_manager.testing import tiny_manager
@@ -57,27 +53,19 @@ class PredictionGallery(Extension):
     """
 
     def __init__(self, names: Sequence[str] = (), mistakes: int = 16, others: int = 16) -> None:
-        self.names = [str(name) for name in names]
         self.mistakes: int = require_count(mistakes, "mistakes", at_least=1)
         self.others: int = require_count(others, "others", at_least=1)
-        self._open = Book(lambda: Gallery(self.mistakes, self.others), per="phase")
-        self._sets = Book(ExamplesByName, per="phase")
+        super().__init__(names, lambda: Gallery(self.mistakes, self.others), ExamplesByName)
 
     @property
     def examples(self) -> ExamplesByName:
         return self._sets.latest
 
-    def pre_eval_step_epoch(self, train_manager: TrainManager | None = None) -> None:
-        self._open.begin(train_manager)
-
     def post_eval_step_batch(
         self, inputs: Any, prediction: Any, targets: Any, train_manager: TrainManager | None = None
     ) -> None:
         found = classified(prediction, targets, "PredictionGallery")
-        if not isinstance(inputs, Tensor) or len(inputs) != len(found.said):
-            kind = f"of shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else f"a {type(inputs).__name__}"
-            what = f"PredictionGallery needs one input for each of {len(found.said)} predictions, but inputs is {kind}"
-            raise InputError(what, name="inputs", asked_by="PredictionGallery", cure="leave PredictionGallery out")
+        require_one_for_each(inputs, len(found.said), "PredictionGallery")
         self._open.of(train_manager).append(inputs, found)
 
     def post_eval_step_epoch(
@@ -98,12 +86,3 @@ class PredictionGallery(Extension):
     def _repr_html_(self) -> str:
         """Return the picture that a notebook shows."""
         return shown_svg(gallery_svg(self.examples, self.names), "examples with what the model said of them")
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the examples of the last evaluations."""
-        return {**super().state_dict(), "sets": self._sets.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        super().load_state_dict(state)
-        self._sets.load_state_dict(state["sets"])

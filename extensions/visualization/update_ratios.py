@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-import torch
 from torch.optim import Optimizer
 
 from train_manager.loop.layer_watcher import LayerWatcher
 from train_manager.loop.region import SOLE
-from train_manager.metrics.layer_norms import norms_by_layer, norms_of
+from train_manager.metrics.layer_norms import changes_by_layer
 from train_manager.model.optimizers import EveryStep
 from train_manager.model.trained_layers import LayersOf
 from train_manager.rebuilding.recorded import recorded
@@ -79,10 +78,7 @@ class UpdateRatios(LayerWatcher):
         parameters, labels, parts_of, *_ = self._layers.of(optimizer, train_manager.model)
         before = [each.detach().clone() for each in parameters]
         yield
-        with torch.no_grad():
-            updates, weights = norms_of(torch._foreach_sub([*parameters], before)), norms_of(before)
-            of_layers = norms_by_layer(torch.stack([updates, weights]), parts_of, len(labels))
-        ratios = torch.where(of_layers[0] > 0, of_layers[0] / of_layers[1], torch.nan)
+        ratios = changes_by_layer(parameters, before, parts_of, len(labels))
         series = self._series.of(train_manager)
         columns = series.of(NAME if optimizer_name == SOLE else f"{NAME}/{optimizer_name}", labels)
         if columns.append(ratios, step_num + 1, true_batch_size):

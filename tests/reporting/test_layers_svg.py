@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import itertools
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
 import torch
+from matplotlib import image
 
 from train_manager.metrics.column_windows import Column
 from train_manager.metrics.columns import Columns
@@ -14,6 +19,8 @@ from train_manager.reporting.confusion_svg import confusion_svg
 from train_manager.reporting.heat_map import HeatMap, heat_map, short_labels
 from train_manager.reporting.histograms_svg import histograms_svg
 from train_manager.reporting.layers_svg import layers_svg, thinned
+
+TEXT = "{http://www.w3.org/2000/svg}text"
 
 
 def columns_of(layers: int, steps: int = 50, value: float = 1.0, label: str = "net.{} Linear") -> Columns:
@@ -107,10 +114,50 @@ def test_names_of_any_kind_are_escaped() -> None:
         assert "<script>" not in text
 
 
-def test_a_value_that_is_not_there_is_grey() -> None:
-    picture = HeatMap("t", ["a", "b"], [1, 2], [[1.0, math.nan], [2.0, math.nan]])
+def pixels_of(part: str) -> list[list[list[int]]]:
+    """The colours of an image in an SVG file."""
+    file = base64.b64decode(part.split("base64,")[1].split('"')[0])
+    found = (image.imread(io.BytesIO(file)) * 255).round().astype(int).tolist()
+    return list(found)
 
-    assert sum("<image" in part for part in heat_map(picture, 0, 1300)) == 2
+
+def test_a_value_that_is_not_there_is_grey() -> None:
+    picture = HeatMap("t", ["a", "b"], [1, 2], [[1.0, math.nan], [2.0, 1.0]])
+    rows = pixels_of(next(part for part in heat_map(picture, 0, 1300) if "<image" in part))
+
+    assert rows[1][0] == [128, 128, 128]
+    assert [128, 128, 128] not in [*rows[0], rows[1][-1]]
+
+
+@pytest.mark.parametrize("layers", [2, 20])
+@pytest.mark.parametrize("last", [32_800, 123_456, 2_000_000])
+def test_steps_are_never_in_scientific_notation(layers: int, last: int) -> None:
+    columns = Columns([f"{number} Linear" for number in range(layers)])
+    for step in (1, last):
+        columns.append(torch.arange(1.0, layers + 1), step, weight=64)
+    columns.take()
+    texts = [text.text or "" for text in ET.fromstring(layers_svg({"n": columns}, "none")).iter(TEXT)]
+
+    assert not any(re.search(r"\de[+-]?\d", text) for text in texts)
+    assert any(re.fullmatch(r"[\d.]+[kM]", text) for text in texts)
+
+
+@pytest.mark.parametrize("layers", [2, 20, 200])
+def test_each_name_lies_within_a_picture_as_wide_as_a_phone_can_show(layers: int) -> None:
+    root = ET.fromstring(layers_svg({"n": columns_of(layers, label="{}." + "w" * 40 + " Linear")}, "none"))
+    names = [text for text in root.iter(TEXT) if text.get("text-anchor") == "end" and "Linear" in (text.text or "")]
+
+    assert root.get("width") == "720"
+    assert all(float(text.get("x", "")) >= 7 * len(text.text or "") for text in names)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 30])
+def test_the_numbers_of_a_scale_are_not_over_each_other(layers: int) -> None:
+    rows = HeatMap("t", [str(number) for number in range(layers)], [1], [[0.5] * layers], "linear", ends=(0.0, 1.0))
+    scale = [float(y) for y in re.findall(r'<text x="658.0" y="([\d.]+)">', "".join(heat_map(rows, 0, 720)))]
+
+    assert len(scale) >= 2
+    assert min(before - after for before, after in itertools.pairwise(scale)) >= 13
 
 
 @pytest.mark.parametrize("classes", [2, 20, 100])

@@ -73,6 +73,12 @@ def test_the_file_is_dark_on_a_dark_page() -> None:
     assert "prefers-color-scheme: dark" in (drawn([1], [1]).findtext(f"{SPACE}style") or "")
 
 
+def test_its_lines_are_lighter_on_a_dark_page() -> None:
+    style = drawn([1], [1]).findtext(f"{SPACE}style") or ""
+
+    assert "filter: brightness" in style.partition("prefers-color-scheme: dark")[2]
+
+
 def test_a_panel_without_points_is_drawn_on_a_scale_of_logarithms() -> None:
     assert path_of_the_curve(drawn([], [], "log")) == ""
 

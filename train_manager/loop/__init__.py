@@ -24,6 +24,7 @@ Its files in reading order; each imports only those above it:
     call          where a training call began, and where it will end
     books         what is measured over an epoch or a phase, kept as long as that lives
     layer_watcher  the base of extensions that measure the layers of a model
+    evaluation_watcher  the base of extensions that look at the examples of evaluations
     epoch         an epoch that is open, and the part of it that the present call trains
     batch_losses  the losses of the batches, handed to all readers
     progress      how far the training has come, or a phase of it

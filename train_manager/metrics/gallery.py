@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from train_manager.metrics.confusion import Classified
+from train_manager.telling.errors import InputError
 
 
 @final
@@ -91,3 +92,15 @@ class ExamplesByName(dict[str, dict[str, Tensor]]):
         """Restore what ``state_dict`` returned."""
         self.clear()
         self.update({name: dict(examples) for name, examples in state.items()})
+
+
+def require_one_for_each(inputs: Any, predictions: int, asked_by: str) -> None:
+    """Refuse inputs that are not a tensor with one for each prediction.
+
+    Raises:
+        InputError: they are not.
+    """
+    if not isinstance(inputs, Tensor) or len(inputs) != predictions:
+        kind = f"of shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else f"a {type(inputs).__name__}"
+        what = f"{asked_by} needs one input for each of {predictions} predictions, but inputs is {kind}"
+        raise InputError(what, name="inputs", asked_by=asked_by, cure=f"leave {asked_by} out")

@@ -45,3 +45,17 @@ def norms_by_layer(norms: Tensor, parts_of: Sequence[int], count: int) -> Tensor
     zeros = norms.new_zeros(len(norms), count)
     squares = zeros.index_add(1, index, torch.where(is_there, norms**2, 0))
     return torch.where(zeros.index_add(1, index, is_there.to(norms)) > 0, squares.sqrt(), torch.nan)
+
+
+@torch.no_grad()
+def changes_by_layer(
+    tensors: Sequence[Tensor], before: Sequence[Tensor], parts_of: Sequence[int], count: int
+) -> Tensor:
+    """Return how much each layer has changed: the norm of the change over that before; nan where nothing has changed.
+
+    >>> changes_by_layer([torch.tensor([3., 4.5]), torch.ones(1)], [torch.tensor([3., 4.]), torch.ones(1)], [0, 1], 2)
+    tensor([0.1000,    nan])
+    """
+    changes = norms_of(torch._foreach_sub([*tensors], [*before]))
+    of_layers = norms_by_layer(torch.stack([changes, norms_of(before)]), parts_of, count)
+    return torch.where(of_layers[0] > 0, of_layers[0] / of_layers[1], torch.nan)

@@ -10,6 +10,7 @@ Its files in reading order; each imports only those above it:
     embedded           pictures inside of SVG files and of notebooks
     heat_map           a heat map as part of an SVG file
     layers_svg         numbers of layers as lines or as a heat map
+    activations_svg    statistics of activations, each as such a picture
     histograms_svg     histograms of layers
     confusion_svg      which classes are taken for which
     gallery_svg        examples with what a model said of them

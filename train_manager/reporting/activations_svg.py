@@ -1,0 +1,21 @@
+"""Statistics of activations as SVG files: one for each, and a sentence where there is nothing to see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from train_manager.metrics.columns import Columns
+from train_manager.reporting.layers_svg import layers_svg
+
+SHARE: Final = (0.0, 1.0)
+ENDS: Final = {"dead_units": SHARE, "saturated": SHARE}
+NONE: Final = {"activation_spread": "no spread", "dead_units": "no dead unit", "saturated": "no saturated number"}
+
+
+def activation_svgs(series: Mapping[str, Columns]) -> dict[str, str]:
+    """Return the picture of each statistic by its name; shares are drawn from 0 to 1."""
+    return {
+        name: layers_svg({name: columns}, f"{NONE[name]} in {len(columns.labels)} layers", ENDS.get(name))
+        for name, columns in series.items()
+    }
