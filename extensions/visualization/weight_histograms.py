@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.core.extension import Extension
 from train_manager.loop.books import Book
-from train_manager.metrics.histogram import histogram_of
-from train_manager.metrics.histograms import BINS, Histograms
+from train_manager.metrics.histograms import Histograms
 from train_manager.model.layers import layers_of
 from train_manager.model.optimizers import EveryStep
 from train_manager.rebuilding.recorded import recorded
@@ -75,7 +72,7 @@ class WeightHistograms(Extension):
 
     def post_train_step_batch(self, train_manager: TrainManager, writer: FigureWriter | None = None) -> None:
         for label, parameters in layers_of(train_manager.model):
-            self._count(f"weights/{label}", parameters, train_manager, writer)
+            self._last.of(train_manager).count(f"weights/{label}", parameters, writer)
 
     def _count_gradients(  # the hook pre_train_optimizer_step: see __init__
         self,
@@ -87,15 +84,7 @@ class WeightHistograms(Extension):
         for label, parameters in layers_of(train_manager.model, optimizer):
             there = [parameter.grad for parameter in parameters if parameter.grad is not None]
             if there:
-                self._count(f"gradients/{label}", there, train_manager, writer)
-
-    def _count(
-        self, name: str, tensors: list[Tensor], train_manager: TrainManager, writer: FigureWriter | None
-    ) -> None:
-        dense = [each.detach().coalesce().values() if each.is_sparse else each.detach() for each in tensors]
-        values = torch.cat([each.reshape(-1) for each in dense])
-        found = histogram_of(values, BINS) if writer is None else writer.histogram(name, values, bins=BINS)
-        self._last.of(train_manager)[name] = found
+                self._last.of(train_manager).count(f"gradients/{label}", there, writer)
 
     def _repr_html_(self) -> str:
         """Return the picture that a notebook shows."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, final
 
+import torch
 from torch import Tensor
+
+from train_manager.metrics.histogram import histogram_of
 
 BINS: Final = 64
 
@@ -14,12 +17,17 @@ BINS: Final = 64
 class Histograms(dict[str, tuple[Tensor, Tensor]]):
     """Edges and counts by name, on their device until somebody reads them.
 
-    >>> import torch
-    >>> from train_manager.metrics.histogram import histogram_of
-    >>> histograms = Histograms(weights=histogram_of(torch.ones(5), BINS))
+    >>> histograms = Histograms()
+    >>> histograms.count("weights", [torch.ones(2, 2), torch.ones(1)], writer=None)
     >>> histograms["weights"][1].sum()
     tensor(5)
     """
+
+    def count(self, name: str, tensors: Sequence[Tensor], writer: Any) -> None:
+        """Count the numbers of some tensors together, for a store too; the rows of a sparse gradient are added up."""
+        dense = [each.detach().coalesce().values() if each.is_sparse else each.detach() for each in tensors]
+        values = torch.cat([each.reshape(-1) for each in dense])
+        self[name] = histogram_of(values, BINS) if writer is None else writer.histogram(name, values, bins=BINS)
 
     def state_dict(self) -> dict[str, list[Tensor]]:
         """Return all edges and counts, on the host."""
