@@ -141,9 +141,13 @@ def test_j17_commit_data_metrics_and_outcome_are_read_from_the_folder_alone(repo
 def test_j17_a_report_has_the_data_the_metrics_each_class_hard_examples_and_the_commit(
     repository: Path, tmp_path: Path
 ) -> None:
-    watchers = [ConfusionMatrix(["below", "above"]), PredictionGallery(["below", "above"]), Metrics(accuracy=accuracy)]
-    extensions = [CodeRecord(folder=repository), RunRecord(), MetricStore(), *watchers]
-    tiny_manager(*extensions, epochs=2, train_dir=tmp_path / "run").train()
+    watchers: list[Extension] = [
+        ConfusionMatrix(["below", "above"]),
+        PredictionGallery(["below", "above"]),
+        Metrics(accuracy=accuracy),
+    ]
+    records: list[Extension] = [CodeRecord(folder=repository), RunRecord(), MetricStore()]
+    tiny_manager(*records, *watchers, epochs=2, train_dir=tmp_path / "run").train()
     page = write_report(tmp_path / "run", tmp_path / "report.html").read_text(encoding="utf-8")
 
     for part in ("train_data", "accuracy", "below", "gallery", git(repository, "rev-parse", "HEAD")[:7]):
