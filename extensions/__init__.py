@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     __all__: list[str]
     from train_manager.extensions.augmentation.cutmix import CutMix as CutMix
     from train_manager.extensions.augmentation.mixup import Mixup as Mixup
+    from train_manager.extensions.debugging.profile import Profile as Profile
     from train_manager.extensions.debugging.stop_on_non_finite import StopOnNonFinite as StopOnNonFinite
+    from train_manager.extensions.evaluation.attribution import Attribution as Attribution
     from train_manager.extensions.evaluation.early_stopping import EarlyStopping as EarlyStopping
     from train_manager.extensions.evaluation.eval_totals import EvalTotals as EvalTotals
     from train_manager.extensions.evaluation.metrics import Metrics as Metrics
+    from train_manager.extensions.evaluation.out_of_distribution import OutOfDistribution as OutOfDistribution
     from train_manager.extensions.logging.avg import Avg as Avg
     from train_manager.extensions.logging.log import Log as Log
     from train_manager.extensions.logging.metric_store import MetricStore as MetricStore
@@ -76,6 +79,8 @@ else:
         "EarlyStopping": "evaluation.early_stopping",
         "EvalTotals": "evaluation.eval_totals",
         "Metrics": "evaluation.metrics",
+        "OutOfDistribution": "evaluation.out_of_distribution",
+        "Attribution": "evaluation.attribution",
         "Avg": "logging.avg",
         "Log": "logging.log",
         "MetricStore": "logging.metric_store",
@@ -93,6 +98,7 @@ else:
         "PredictionGallery": "visualization.prediction_gallery",
         "Throughput": "visualization.throughput",
         "Report": "visualization.report",
+        "Profile": "debugging.profile",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
         "Checkpoints": "reproducibility.checkpoints",
         "CodeRecord": "reproducibility.code_record",

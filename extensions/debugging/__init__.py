@@ -2,5 +2,6 @@
 
 Its extensions, one per file:
 
+    Profile          what a few steps do, call by call
     StopOnNonFinite  an error soon after a loss that is nan or infinite
 """

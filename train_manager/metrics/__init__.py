@@ -11,6 +11,7 @@ Its files in reading order; each imports only those above it:
     columns_by_name  such numbers of several kinds, on their way into a store
     histograms    the last histogram of each of several series
     confusion     which classes a model takes for which
+    outside_scores  how foreign an example looks to a classifier
     gallery       the most interesting examples of an evaluation
     speed         how fast a training is
     rate_changes  learning rates that are told when they change

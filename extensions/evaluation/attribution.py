@@ -1,0 +1,122 @@
+"""What a prediction rests on: the share of each number of the input, by integrated gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from train_manager.core.extension import Extension
+from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import InputError
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.runs.record.figure_writer import FigureWriter
+
+
+@recorded
+class Attribution(Extension):
+    """Tell of the first examples of each evaluation set how much each number of the input adds to the prediction.
+
+    >>> from train_manager.testing import tiny_manager
+    >>> attribution = Attribution(examples=4)
+    >>> result = tiny_manager(attribution, epochs=2).train()
+    >>> attribution.shares["valid"].shape
+    torch.Size([4, 2])
+
+    The shares are integrated gradients (Sundararajan et al. 2017, arXiv 1703.01365), made by captum, of the logit of
+    the class that the model says. Those of an example add up to the logit less that of the baseline; ``gaps`` has what
+    is missing, which more ``steps`` make smaller. It needs captum: ``pip install "train-manager[attribution]"``.
+
+    *Runs at:* the start of ``eval_step_epoch``, and the end of ``eval_step_batch``.
+
+    *Asks for:* ``model``, ``inputs``, ``prediction`` and ``datasource_name``; ``writer`` if there is one.
+
+    *Leaves behind:* in ``metrics.sqlite`` the array ``attribution/valid``, the mean of the shares' sizes; of images the
+    picture ``attribution/valid``, brighter where a share is larger.
+
+    Args:
+        examples: how many of each set.
+        baseline: the number that all inputs have in the example to compare with.
+        steps: at how many points between the baseline and the example the gradient is taken.
+
+    Attributes:
+        shares: of each set, in its last evaluation, a tensor of the shape of the inputs.
+        gaps: of each set, how far the sum of an example's shares is from the difference that they explain.
+
+    Raises:
+        InputError: ``examples`` or ``steps`` is not a whole number of at least 1; in an evaluation, the inputs are not
+            a tensor of numbers, or the prediction has no column for each class.
+        ImportError: as the extension is made: captum is not installed.
+    """
+
+    def __init__(self, examples: int = 8, baseline: float = 0.0, steps: int = 50) -> None:
+        try:
+            from captum.attr import IntegratedGradients
+        except ImportError as error:
+            what = f'Attribution needs captum ({error}): pip install "train-manager[attribution]"'
+            raise ImportError(what) from error
+        self._method = IntegratedGradients
+        self.examples = require_count(examples, "examples", at_least=1)
+        self.baseline, self.steps = float(baseline), require_count(steps, "steps", at_least=1)
+        self.shares: dict[str, Tensor] = {}
+        self.gaps: dict[str, Tensor] = {}
+
+    def pre_eval_step_epoch(self, datasource_name: str) -> None:
+        self.shares.pop(datasource_name, None)
+
+    def post_eval_step_batch(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        prediction: Any,
+        datasource_name: str,
+        writer: FigureWriter | None = None,
+    ) -> None:
+        if datasource_name in self.shares:
+            return
+        if not (isinstance(inputs, Tensor) and inputs.is_floating_point()):
+            kind = inputs.dtype if isinstance(inputs, Tensor) else type(inputs).__name__
+            raise _unlike(f"inputs that are a tensor of floats, but they are {kind}")
+        if not (isinstance(prediction, Tensor) and prediction.dim() == 2):
+            raise _unlike("a prediction with a column for each class")
+        some = inputs[: self.examples].detach()
+        with torch.enable_grad():
+            shares, gaps = self._method(model).attribute(
+                some,
+                torch.full_like(some, self.baseline),
+                target=prediction[: len(some)].argmax(1),
+                n_steps=self.steps,
+                internal_batch_size=max(len(inputs), len(some)),
+                return_convergence_delta=True,
+            )
+        self.shares[datasource_name], self.gaps[datasource_name] = shares.detach(), gaps.detach()
+        if writer is not None:
+            _write(writer, f"attribution/{datasource_name}", shares.detach())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the shares of the last evaluation of each set."""
+        return {**super().state_dict(), "shares": dict(self.shares), "gaps": dict(self.gaps)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self.shares, self.gaps = dict(state["shares"]), dict(state["gaps"])
+
+
+def _write(writer: FigureWriter, name: str, shares: Tensor) -> None:
+    """Write shares: those of images side by side, others as the mean of their sizes over the examples."""
+    if shares.dim() == 4:
+        sizes = shares.abs().sum(1)
+        largest = sizes.amax((1, 2), keepdim=True).clamp_min(torch.finfo(sizes.dtype).tiny)
+        writer.image(name, torch.cat(list(sizes / largest), dim=1))
+    else:
+        writer.array(name, shares.abs().mean(0).reshape(-1))
+
+
+def _unlike(needs: str) -> InputError:
+    cure = "leave Attribution out, or call captum with a function of your model's inputs"
+    return InputError(f"Attribution needs {needs}", name="inputs", asked_by="Attribution", cure=cure)

@@ -1,0 +1,87 @@
+"""Chosen steps under the profilers of torch and of Python."""
+
+from __future__ import annotations
+
+import json
+import pstats
+from pathlib import Path
+
+import pytest
+import torch
+
+from train_manager import Extension, InputError, TrainManager
+from train_manager.extensions import Profile
+from train_manager.testing import tiny_manager
+
+
+class Slow(Extension):
+    def post_train_step_batch(self) -> None:
+        sum(range(1000))
+
+
+def trained(profile: Profile, folder: Path, epochs: int = 3) -> TrainManager:
+    tm = tiny_manager(profile, Slow(), epochs=epochs, train_dir=folder)
+    tm.train()
+    return tm
+
+
+def test_the_trace_has_the_chosen_steps_alone(tmp_path: Path) -> None:
+    profile = Profile(first=2, steps=3)
+    trained(profile, tmp_path)
+
+    trace = json.loads((tmp_path / "profile" / "steps_2-4.json").read_text())
+    names = [event["name"] for event in trace["traceEvents"]]
+    assert names.count("Optimizer.step#SGD.step") == 3
+
+
+def test_the_calls_of_the_steps_after_them_open_in_pstats(tmp_path: Path) -> None:
+    trained(Profile(first=2, steps=3), tmp_path)
+
+    stats = pstats.Stats(str(tmp_path / "profile" / "steps_5-7.prof")).stats  # type: ignore[attr-defined]
+    assert next(of[0] for (_, _, name), of in stats.items() if name == "post_train_step_batch") == 3
+
+
+def test_a_hook_has_its_microseconds_and_its_calls(tmp_path: Path) -> None:
+    profile = Profile(first=1, steps=2)
+    trained(profile, tmp_path)
+
+    microseconds, calls = profile.hooks["Slow.post_train_step_batch"]
+    assert calls == 2
+    assert microseconds > 0
+    assert [line.split()[0] for line in profile.text().splitlines()] == ["hook", "Slow.post_train_step_batch"]
+
+
+def test_a_training_that_ends_before_the_steps_do_leaves_what_there_is(tmp_path: Path) -> None:
+    profile = Profile(first=2, steps=9)
+    trained(profile, tmp_path, epochs=1)
+
+    assert [file.name for file in profile.files] == ["steps_2-3.json"]
+
+
+def test_an_error_ends_the_profiler(tmp_path: Path) -> None:
+    def fail(step_num: int) -> None:
+        if step_num == 2:
+            raise RuntimeError("planned")
+
+    profile = Profile(first=1, steps=1)
+    tm = tiny_manager(profile, Extension.of(pre_train_step_batch=fail), train_dir=tmp_path)
+    with pytest.raises(RuntimeError, match="planned"):
+        tm.train()
+
+    assert [file.name for file in profile.files] == ["steps_1-1.json", "steps_2-2.prof"]
+
+
+def test_the_training_is_the_same_with_it(tmp_path: Path) -> None:
+    with_it = trained(Profile(first=1, steps=1), tmp_path)
+    without = tiny_manager(epochs=3)
+    without.train()
+
+    pairs = zip(with_it.model.parameters(), without.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("arguments", [{"first": 0}, {"steps": 0}])
+def test_no_step_is_refused(arguments: dict[str, int]) -> None:
+    (name,) = arguments
+    with pytest.raises(InputError, match=f"^{name} must be a whole number of at least 1, but is 0$"):
+        Profile(**arguments)
