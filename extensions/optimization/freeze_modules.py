@@ -115,6 +115,11 @@ class FreezeModules(Extension):
     def post_run(self) -> None:
         self._unfreeze()  # and once more at the end of around_run, if Ctrl-C comes here
 
+    @property
+    def frozen_parameters(self) -> tuple[nn.Parameter, ...]:
+        """The parameters that are frozen now."""
+        return () if self._frozen is None else tuple(self._frozen.parameters)
+
     def waits_for_epoch(self, epoch_num: int) -> bool:
         """Return whether the end of an epoch after this one is to change something."""
         return self.until is not None and not self._is_over(epoch_num)

@@ -353,6 +353,7 @@ def test_what_a_model_adds_is_in_the_loss_of_training_and_evaluation() -> None:
     assert losses == [pytest.approx(penalty)]
 
 
+@pytest.mark.filterwarnings("ignore:1 parameter of the optimizer has no gradient")  # its loss is of the weight alone
 def test_a_model_that_adds_its_loss_needs_no_other() -> None:
     tm = tiny_manager(model=Sparse(2, 2), loss=None, epochs=20)
     before = tm.model.weight.detach().norm()

@@ -349,6 +349,7 @@ def shared(model: nn.Module) -> dict[str, Optimizer]:
     return {"generator": sgd(model.parameters()), "critic": sgd(model.parameters())}
 
 
+@pytest.mark.filterwarnings("ignore:4 parameters are in several optimizers")
 def test_two_optimizers_may_share_parameters_if_their_updates_do_not_overlap() -> None:
     class InTurn(TrainManager):
         def train_batch(self) -> None:

@@ -12,6 +12,7 @@ Its files in reading order; each imports only those above it:
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
     saved_state   a saved state compared with the parts of a training, and restored to them
     counts        how much was trained in all
+    parameter_check  which parameters a training leaves out
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step
     outputs       what a batch, a prediction and a loss must be

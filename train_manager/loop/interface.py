@@ -49,7 +49,8 @@ from train_manager.loop.model_calls import ModelCall
 from train_manager.loop.modes import mode
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import OptimizerArgument
-from train_manager.loop.outputs import count_rows, loss_in, no_targets, require_training_loss
+from train_manager.loop.outputs import count_rows, loss_in, no_targets, require_prediction, require_training_loss
+from train_manager.loop.parameter_check import found_in_first_window
 from train_manager.loop.phases import Level
 from train_manager.loop.probe import probed
 from train_manager.loop.progress import Progress
@@ -153,6 +154,9 @@ class Interface(Extensible, Generic[Model]):
     ...     def loss_forward(self, prediction, inputs):
     ...         return (prediction - inputs).square().mean()
     """
+
+    check_parameters: bool = True
+    """Tell, once, which parameters get no gradient or are in no optimizer; set it on a class or an object."""
 
     _options = Options(own_name="train_manager", times_hooks=True, notes_errors=True, joined="run", words=WORDS)
     _chosen: Chosen = None  # type: ignore[assignment]  # while no call runs
@@ -819,7 +823,8 @@ class Interface(Extensible, Generic[Model]):
             step = self._progress.step
             try:
                 self._progress.step = step.for_probe()
-                return probed(self, kind, self._store, self._chosen, self._setup.on_device(batch))
+                batch = self._setup.on_device(batch)
+                return require_prediction(probed(type(self), kind, self._store, self._chosen, batch), self.model)
             finally:
                 self._progress.step = step
         cure = "call it in a hook such as post_train_step_batch, or in train_batch(self, ...)"
@@ -832,7 +837,7 @@ class Interface(Extensible, Generic[Model]):
         """What checks have found in this training so far, also those of a loaded checkpoint; see ``add_finding``."""
         return self._progress.findings
 
-    def add_finding(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding, *more: Finding) -> None:
         """Keep what a check has found, and warn of it unless it is a note; one that is known is left out.
 
         Checkpoints have it, so that a training that goes on does not tell it again, and ``RunRecord`` writes it to
@@ -848,11 +853,31 @@ class Interface(Extensible, Generic[Model]):
 
         Args:
             finding: it is the same as a known one if its check, what it has found and where are the same.
+            more: further ones, of which the same warning tells.
         """
-        if self._progress.keep_finding(finding) and finding.level != "note":
-            place = f": {finding.where}" if finding.where else ""
-            cure = f" ({finding.cure})" if finding.cure else ""
-            warnings.warn(f"{finding.what}{place}{cure}", stacklevel=users_level())
+        new = [one for one in (finding, *more) if self._progress.keep_finding(one)]
+        told = [one.in_a_line for one in new if one.level != "note"]
+        if told:
+            warnings.warn("; ".join(told), stacklevel=users_level())
+
+    def _look_at_parameters(self, name: str) -> None:
+        """Tell, once, which parameters are left out, as the gradients of an optimizer's first window are complete."""
+        setup = self._setup
+        setup.looked_at.add(name)
+        if not self.check_parameters:
+            return
+        found = found_in_first_window(
+            setup.model,
+            setup.loss,
+            setup.optimizers,
+            name,
+            around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
+            frozen={id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())},
+            uses_all=self._progress.feed.datasource_name == "train",  # else another set may use the rest
+        )
+        findings = list(found)
+        if findings:
+            self.add_finding(*findings)
 
     # ---- how far the training is -------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from types import CodeType
 from typing import Any, Final, Protocol
 
@@ -12,7 +12,7 @@ from train_manager.core.scope import Cell, Scope
 from train_manager.core.store import Store
 from train_manager.data.batch import parts_of
 from train_manager.loop.losses import Losses
-from train_manager.loop.outputs import count_rows, require_batch_size, require_parts, require_prediction
+from train_manager.loop.outputs import count_rows, require_batch_size, require_parts
 
 METHODS: Final = ("unpack_batch", "get_true_batch_size", "model_forward", "train_model_forward", "eval_model_forward")
 """The methods that are called, each as it may be overridden."""
@@ -42,27 +42,27 @@ class Forwards(Protocol):
     def eval_model_forward(self) -> Callable[[], Any]: ...
 
 
-def probed(manager: Any, kind: str, store: Store, chosen: Forwards, batch: Any) -> Any:
+def probed(owner: type, kind: str, store: Store, chosen: Forwards, batch: Any) -> Any:
     """Return the prediction for a batch in place of the one that is open.
 
     Args:
-        manager: the TrainManager.
+        owner: the class of the manager.
         kind: "train" or "eval".
         store: the state of the manager.
         chosen: its methods.
         batch: on the device of the model.
     """
-    scope, own = store.open[f"{kind}_step_batch"], _codes(manager)
+    scope, own = store.open[f"{kind}_step_batch"], _codes(owner)
 
     def anew(cell: Cell) -> bool:
         return cell.name in OF_A_PASS or is_defined_in(cell, own)
 
     forward = chosen.train_model_forward if kind == "train" else chosen.eval_model_forward
     with beside_the_hooks(store, scope, {"batch": batch, "losses": Losses()}, anew), Losses():
-        autocast: Callable[[], AbstractContextManager[Any]] = manager.fixtures.get("autocast", nullcontext)
+        autocast = store.value("autocast") if store.has("autocast") else nullcontext
         _unpack(store, scope, chosen, batch)
         with autocast():
-            return require_prediction(forward(), manager.model)
+            return forward()
 
 
 def _unpack(store: Store, scope: Scope, chosen: Forwards, batch: Any) -> None:
@@ -75,7 +75,7 @@ def _unpack(store: Store, scope: Scope, chosen: Forwards, batch: Any) -> None:
         store.define(name, size, scope, here)
 
 
-def _codes(manager: Any) -> frozenset[CodeType]:
+def _codes(owner: type) -> frozenset[CodeType]:
     """Return the code of the methods, in all classes: what they have defined, they define anew."""
-    found = [vars(holder).get(name) for holder in (manager, *type(manager).__mro__) for name in METHODS]
+    found = [vars(kind).get(name) for kind in owner.__mro__ for name in METHODS]
     return frozenset(method.__code__ for method in found if hasattr(method, "__code__"))

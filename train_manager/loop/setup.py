@@ -52,6 +52,7 @@ class Setup:
         checked_loss: the loss whose weights were looked for in the optimizers.
         brought_by: which phase has replaced a part, by the name of the part.
         region: trains on a batch; None until one is made of the parts as they are.
+        looked_at: the optimizers whose parameters were looked at, with the parts as they are.
     """
 
     device: torch.device | None
@@ -69,16 +70,17 @@ class Setup:
     checked_loss: Any = None
     brought_by: dict[str, str] = field(default_factory=dict)
     region: Region | None = field(default=None, init=False)
+    looked_at: set[str] = field(default_factory=set, init=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in TRAINED_BY_A_REGION:
-            self.region = None
+            self.region, self.looked_at = None, set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a lambda that makes optimizers cannot be."""
         kept = self.optimizer_argument if isinstance(self.optimizer_argument, type) else None
-        return {**self.__dict__, "optimizer_argument": kept, "region": None}
+        return {**self.__dict__, "optimizer_argument": kept, "region": None, "looked_at": set()}
 
     # ---- made, and replaced by a phase ---------------------------------------------------------------------------
 
@@ -125,6 +127,7 @@ class Setup:
         if "optimizer" in given:
             given.setdefault("lr_schedule", None)  # that of another optimizer rests
         inner = replace(self, brought_by={**self.brought_by, **dict.fromkeys(_attributes_of(given), phase)})
+        inner.looked_at = {*self.looked_at}  # unless it has parts of its own
         inner.replace({name: part for name, part in given.items() if name in ("model", "loss")})
         if "loss" in given:
             bind_loss(inner.loss)  # here, so that an unusable one is refused before an optimizer is made

@@ -62,6 +62,12 @@ class Finding:
         """What makes it the same finding as another one, whatever was measured."""
         return self.check, self.what, self.where
 
+    @property
+    def in_a_line(self) -> str:
+        """What it tells, for a warning."""
+        place = f": {self.where}" if self.where else ""
+        return f"{self.what}{place} ({self.cure})" if self.cure else f"{self.what}{place}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as data that JSON can hold."""
         return asdict(self)

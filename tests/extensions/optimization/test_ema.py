@@ -330,6 +330,7 @@ def assert_has_grown(ema: EMA, before: dict[str, Tensor]) -> None:
         assert bool((after[name] == 0.125).all())
 
 
+@pytest.mark.filterwarnings("ignore:1 parameter has a gradient and is in no optimizer")
 def test_if_a_layer_grows_the_average_goes_on_with_what_it_has() -> None:
     ema = EMA(0.9)
     tm = tiny_manager(ema, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0))

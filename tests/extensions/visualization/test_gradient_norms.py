@@ -91,6 +91,7 @@ def test_each_of_several_optimizers_has_its_own_layers() -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore:2 parameters have a gradient and are in no optimizer")
 def test_parameters_that_are_added_begin_another_series() -> None:
     class Adds(Extension):
         def post_train_step_batch(self, step_num: int, train_manager: Any) -> None:

@@ -1,0 +1,300 @@
+"""What the loop tells by itself of parameters that a training leaves out, and what it must not take for that."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import SGD, Optimizer
+
+from tests.training import make_batches, sgd
+from train_manager import TrainManager
+from train_manager.extensions import Accumulate, FreezeModules, MixedPrecision
+from train_manager.loop.parameter_check import places
+from train_manager.telling.findings import Finding
+from train_manager.testing import Recorder, tiny_manager
+
+GIVE = "give them to one, or freeze them: requires_grad_(False)"
+
+
+class Net(nn.Module):
+    """A trunk and a head, and a second head that the loss does not depend on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.head, self.unused = nn.Linear(2, 4), nn.Linear(4, 2), nn.Linear(4, 3)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.head(self.trunk(input).relu())  # type: ignore[no-any-return]
+
+
+def without_unused() -> Net:
+    net = Net()
+    del net.unused
+    return net
+
+
+def of(*names: str) -> Callable[..., Optimizer]:
+    """Make an optimizer of parts of a model."""
+    return lambda model: SGD([p for name in names for p in model.get_submodule(name).parameters()], lr=0.1)
+
+
+def groups_of(model: Net) -> list[dict[str, Any]]:
+    return [{"params": model.trunk.parameters(), "lr": 0.01}, {"params": model.head.parameters()}]
+
+
+def manager(model: nn.Module, optimizer: Any = sgd, *extensions: Any, **options: Any) -> TrainManager:
+    given = optimizer(model) if optimizer is not sgd and callable(optimizer) else optimizer
+    return tiny_manager(*extensions, model=model, optimizer=given, eval_data={}, **options)
+
+
+def told(tm: TrainManager, train: Callable[[TrainManager], object] = TrainManager.train) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(tm)
+    return [str(one.message) for one in caught]
+
+
+# ---- found -----------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_without_a_gradient_are_told_once() -> None:
+    tm = manager(Net(), epochs=2)
+
+    assert told(tm) == [
+        "2 parameters of the optimizer have no gradient after a backward pass: unused.weight, unused.bias (does the "
+        "loss depend on them, without detach() or no_grad()? else freeze them: requires_grad_(False))"
+    ]
+    assert [(one.check, one.level, one.where) for one in tm.findings] == [
+        ("parameters", "warning", "unused.weight, unused.bias")
+    ]
+
+
+def test_parameters_that_have_a_gradient_and_are_in_no_optimizer_are_told() -> None:
+    tm = manager(Net(), of("trunk"))
+
+    assert told(tm) == [f"2 parameters have a gradient and are in no optimizer: head.weight, head.bias ({GIVE})"]
+
+
+def test_a_group_of_an_optimizer_that_is_frozen_is_told() -> None:
+    model = without_unused()
+    model.trunk.requires_grad_(False)
+
+    assert told(manager(model, SGD(groups_of(model), lr=0.1))) == [
+        "2 parameters are frozen, and a group of the optimizer has no other: trunk.weight, trunk.bias "
+        "(leave the group out, or train it: requires_grad_(True))"
+    ]
+
+
+class Parts(nn.ModuleDict):
+    def forward(self, input: Tensor) -> Tensor:
+        return self["head"](self["trunk"](input))  # type: ignore[no-any-return]
+
+
+class InTurn(TrainManager):
+    def train_batch(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
+        for name in self.optimizers:
+            self.update(F.cross_entropy(model(inputs), targets), name)
+
+
+def two(make: Callable[[nn.Module], dict[str, Optimizer]], **options: Any) -> InTurn:
+    model = Parts({"trunk": nn.Linear(2, 4), "head": nn.Linear(4, 2)})
+    given: dict[str, Any] = {"optimizer": make(model), "train_data": make_batches(3), **options}
+    return InTurn(model=model, loss=F.cross_entropy, **given)
+
+
+def test_parameters_in_two_optimizers_are_told() -> None:
+    tm = two(lambda model: {"trunk": SGD(model.parameters(), lr=0.1), "head": of("head")(model)})
+
+    assert told(tm) == [
+        "2 parameters are in several optimizers: head.weight, head.bias (give them to one: each would step them)"
+    ]
+
+
+def test_all_that_is_found_is_one_warning_with_all_names() -> None:
+    model = Net()
+    optimizer = SGD([*model.trunk.parameters(), *model.unused.parameters()], lr=0.1)
+    tm = manager(model, optimizer)
+
+    assert told(tm) == [
+        f"2 parameters have a gradient and are in no optimizer: head.weight, head.bias ({GIVE}); "
+        "2 parameters of the optimizer have no gradient after a backward pass: unused.weight, unused.bias (does the "
+        "loss depend on them, without detach() or no_grad()? else freeze them: requires_grad_(False))"
+    ]
+    assert len(tm.findings) == 2
+
+
+def test_a_branch_that_is_detached_is_told_of_one_of_several_optimizers() -> None:
+    class Detached(Parts):
+        def forward(self, input: Tensor) -> Tensor:
+            hidden = self["first"](input).detach() if "first" in self else input
+            return self["head"](self["trunk"](hidden))  # type: ignore[no-any-return]
+
+    model = Detached({"first": nn.Linear(2, 2), "trunk": nn.Linear(2, 4), "head": nn.Linear(4, 2)})
+    optimizers = {"body": of("first", "trunk")(model), "head": of("head")(model)}
+    tm = InTurn(model=model, loss=F.cross_entropy, optimizer=optimizers, train_data=make_batches(3))
+
+    assert [text.partition(" (")[0] for text in told(tm)] == [
+        "2 parameters of optimizer 'body' have no gradient after a backward pass: first.weight, first.bias"
+    ]
+
+
+@pytest.mark.parametrize("extensions", [(), (Accumulate(2),), (MixedPrecision(),), (Recorder(),)])
+def test_it_looks_as_a_window_is_complete_whatever_opens_the_stages(extensions: tuple[Any, ...]) -> None:
+    tm = manager(Net(), sgd, *map(copy.deepcopy, extensions))
+
+    assert len(told(tm)) == 1
+
+
+def test_parameters_that_the_second_batch_of_a_window_uses_are_not_told() -> None:
+    class ByTurns(Net):
+        calls = 0
+
+        def forward(self, input: Tensor) -> Tensor:
+            self.calls += 1
+            head = self.head if self.calls % 2 else self.unused
+            return head(self.trunk(input))[:, :2]  # type: ignore[no-any-return]
+
+    assert told(manager(ByTurns(), sgd, Accumulate(2))) == []
+
+
+def test_the_stages_inside_a_batch_stay_closed_and_no_hook_is_needed() -> None:
+    tm = manager(Net())
+    told(tm)
+
+    assert "train_backward  (stays closed: nothing looks into it)" in tm.explain()
+
+
+def test_a_phase_with_parts_of_its_own_is_looked_at_anew() -> None:
+    tm = manager(without_unused())
+    model = Net()
+
+    def train(tm: TrainManager) -> None:
+        with tm.run():
+            tm.train_epochs(1)
+            with tm.phase("same"):
+                tm.train_epochs(1)
+            with tm.phase("other", model=model, optimizer=sgd(model.parameters())):
+                tm.train_epochs(1)
+
+    assert [text.partition(":")[0] for text in told(tm, train)] == [
+        "2 parameters of the optimizer have no gradient after a backward pass"
+    ]
+
+
+def test_a_loop_of_ones_own_is_looked_at_too() -> None:
+    tm = manager(Net())
+
+    assert len(told(tm, lambda tm: [tm.train_on_batch(batch) for batch in make_batches(2)])) == 1
+
+
+# ---- not found -------------------------------------------------------------------------------------------------------
+
+
+def test_a_frozen_teacher_in_no_optimizer_is_no_finding() -> None:
+    class Taught(Net):
+        def forward(self, input: Tensor) -> Tensor:
+            return super().forward(input) + self.unused(self.trunk(input))[:, :2]  # type: ignore[no-any-return]
+
+    model = Taught()
+    model.unused.requires_grad_(False)
+
+    assert told(manager(model, of("trunk", "head"))) == []
+
+
+def test_a_target_network_without_gradients_in_no_optimizer_is_no_finding() -> None:
+    assert told(manager(Net(), of("trunk", "head"))) == []
+
+
+def test_frozen_parameters_among_others_in_a_group_are_no_finding() -> None:
+    model = without_unused()
+    model.trunk.requires_grad_(False)
+
+    assert told(manager(model)) == []
+
+
+def test_a_group_that_an_extension_will_train_later_is_no_finding() -> None:
+    model = without_unused()
+
+    assert told(manager(model, SGD(groups_of(model), lr=0.1), FreezeModules("trunk", until=1), epochs=2)) == []
+
+
+def test_a_phase_that_trains_the_head_alone_is_no_finding() -> None:
+    tm = manager(without_unused())
+
+    def train(tm: TrainManager) -> None:
+        with tm.run(), tm.phase("head", optimizer=of("head")(tm.model)):
+            tm.train_epochs(1)
+
+    assert told(tm, train) == []
+
+
+def test_optimizers_of_which_each_loss_trains_one_part_are_no_finding() -> None:
+    tm = two(lambda model: {name: of(name)(model) for name in ("trunk", "head")})
+
+    assert told(tm) == []
+
+
+def test_parts_of_a_model_for_another_set_of_data_are_no_finding() -> None:
+    from train_manager.data.interleaved import Interleaved
+
+    tm = manager(Net(), train_data=Interleaved({"one": make_batches(2), "other": make_batches(2)}))
+
+    assert told(tm) == []
+
+
+def test_a_switch_turns_it_off_on_an_object_or_a_class() -> None:
+    class Quiet(TrainManager):
+        check_parameters = False
+
+    tm = manager(Net())
+    tm.check_parameters = False
+    model = Net()
+    quiet = Quiet(model=model, loss=F.cross_entropy, optimizer=sgd, train_data=make_batches(3))
+
+    assert (told(tm), told(quiet), tm.findings) == ([], [], [])
+
+
+def test_a_model_that_trains_itself_is_passed_over() -> None:
+    class Itself:
+        def train_step(self, batch: Any) -> Tensor:
+            return torch.zeros(())
+
+    assert told(TrainManager(model=Itself(), train_data=make_batches(1))) == []
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def shown(model: nn.Module, chosen: Iterable[str]) -> list[str]:
+    parameters, names = dict(model.named_parameters()), {id(p): name for name, p in model.named_parameters()}
+    return places({id(parameters[name]): parameters[name] for name in chosen}, names)
+
+
+def test_a_module_of_many_parameters_is_named_in_their_place() -> None:
+    model = nn.ModuleDict({"body": nn.Sequential(*(nn.Linear(2, 2) for _ in range(3))), "head": nn.Linear(2, 2)})
+    body = [name for name, _ in model.named_parameters() if name.startswith("body")]
+
+    assert shown(model, [*body, "head.bias"]) == ["body.*", "head.bias"]
+    assert shown(model, body[:-1]) == body[:-1]
+
+
+def test_a_parameter_that_is_not_of_the_model_is_told_by_its_shape() -> None:
+    extra = nn.Parameter(torch.zeros(3))
+
+    assert places({id(extra): extra}, {}) == ["a tensor of shape (3,)"]
+
+
+def test_a_finding_that_is_known_is_not_in_the_warning() -> None:
+    one, other = (Finding("parameters", "warning", f"{name} is idle") for name in ("a", "b"))
+    tm = tiny_manager()
+    with pytest.warns(UserWarning, match=r"^a is idle$"):
+        tm.add_finding(one)
+    with pytest.warns(UserWarning, match=r"^b is idle$"):
+        tm.add_finding(one, other)
