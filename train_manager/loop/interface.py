@@ -871,6 +871,7 @@ class Interface(Extensible, Generic[Model]):
             setup.loss,
             setup.optimizers,
             name,
+            wrapped=setup.wrapped is not None,
             around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
             frozen={id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())},
             uses_all=self._progress.feed.datasource_name == "train",  # else another set may use the rest

@@ -28,6 +28,7 @@ def found_in_first_window(
     optimizers: Mapping[str, Optimizer],
     name: str,
     *,
+    wrapped: bool = False,
     around: Iterable[Optimizer] = (),
     frozen: Collection[int] = (),
     uses_all: bool = True,
@@ -39,13 +40,15 @@ def found_in_first_window(
         loss: may have parameters too.
         optimizers: by name.
         name: of the one whose gradients are complete.
+        wrapped: a compiled or wrapped form of the model is called, which may have flattened parameters into its own.
         around: the optimizers of the training around a phase.
         frozen: the ids of parameters that an extension has frozen, and will train later.
         uses_all: a batch uses all of the model, as far as is known.
     """
     names, optimizer = names_of(model, loss), optimizers[name]
     owned = [*optimizers.values(), *around]
-    yield from told(in_no_optimizer(_parameters_of(model), owned), names, "warning", UNOWNED)
+    are_flat = wrapped and any(id(one) not in names for one in parameters_in(optimizer))
+    yield from told(() if are_flat else in_no_optimizer(_parameters_of(model), owned), names, "warning", UNOWNED)
     yield from told(in_several(optimizers.values()), names, "warning", SHARED)
     groups = (group["params"] for group in optimizer.param_groups)
     rests = [one for group in groups if is_frozen(group, frozen) for one in group]
