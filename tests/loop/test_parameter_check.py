@@ -204,6 +204,7 @@ def test_a_frozen_teacher_in_no_optimizer_is_no_finding() -> None:
 
     model = Taught()
     model.unused.requires_grad_(False)
+    model.unused.bias.grad = torch.ones(3)  # of before it was frozen
 
     assert told(manager(model, of("trunk", "head"))) == []
 

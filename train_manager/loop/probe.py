@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Final, Protocol
 
 from train_manager.core.beside import beside_the_hooks, is_defined_in
@@ -77,5 +77,5 @@ def _unpack(store: Store, scope: Scope, chosen: Forwards, batch: Any) -> None:
 
 def _codes(owner: type) -> frozenset[CodeType]:
     """Return the code of the methods, in all classes: what they have defined, they define anew."""
-    found = [vars(kind).get(name) for kind in owner.__mro__ for name in METHODS]
-    return frozenset(method.__code__ for method in found if hasattr(method, "__code__"))
+    found = (vars(kind).get(name) for kind in owner.__mro__ for name in METHODS)
+    return frozenset(method.__code__ for method in found if isinstance(method, FunctionType))
