@@ -18,7 +18,7 @@ class Case(NamedTuple):
             (``model(**batch)``).
         culprit: the module, by its name in ``named_modules``, that must be named; empty is the model itself, or none.
         modes: those in which it leaks, or in which a clean one must pass.
-        options: of ``check_batch_leak``; ``call`` is called with the model and the batch, ``shared`` has keys of a dict.
+        options: of ``check_batch_leak``; ``call`` is given the model and the batch, ``shared`` has keys of a dict.
         way: ``"forward"`` if outputs show it, ``"backward"`` if gradients alone do.
     """
 

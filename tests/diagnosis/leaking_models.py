@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from tests.diagnosis.cases import Case
 from tests.diagnosis.models.leaking.axes import AXES
+from tests.diagnosis.models.leaking.backward import BACKWARD
+from tests.diagnosis.models.leaking.control_flow import CONTROL_FLOW
+from tests.diagnosis.models.leaking.indices import INDICES
+from tests.diagnosis.models.leaking.masks import MASKS
 from tests.diagnosis.models.leaking.reductions import REDUCTIONS
+from tests.diagnosis.models.leaking.sorting import SORTING
+from tests.diagnosis.models.leaking.state import STATE
 
 LEAKING_FAMILIES: dict[str, tuple[Case, ...]] = {
     "axes": AXES,
-    "reductions": REDUCTIONS,
+    "reductions and norms": REDUCTIONS,
+    "sorting and top-k": SORTING,
+    "indices and packing": INDICES,
+    "masks and lengths": MASKS,
+    "writes and state": STATE,
+    "detached paths and control flow": CONTROL_FLOW,
+    "backwards and hooks": BACKWARD,
 }
 LEAKING: tuple[Case, ...] = tuple(case for family in LEAKING_FAMILIES.values() for case in family)

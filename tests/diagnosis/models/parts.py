@@ -79,8 +79,8 @@ def draw_tokens(examples: int, length: int, words: int = 12) -> Tensor:
 
 
 def draw_lengths(examples: int, length: int) -> Tensor:
-    """Lengths from 2 on; the first example is the longest."""
-    lengths = torch.randint(2, length + 1, (examples,))
+    """Lengths from 2 on; the first example alone has the whole length."""
+    lengths = torch.randint(2, length, (examples,))
     lengths[0] = length
     return lengths
 

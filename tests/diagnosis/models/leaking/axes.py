@@ -18,7 +18,8 @@ def viewed_as_time_major(x: Tensor) -> Tensor:
 def unfolded_in_the_wrong_order(x: Tensor) -> Tensor:
     batch, length, _ = x.shape
     folded = torch.relu(x.flatten(0, 1))
-    return folded.unflatten(0, (length, batch)).transpose(0, 1)
+    out: Tensor = folded.unflatten(0, (length, batch))
+    return out.transpose(0, 1)
 
 
 def joined_below_and_viewed(x: Tensor) -> Tensor:
