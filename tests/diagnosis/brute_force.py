@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -34,8 +35,9 @@ def mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:
         return type(value)(*(mapped(item, change) for item in value))
     if isinstance(value, tuple | list):
         return type(value)(mapped(item, change) for item in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: mapped(getattr(value, field.name), change) for field in fields(value)})
+    if is_dataclass(value) or isinstance(value, SimpleNamespace):
+        made_of: Callable[..., Any] = value.__class__
+        return made_of(**mapped(vars(value), change))
     return value
 
 
@@ -56,9 +58,8 @@ def parts_of(value: Any, size: int, axis: int) -> Iterator[list[Tensor]]:
     elif isinstance(value, tuple | list):
         for item in value:
             yield from parts_of(item, size, axis)
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from parts_of(getattr(value, field.name), size, axis)
+    elif is_dataclass(value) or isinstance(value, SimpleNamespace):
+        yield from parts_of(vars(value), size, axis)
     elif isinstance(value, Tensor) and value.ndim:
         along = axis if value.ndim > axis and value.shape[axis] == size else 0
         if value.shape[along] % size == 0:
@@ -71,9 +72,10 @@ def without_shared(case: Case, batch: Any) -> Any:
 
 
 def size_of(case: Case, batch: Any) -> int:
-    own = without_shared(case, batch)
-    first = own if isinstance(own, Tensor) else next(iter(own.values())) if isinstance(own, dict) else own[0]
-    return len(first) if isinstance(first, list) else tensors_in(first)[0].shape[case.options.get("batch_axis", 0)]
+    if isinstance(batch, tuple) and isinstance(batch[0], list):
+        return len(batch[0])
+    axis: int = case.options.get("batch_axis", 0)
+    return tensors_in(batch)[0].shape[axis]
 
 
 def called(case: Case, model: nn.Module, batch: Any) -> Any:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 
-from tests.diagnosis.brute_force import made, run, way_of_leak
+from tests.diagnosis.brute_force import is_clean, made, run, way_of_leak
 from tests.diagnosis.cases import Case
+from tests.diagnosis.clean_models import CLEAN, NOTED
 from tests.diagnosis.leaking_models import LEAKING, LEAKING_FAMILIES
+from tests.diagnosis.rolled import rolled
 
 IN_LEAKING_MODES = [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in LEAKING for mode in case.modes]
+IN_CLEAN_MODES = [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in CLEAN for mode in case.modes]
 
 
 @pytest.mark.parametrize(("case", "mode"), IN_LEAKING_MODES)
@@ -17,12 +22,24 @@ def test_a_leaking_model_leaks_in_the_direction_that_it_says(case: Case, mode: s
     assert way_of_leak(case, mode) == case.way
 
 
-@pytest.mark.parametrize("case", LEAKING, ids=lambda case: case.name)
+@pytest.mark.parametrize(("case", "mode"), IN_CLEAN_MODES)
+def test_a_clean_model_keeps_its_examples_apart(case: Case, mode: str) -> None:
+    coarse = case.name in ("bf16", "autocast")  # sums of gradients have two digits
+
+    assert is_clean(case, mode, within=0.05 if coarse else 1e-4)
+
+
+@pytest.mark.parametrize("case", CLEAN, ids=lambda case: case.name)
+def test_a_clean_model_that_rolls_its_input_leaks(case: Case) -> None:
+    assert way_of_leak(rolled(case), case.modes[-1]) == "forward"
+
+
+@pytest.mark.parametrize("case", [*LEAKING, *NOTED], ids=lambda case: case.name)
 def test_a_leaking_model_names_one_of_its_modules(case: Case) -> None:
     assert case.culprit in dict(made(case, "train").named_modules())
 
 
-@pytest.mark.parametrize("case", LEAKING, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*LEAKING, *CLEAN], ids=lambda case: case.name)
 def test_a_model_gives_the_same_under_one_seed(case: Case) -> None:
     first, second = run(case, case.modes[0]), run(case, case.modes[0])
 
@@ -30,5 +47,12 @@ def test_a_model_gives_the_same_under_one_seed(case: Case) -> None:
     assert torch.equal(first.parameters, second.parameters)
 
 
-def test_each_family_has_at_least_five_models() -> None:
+def test_each_family_of_leaks_has_five_models_and_both_kinds_have_45() -> None:
     assert {name: len(cases) for name, cases in LEAKING_FAMILIES.items() if len(cases) < 5} == {}
+    assert min(len(LEAKING), len(CLEAN)) >= 45
+
+
+def test_no_two_models_have_one_name() -> None:
+    names = Counter(case.name for case in (*LEAKING, *CLEAN, *NOTED))
+
+    assert [name for name, count in names.items() if count > 1] == []

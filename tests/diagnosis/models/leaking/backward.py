@@ -101,7 +101,8 @@ class Words(nn.Module):
 
 
 def over_norm(gradient: Tensor, x: Tensor) -> Tensor:
-    return gradient * gradient.norm().clamp(min=1e-6).reciprocal()
+    scale: Tensor = gradient.norm()
+    return gradient / (1e-6 + scale)
 
 
 def by_size_of_batch(gradient: Tensor, x: Tensor) -> Tensor:
