@@ -12,9 +12,14 @@ from tests.diagnosis.cases import Case
 from tests.diagnosis.clean_models import CLEAN, NOTED
 from tests.diagnosis.leaking_models import LEAKING, LEAKING_FAMILIES
 from tests.diagnosis.rolled import rolled
+from tests.rotation import places_of
 
 IN_LEAKING_MODES = [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in LEAKING for mode in case.modes]
-IN_CLEAN_MODES = [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in CLEAN for mode in case.modes]
+IN_CLEAN_MODES = [
+    pytest.param(case, mode, id=f"{case.name}, {mode}")
+    for number, case in enumerate(CLEAN)
+    for mode in places_of(number, case.modes)
+]
 
 
 @pytest.mark.parametrize(("case", "mode"), IN_LEAKING_MODES)
@@ -39,8 +44,8 @@ def test_a_leaking_model_names_one_of_its_modules(case: Case) -> None:
     assert case.culprit in dict(made(case, "train").named_modules())
 
 
-@pytest.mark.parametrize("case", [*LEAKING, *CLEAN], ids=lambda case: case.name)
-def test_a_model_gives_the_same_under_one_seed(case: Case) -> None:
+@pytest.mark.parametrize("case", LEAKING, ids=lambda case: case.name)
+def test_a_leaking_model_gives_the_same_under_one_seed(case: Case) -> None:
     first, second = run(case, case.modes[0]), run(case, case.modes[0])
 
     assert all(torch.equal(*rows) for rows in zip(first.rows, second.rows, strict=True))
