@@ -8,6 +8,7 @@ from dataclasses import is_dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -23,6 +24,10 @@ class Run(NamedTuple):
     rows: list[Tensor]
     inputs: list[Tensor]
     parameters: Tensor
+
+
+def seed(number: int) -> None:
+    torch.default_generator.manual_seed(number)  # torch.manual_seed writes the stack down for each kind of device
 
 
 def mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:
@@ -89,7 +94,7 @@ def called(case: Case, model: nn.Module, batch: Any) -> Any:
 
 def change_example(case: Case, batch: Any, example: int, how: str) -> None:
     """Give one example other numbers, or all that another one has."""
-    torch.default_generator.manual_seed(example)  # torch.manual_seed notes the stack for each kind of device
+    seed(example)
     size = size_of(case, batch)
     for parts in parts_of(without_shared(case, batch), size, case.options.get("batch_axis", 0)):
         mine = parts[example]
@@ -108,7 +113,7 @@ def change_example(case: Case, batch: Any, example: int, how: str) -> None:
 
 def made(case: Case, mode: str) -> nn.Module:
     """The model as new; norms over the batch use running statistics, as the checker allows them."""
-    torch.default_generator.manual_seed(0)
+    seed(0)
     model = case.make().train(mode == "train")
     for module in model.modules():
         if isinstance(module, _BatchNorm):
@@ -119,13 +124,14 @@ def made(case: Case, mode: str) -> nn.Module:
 def run(case: Case, mode: str, keep: set[int] | None = None, change: tuple[int, str] | None = None) -> Run:
     """Run a new model forward, and backward from the rows to keep; None keeps all, an empty set goes forward alone."""
     model = made(case, mode)
-    torch.default_generator.manual_seed(1)
+    seed(1)
     batch = case.batch()
     if change is not None:
         change_example(case, batch, *change)
     batch = mapped(batch, lambda leaf: leaf.requires_grad_() if leaf.is_floating_point() or leaf.is_complex() else leaf)
-    torch.default_generator.manual_seed(2)
+    seed(2)
     random.seed(2)
+    np.random.seed(2)
     size = size_of(case, batch)
     axis = case.options.get("batch_axis", 0)
     leaves = list(parts_of(called(case, model, batch), size, axis))

@@ -12,6 +12,7 @@ from tests.diagnosis.cases import Case
 from tests.diagnosis.clean_models import CLEAN, NOTED
 from tests.diagnosis.leaking_models import LEAKING, LEAKING_FAMILIES
 from tests.diagnosis.rolled import rolled
+from tests.diagnosis.unjudged_models import UNCHANGEABLE, UNJUDGED, UNSTEADY_LEAKING
 from tests.rotation import places_of
 
 IN_LEAKING_MODES = [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in LEAKING for mode in case.modes]
@@ -20,6 +21,9 @@ IN_CLEAN_MODES = [
     for number, case in enumerate(CLEAN)
     for mode in places_of(number, case.modes)
 ]
+
+
+EVERY = (*LEAKING, *CLEAN, *NOTED, *UNJUDGED, *UNSTEADY_LEAKING, *UNCHANGEABLE)
 
 
 @pytest.mark.parametrize(("case", "mode"), IN_LEAKING_MODES)
@@ -39,7 +43,7 @@ def test_a_clean_model_that_rolls_its_input_leaks(case: Case) -> None:
     assert way_of_leak(rolled(case), case.modes[-1]) == "forward"
 
 
-@pytest.mark.parametrize("case", [*LEAKING, *NOTED], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*LEAKING, *NOTED, *UNSTEADY_LEAKING], ids=lambda case: case.name)
 def test_a_leaking_model_names_one_of_its_modules(case: Case) -> None:
     assert case.culprit in dict(made(case, "train").named_modules())
 
@@ -52,12 +56,17 @@ def test_a_leaking_model_gives_the_same_under_one_seed(case: Case) -> None:
     assert torch.equal(first.parameters, second.parameters)
 
 
+@pytest.mark.parametrize("case", UNJUDGED, ids=lambda case: case.name)
+def test_a_model_that_draws_otherwise_looks_like_a_leak_if_nobody_asks_what_was_drawn(case: Case) -> None:
+    assert way_of_leak(case, case.modes[0]) == "forward"
+
+
 def test_each_family_of_leaks_has_five_models_and_both_kinds_have_45() -> None:
     assert {name: len(cases) for name, cases in LEAKING_FAMILIES.items() if len(cases) < 5} == {}
     assert min(len(LEAKING), len(CLEAN)) >= 45
 
 
 def test_no_two_models_have_one_name() -> None:
-    names = Counter(case.name for case in (*LEAKING, *CLEAN, *NOTED))
+    names = Counter(case.name for case in EVERY)
 
     assert [name for name, count in names.items() if count > 1] == []

@@ -178,6 +178,23 @@ class Variational(nn.Module):
         return self.decoder(mean + spread.exp() * torch.randn_like(mean)), mean, spread
 
 
+class DropBlock(nn.Module):
+    """Drops what lies beside drawn places, and scales by how much is left in the batch: by no example's numbers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        left = (torch.rand(x.shape) > 0.2).float()
+        return x * left * (left.numel() / left.sum())
+
+
+class GlobalNumpy(nn.Module):
+    """Noise by numpy's global state."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.from_numpy(np.random.standard_normal(x.shape)).to(x)
+
+
 def renormed() -> nn.Module:
     """A table whose words are cut to norm one when they are read, in place."""
     return nn.Sequential(nn.Embedding(12, 6, max_norm=1.0), nn.Flatten(), nn.Linear(30, 3))
@@ -194,6 +211,8 @@ def hooked() -> nn.Module:
 SPECIAL = (
     Case("an own generator", lambda: deep(OwnGenerator()), floats(8, 4)),
     Case("a generator of numpy", lambda: deep(NumpyNoise()), floats(8, 4)),
+    Case("numpy's global random numbers", lambda: deep(GlobalNumpy()), floats(8, 4)),
+    Case("blocks dropped", lambda: deep(DropBlock()), floats(8, 4)),
     Case("a checkpoint", lambda: deep(Checkpointed(reentrant=False)), floats(8, 4)),
     Case("a reentrant checkpoint", lambda: deep(Checkpointed(reentrant=True)), floats(8, 4)),
     Case("vmap", lambda: deep(Mapped()), floats(8, 4)),

@@ -165,6 +165,33 @@ class OneByOne(nn.Module):
         return torch.cat([self.rnn(row[None, :length])[0][:, -1] for row, length in zip(x, lengths, strict=True)])
 
 
+class WordsInside(nn.Module):
+    """Tags for the words that there are, in one row, and a tag for each text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(4, 6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        inside = torch.arange(x.shape[1]) < lengths[:, None]
+        tags = self.head(torch.tanh(self.embed(x)))
+        return {"texts": tags[:, 0], "words": tags[inside]}
+
+
+class OfPair(nn.Module):
+    """Takes a named tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 3)
+        self.other = nn.Linear(6, 3)
+
+    def forward(self, pair: Answer) -> Tensor:
+        out: Tensor = self.one(pair.logits) * self.other(pair.hidden)
+        return out
+
+
 def draw_text() -> tuple[Tensor, Tensor]:
     mask = torch.ones(8, 5)
     mask[:, 3:] = torch.randint(0, 2, (8, 2))
@@ -192,5 +219,7 @@ STRUCTURES = (
     Case("an object with tensors in", OfText, lambda: (SimpleNamespace(**Text(*draw_text()).__dict__),)),
     Case("as many prototypes as examples", Prototypes, floats(8, 4)),
     Case("labels beside logits", Labels, floats(8, 4)),
+    Case("words inside, in one row", WordsInside, with_lengths(8, 5)),
+    Case("a named tuple in", OfPair, lambda: (Answer(torch.randn(8, 4), torch.randn(8, 6)),)),
     Case("one after the other", OneByOne, with_lengths(5, 4)),
 )

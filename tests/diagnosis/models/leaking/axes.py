@@ -178,6 +178,27 @@ class OverRows(nn.Module):
         return out
 
 
+class MappedOverFeatures(nn.Module):
+    """``vmap`` over axis 1, so that the function of one example is given one feature of all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.vmap(lambda feature: feature.softmax(0), in_dims=1, out_dims=1)(x)
+        return out
+
+
+class TimeMajor(nn.Module):
+    """Time first from the loader on, but the recurrent layer thinks otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(4, 6, batch_first=True)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.rnn(x)[0])
+        return logits
+
+
 AXES = (
     Case("time read as the batch by a view", lambda: net(Apply(viewed_as_time_major)), floats(8, 5, 4), "part"),
     Case("channels before the batch when flattened", Convolutional, floats(8, 1, 4, 4)),
@@ -228,5 +249,13 @@ AXES = (
     Case("a class token before the first example", ClassToken, floats(8, 1, 4, 8)),
     Case("two views read as neighbours", TwoViews, lambda: (torch.randn(8, 4), torch.randn(8, 4))),
     Case("squeeze takes the axis of one frame", OneFrame, floats(8, 1, 4)),
+    Case("vmap over features", lambda: deep(MappedOverFeatures()), floats(8, 4), "body.block.part"),
+    Case("a GRU with batch_first, time-major outside", TimeMajor, floats(5, 8, 4), "rnn", options={"batch_axis": 1}),
+    Case(
+        "softmax over the batch, in bf16",
+        lambda: deep(nn.Softmax(dim=0)).bfloat16(),
+        lambda: torch.randn(8, 4, dtype=torch.bfloat16),
+        "body.block.part",
+    ),
     Case("a convolution over the rows", lambda: net(OverRows()), floats(7, 4), "part.conv"),
 )

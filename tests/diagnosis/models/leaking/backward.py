@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.diagnosis.cases import Case
 from tests.diagnosis.models.parts import Apply, InRoot, Twice, beside_batch_norm, deep, floats, net, tokens
@@ -86,6 +87,55 @@ class SeenOnTheWayBack(nn.Module):
         return x + (mean - mean.detach())
 
 
+class WeightOfOthers(torch.autograd.Function):
+    """A product whose weight gets the gradient of other rows; the input's gradient is right."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return gradients[0] @ weight, gradients[0].t() @ x.roll(1, 0)
+
+
+class OwnLinear(nn.Module):
+    """A layer with a backward of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 6) / 3)
+
+    def forward(self, x: Tensor) -> Any:
+        return WeightOfOthers.apply(x, self.weight)  # type: ignore[no-untyped-call]
+
+
+class CheckpointedBackward(nn.Module):
+    """A block with a wrong backward, computed again on the way back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(6, 6), Backward(lambda g, x: g - g.mean(0)))
+
+    def forward(self, x: Tensor) -> Any:
+        return checkpoint(self.block, x, use_reentrant=False)
+
+
+class ByFrequency(nn.Module):
+    """A table of words with gradients over how often a word is in the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(12, 6, scale_grad_by_freq=True)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, text: Tensor) -> Tensor:
+        logits: Tensor = self.head(torch.tanh(self.embed(text)).mean(1))
+        return logits
+
+
 class Words(nn.Module):
     """A net over tokens, whose input has no gradient."""
 
@@ -149,6 +199,9 @@ BACKWARD = tuple(
             "a hook on a tensor that centers", lambda: net(HookedInside(lambda g: g - g.mean(0))), floats(8, 4), "part"
         ),
         Case("gradients cut at the median of all", lambda: net(Backward(cut_at_the_median)), floats(5, 4), "part"),
+        Case("a weight's gradient from other rows", lambda: deep(OwnLinear()), floats(8, 4), "body.block.part"),
+        Case("a wrong backward in a checkpoint", lambda: net(CheckpointedBackward()), floats(8, 4), "part.block.1"),
+        Case("gradients of words by frequency", ByFrequency, lambda: torch.randint(1, 12, (8, 5)), "embed"),
         Case("a mean whose value is taken away", lambda: deep(SeenOnTheWayBack()), floats(8, 4), "body.block.part"),
         Case("a mean whose value is taken away, in the root", lambda: InRoot(SeenOnTheWayBack()), floats(6, 4)),
         Case(

@@ -173,6 +173,21 @@ class LabelsForRows(nn.Module):
         return out
 
 
+class SetsSplitWrongly(nn.Module):
+    """Joins a list of sets for one layer, and splits it at the lengths in the other order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points = nn.Linear(4, 6)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, sets: list[Tensor]) -> Tensor:
+        lengths = [len(points) for points in sets]
+        points = self.points(torch.cat(sets)).split(lengths[::-1])
+        logits: Tensor = self.head(torch.stack([part.amax(0) for part in points]))
+        return logits
+
+
 def draw_list(examples: int = 8) -> tuple[list[Tensor]]:
     return ([torch.randn(2 + number % 3, 4) for number in range(examples)],)
 
@@ -199,5 +214,6 @@ INDICES = (
     Case("edges of all graphs in the first", RowsOfGraphs, draw_graphs, "passing"),
     Case("neighbours in other clouds", lambda: deep(Neighbours()), floats(6, 5, 4), "body.block.part"),
     Case("a list padded time first", PaddedTimeMajor, draw_list, "rnn"),
+    Case("sets split at the wrong lengths", SetsSplitWrongly, draw_list),
     Case("labels taken for rows", LabelsForRows, lambda: (torch.randn(8, 4), torch.randint(0, 5, (8,)))),
 )

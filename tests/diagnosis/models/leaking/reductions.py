@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from tests.diagnosis.cases import Case
 from tests.diagnosis.models.parts import Apply, InRoot, Twice, beside_batch_norm, deep, floats, net
@@ -67,6 +68,54 @@ def squeezed_over_all(maps: Tensor) -> Tensor:
     return maps * torch.sigmoid(maps.mean((0, 2, 3), keepdim=True))
 
 
+class SecondOutput(nn.Module):
+    """The logits are clean; what is given out beside them is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 6)
+        self.center = Apply(lambda x: x - x.mean(0))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        hidden = torch.tanh(self.first(x))
+        return {"logits": self.head(hidden), "more": (None, self.center(hidden))}
+
+
+class TwoNames(nn.Module):
+    """One part by two names: it is called by the second, and told by the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 6)
+        self.norms = nn.ModuleDict({"early": OwnBatchNorm()})
+        self.late = self.norms["early"]
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.late(self.first(x)))
+        return logits
+
+
+class Checkpointed(nn.Module):
+    """A block with a norm over the batch inside, computed again on the way back."""
+
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(6, 6), OwnBatchNorm())
+        self.reentrant = reentrant
+
+    def forward(self, x: Tensor) -> Any:
+        return checkpoint(self.block, x, use_reentrant=self.reentrant)
+
+
+class ClassMeans(nn.Module):
+    """Distances to the means of the classes, which the batch itself gives."""
+
+    def forward(self, x: Tensor, classes: Tensor) -> Tensor:
+        return torch.cdist(x, classes - x.mean(0))
+
+
 def images(part: nn.Module) -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 3, 3), part, nn.Flatten(), nn.Linear(3 * 2 * 2, 3))
 
@@ -101,6 +150,26 @@ REDUCTIONS = (
     Case("statistics of two replicas", lambda: net(Apply(norm_of_two_replicas)), floats(8, 4), "part"),
     Case("a norm of groups of four examples", lambda: net(Apply(ghost_norm)), floats(16, 4), "part"),
     Case("squeeze and excite over the batch", lambda: images(Apply(squeezed_over_all)), floats(8, 1, 4, 4), "1"),
+    Case("the second of two outputs", SecondOutput, floats(8, 4), "center"),
+    Case("a norm with two names", TwoNames, floats(8, 4), "norms.early"),
+    Case(
+        "a norm in a checkpoint",
+        lambda: deep(Checkpointed(reentrant=False)),
+        floats(8, 4),
+        "body.block.part.block.1",
+    ),
+    Case(
+        "a norm in a reentrant checkpoint",
+        lambda: deep(Checkpointed(reentrant=True)),
+        floats(8, 4),
+        "body.block.part.block.1",
+    ),
+    Case(
+        "a mean of the batch beside shared classes",
+        ClassMeans,
+        lambda: {"x": torch.randn(8, 4), "classes": torch.randn(8, 4)},
+        options={"shared": ("classes",)},
+    ),
     Case("a norm over the batch used twice", lambda: Twice(OwnBatchNorm()), floats(5, 4), "part"),
     Case(
         "a mean over the batch before a batch norm",

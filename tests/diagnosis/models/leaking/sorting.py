@@ -90,6 +90,11 @@ def ranked(x: Tensor) -> Tensor:
     return x * x.sum(1, keepdim=True).argsort(0).argsort(0)
 
 
+def counted(x: Tensor) -> Tensor:
+    """Scale each row by how many are equal to it, which only equal rows show."""
+    return x * (x[:, None] == x).all(-1).sum(1, keepdim=True)
+
+
 SORTING = (
     Case("sorted and left so", lambda: deep(Apply(lambda x: x.sort(0).values)), floats(8, 4), "body.block.part"),
     Case("rows sorted by a score and left so", lambda: InRoot(lambda x: x[x.sum(1).argsort()]), floats(8, 4)),
@@ -101,6 +106,7 @@ SORTING = (
     Case("rows rolled", lambda: deep(Apply(lambda x: x.roll(1, 0))), floats(7, 4), "body.block.part"),
     Case("rows flipped in a module used twice", lambda: Twice(Apply(lambda x: x + x.flip(0))), floats(8, 4), "part"),
     Case("the four best rows kept", lambda: net(KeepsTheBest()), floats(8, 4), "part"),
+    Case("scaled by how many rows are equal", lambda: deep(Apply(counted)), floats(8, 4), "body.block.part"),
     Case("scaled by the rank", lambda: InRoot(ranked), floats(6, 4)),
     Case(
         "the median of the batch after a batch norm",

@@ -145,6 +145,22 @@ def written_where_any_is_negative(x: Tensor) -> Tensor:
     return out
 
 
+class ListOfRows(nn.Module):
+    """Gives a list with a dict for each example; the loop adds to what the rows before it left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> list[dict[str, Tensor]]:
+        total = x.new_zeros(3)
+        rows = []
+        for row in self.linear(x):
+            total = total + row
+            rows.append({"logits": row + 0.1 * total})
+        return rows
+
+
 STATE = (
     Case("a hidden state from row to row", lambda: deep(RowByRow()), floats(8, 4), "body.block.part"),
     Case("an LSTM's state kept on the module", KeptState, floats(6, 5, 4)),
@@ -154,6 +170,7 @@ STATE = (
     Case("one tensor in all places of a list", lambda: net(OneListForAll()), floats(7, 4), "part"),
     Case("a memory of recent rows", lambda: deep(RecentRows()), floats(8, 4), "body.block.part"),
     Case("a buffer of the batch's size", lambda: net(StateOfOneSize()), floats(8, 4), "part"),
+    Case("a total in a list of rows", ListOfRows, floats(6, 4)),
     Case("written into a view", lambda: InRoot(written_into_a_view), floats(8, 4)),
     Case(
         "written into all rows, after a batch norm",
