@@ -95,7 +95,7 @@ class FoldedHeads(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.qkv = nn.Linear(6, 18)
-        self.out = nn.Linear(6, 6)
+        self.out = nn.Parameter(torch.randn(6, 6))
 
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
@@ -104,8 +104,7 @@ class FoldedHeads(nn.Module):
             for part in self.qkv(x).chunk(3, -1)
         )
         seen = F.scaled_dot_product_attention(q, k, v).view(2, batch, length, width // 2)
-        out: Tensor = self.out(seen.permute(1, 2, 0, 3).reshape(batch, length, width))
-        return out
+        return F.linear(seen.permute(1, 2, 0, 3).reshape(batch, length, width), self.out)
 
 
 class Advantage(nn.Module):

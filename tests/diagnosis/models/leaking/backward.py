@@ -79,12 +79,10 @@ def hooked_before() -> nn.Module:
     return layer
 
 
-class SeenOnTheWayBack(nn.Module):
-    """Adds the batch's mean and takes its value away: the output is as without, the gradient is not."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        mean = x.square().mean(0)
-        return x + (mean - mean.detach())
+def seen_on_the_way_back(x: Tensor) -> Tensor:
+    """Add the batch's mean and take its value away: the output is as without, the gradient is not."""
+    mean = x.square().mean(0)
+    return x + (mean - mean.detach())
 
 
 class WeightOfOthers(torch.autograd.Function):
@@ -202,8 +200,13 @@ BACKWARD = tuple(
         Case("a weight's gradient from other rows", lambda: deep(OwnLinear()), floats(8, 4), "body.block.part"),
         Case("a wrong backward in a checkpoint", lambda: net(CheckpointedBackward()), floats(8, 4), "part.block.1"),
         Case("gradients of words by frequency", ByFrequency, lambda: torch.randint(1, 12, (8, 5)), "embed"),
-        Case("a mean whose value is taken away", lambda: deep(SeenOnTheWayBack()), floats(8, 4), "body.block.part"),
-        Case("a mean whose value is taken away, in the root", lambda: InRoot(SeenOnTheWayBack()), floats(6, 4)),
+        Case(
+            "a mean whose value is taken away",
+            lambda: deep(Apply(seen_on_the_way_back)),
+            floats(8, 4),
+            "body.block.part",
+        ),
+        Case("a mean whose value is taken away, in the root", lambda: InRoot(seen_on_the_way_back), floats(6, 4)),
         Case(
             "gradients of tokens with their mean taken away",
             lambda: Words(Backward(lambda g, x: g - g.mean(0))),

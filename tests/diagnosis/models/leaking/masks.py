@@ -111,21 +111,25 @@ class RelativeLength(nn.Module):
         return logits
 
 
-class PaddingOfAll(nn.Module):
+class HiddenFromAll(nn.Module):
     """Attention that hides a step from all texts as soon as one of them has padding there."""
+
+    def forward(self, hidden: Tensor, text: Tensor) -> Tensor:
+        inside = (text > 0).all(0).unsqueeze(0)
+        return F.scaled_dot_product_attention(hidden, hidden, hidden, attn_mask=inside)
+
+
+class PaddingOfAll(nn.Module):
+    """A net over tokens around that attention."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(12, 6)
-        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+        self.attention = HiddenFromAll()
         self.head = nn.Linear(6, 3)
 
     def forward(self, text: Tensor) -> Tensor:
-        hidden = self.embed(text)
-        hides = (text == 0).any(0).expand_as(text).clone()
-        hides[:, 0] = False
-        seen, _ = self.attention(hidden, hidden, hidden, key_padding_mask=hides)
-        logits: Tensor = self.head(seen.mean(1))
+        logits: Tensor = self.head(self.attention(self.embed(text), text).mean(1))
         return logits
 
 
@@ -176,7 +180,7 @@ MASKS = (
         RelativeLength,
         lambda: (torch.randint(1, 12, (8, 5)), draw_lengths(8, 5)),
     ),
-    Case("padding of one hides from all", PaddingOfAll, one_padded_text),
+    Case("padding of one hides from all", PaddingOfAll, one_padded_text, "attention"),
     Case("causal over examples", CausalOverExamples, tokens(7, 5)),
     Case("cut to the longest and averaged", CutToTheLongest, tokens(8, 5)),
     Case(

@@ -162,8 +162,8 @@ class ListOfRows(nn.Module):
 
 
 STATE = (
-    Case("a hidden state from row to row", lambda: deep(RowByRow()), floats(8, 4), "body.block.part"),
-    Case("an LSTM's state kept on the module", KeptState, floats(6, 5, 4)),
+    Case("a hidden state from row to row", lambda: deep(RowByRow()), floats(6, 4), "body.block.part"),
+    Case("an LSTM's state kept on the module", KeptState, floats(5, 3, 4)),
     Case("a buffer written and read", lambda: net(RunningMean()), floats(8, 4), "part"),
     Case("a cache without a key", lambda: deep(CachedByNothing()), floats(8, 4), "body.block.part"),
     Case("a cache by length alone", CachedByLength, with_lengths(8, 5)),
