@@ -134,7 +134,8 @@ def run(case: Case, mode: str, keep: set[int] | None = None, change: tuple[int, 
     np.random.seed(2)
     size = size_of(case, batch)
     axis = case.options.get("batch_axis", 0)
-    leaves = list(parts_of(called(case, model, batch), size, axis))
+    given = mapped(batch, torch.clone)  # models may write into it
+    leaves = list(parts_of(called(case, model, given), size, axis))
     rows = [torch.cat([as_numbers(parts[example]) for parts in leaves]) for example in range(size)]
     kept = range(size) if keep is None else keep
     weighed = [
@@ -165,7 +166,7 @@ def as_numbers(part: Tensor) -> Tensor:
 def differ(one: Tensor, other: Tensor, within: float) -> bool:
     if one.shape != other.shape:
         return True
-    scale = 1 + float(one.nan_to_num().abs().max()) if one.numel() else 1
+    scale = 1 + float(one.nan_to_num(0, 0, 0).abs().max()) if one.numel() else 1
     return not torch.allclose(one, other, rtol=0, atol=within * scale, equal_nan=True)
 
 

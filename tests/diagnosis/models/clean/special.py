@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tests.diagnosis.cases import Case
+from tests.diagnosis.models.leaking.state import SetByTheFirstBatch
 from tests.diagnosis.models.parts import Apply, deep, floats, net, tokens
 
 
@@ -195,6 +196,27 @@ class GlobalNumpy(nn.Module):
         return x + torch.from_numpy(np.random.standard_normal(x.shape)).to(x)
 
 
+class WritesIntoTheBatch(nn.Module):
+    """Scales the batch that it is given in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x -= 0.5
+        x[:, 0] = 0
+        logits: Tensor = self.linear(x.div_(2))
+        return logits
+
+
+def shifted() -> nn.Module:
+    """A net with a shift that a batch has set before."""
+    model = deep(SetByTheFirstBatch())
+    model(torch.randn(8, 4))
+    return model
+
+
 def renormed() -> nn.Module:
     """A table whose words are cut to norm one when they are read, in place."""
     return nn.Sequential(nn.Embedding(12, 6, max_norm=1.0), nn.Flatten(), nn.Linear(30, 3))
@@ -213,6 +235,8 @@ SPECIAL = (
     Case("a generator of numpy", lambda: deep(NumpyNoise()), floats(8, 4)),
     Case("numpy's global random numbers", lambda: deep(GlobalNumpy()), floats(8, 4)),
     Case("blocks dropped", lambda: deep(DropBlock()), floats(8, 4)),
+    Case("the batch scaled in place", WritesIntoTheBatch, floats(8, 4)),
+    Case("a shift set by an earlier batch", shifted, floats(8, 4)),
     Case("a checkpoint", lambda: deep(Checkpointed(reentrant=False)), floats(8, 4)),
     Case("a reentrant checkpoint", lambda: deep(Checkpointed(reentrant=True)), floats(8, 4)),
     Case("vmap", lambda: deep(Mapped()), floats(8, 4)),

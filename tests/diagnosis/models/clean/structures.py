@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tests.diagnosis.cases import Case
 from tests.diagnosis.models.graphs import NODES, GraphNet, Pass, call_folded, draw_graphs
-from tests.diagnosis.models.parts import floats, with_lengths
+from tests.diagnosis.models.parts import Apply, floats, with_lengths
 
 
 class Answer(NamedTuple):
@@ -154,6 +154,30 @@ class Labels(nn.Module):
         return {"labels": logits.argmax(1), "sure": logits.amax(1) > 0.5, "logits": logits}
 
 
+class GivesItsInput(nn.Module):
+    """Gives its input beside the logits, and a prior that is the same for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.prior = nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x, self.linear(x), self.prior.expand(len(x), -1)
+
+
+class Masked(nn.Module):
+    """Logits with minus infinity for what is not allowed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
+        logits: Tensor = self.linear(x)
+        return logits.masked_fill(~allowed, float("-inf"))
+
+
 class OneByOne(nn.Module):
     """Reads each sequence by itself, as far as it goes."""
 
@@ -218,6 +242,10 @@ STRUCTURES = (
     Case("a dataclass in", OfText, lambda: (Text(*draw_text()),)),
     Case("an object with tensors in", OfText, lambda: (SimpleNamespace(**Text(*draw_text()).__dict__),)),
     Case("as many prototypes as examples", Prototypes, floats(8, 4)),
+    Case("labels alone", lambda: nn.Sequential(nn.Linear(4, 3), Apply(lambda x: x.argmax(1))), floats(8, 4)),
+    Case("no parameters", lambda: Apply(lambda x: torch.tanh(x).softmax(-1)), floats(8, 4)),
+    Case("its input given back", GivesItsInput, floats(8, 4)),
+    Case("minus infinity in logits", Masked, lambda: (torch.randn(8, 4), torch.rand(8, 5) > 0.3)),
     Case("labels beside logits", Labels, floats(8, 4)),
     Case("words inside, in one row", WordsInside, with_lengths(8, 5)),
     Case("a named tuple in", OfPair, lambda: (Answer(torch.randn(8, 4), torch.randn(8, 6)),)),

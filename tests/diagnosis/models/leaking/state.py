@@ -145,6 +145,21 @@ def written_where_any_is_negative(x: Tensor) -> Tensor:
     return out
 
 
+class SetByTheFirstBatch(nn.Module):
+    """A shift that the first batch sets, as in flows: where nothing was seen before, by the batch itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(6))
+        self.is_set = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.is_set:
+            self.shift.data.copy_(x.detach().mean(0))
+            self.is_set = True
+        return x - self.shift
+
+
 class ListOfRows(nn.Module):
     """Gives a list with a dict for each example; the loop adds to what the rows before it left."""
 
@@ -170,6 +185,7 @@ STATE = (
     Case("one tensor in all places of a list", lambda: net(OneListForAll()), floats(7, 4), "part"),
     Case("a memory of recent rows", lambda: deep(RecentRows()), floats(8, 4), "body.block.part"),
     Case("a buffer of the batch's size", lambda: net(StateOfOneSize()), floats(8, 4), "part"),
+    Case("a shift set by the first batch", lambda: deep(SetByTheFirstBatch()), floats(8, 4), "body.block.part"),
     Case("a total in a list of rows", ListOfRows, floats(6, 4)),
     Case("written into a view", lambda: InRoot(written_into_a_view), floats(8, 4)),
     Case(
