@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     __all__: list[str]
     from train_manager.extensions.augmentation.cutmix import CutMix as CutMix
     from train_manager.extensions.augmentation.mixup import Mixup as Mixup
+    from train_manager.extensions.debugging.non_finite_finder import NonFiniteFinder as NonFiniteFinder
     from train_manager.extensions.debugging.profile import Profile as Profile
     from train_manager.extensions.debugging.stop_on_non_finite import StopOnNonFinite as StopOnNonFinite
     from train_manager.extensions.evaluation.attribution import Attribution as Attribution
     from train_manager.extensions.evaluation.early_stopping import EarlyStopping as EarlyStopping
     from train_manager.extensions.evaluation.eval_totals import EvalTotals as EvalTotals
+    from train_manager.extensions.evaluation.hard_examples import HardExamples as HardExamples
     from train_manager.extensions.evaluation.metrics import Metrics as Metrics
     from train_manager.extensions.evaluation.out_of_distribution import OutOfDistribution as OutOfDistribution
     from train_manager.extensions.logging.avg import Avg as Avg
@@ -78,6 +80,7 @@ else:
         "Mixup": "augmentation.mixup",
         "EarlyStopping": "evaluation.early_stopping",
         "EvalTotals": "evaluation.eval_totals",
+        "HardExamples": "evaluation.hard_examples",
         "Metrics": "evaluation.metrics",
         "OutOfDistribution": "evaluation.out_of_distribution",
         "Attribution": "evaluation.attribution",
@@ -98,6 +101,7 @@ else:
         "PredictionGallery": "visualization.prediction_gallery",
         "Throughput": "visualization.throughput",
         "Report": "visualization.report",
+        "NonFiniteFinder": "debugging.non_finite_finder",
         "Profile": "debugging.profile",
         "StopOnNonFinite": "debugging.stop_on_non_finite",
         "Checkpoints": "reproducibility.checkpoints",

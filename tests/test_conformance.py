@@ -26,7 +26,7 @@ import train_manager.extensions as shipped
 from tests.host_reads import HostReads
 from tests.resuming import END, assert_resumes, comparable, differences, states_of
 from tests.rotation import in_turn
-from train_manager import Extension, TrainManager, always, priority, scheduled, schedules
+from train_manager import Extension, InMemory, TrainManager, always, priority, scheduled, schedules
 from train_manager.core.methods import method_names
 from train_manager.model.constraints import max_norm
 from train_manager.testing import tiny_manager
@@ -74,6 +74,7 @@ CASES = {
     "EMA": Case(lambda: shipped.EMA(decay=0.5, use_buffers=True)),
     "EvalTotals": Case(lambda: shipped.EvalTotals(), watches=True),
     "FreezeModules": Case(lambda: shipped.FreezeModules("1", "2")),
+    "HardExamples": Case(lambda: shipped.HardExamples(), watches=True),
     "Live": Case(lambda: shipped.Live(), watches=True),
     "LossCurves": Case(lambda: undrawn(), watches=True),
     "Log of epochs": Case(lambda: shipped.Log(file=io.StringIO()), watches=True),
@@ -96,6 +97,8 @@ CASES = {
     "MixedPrecision": Case(lambda: shipped.MixedPrecision()),
     "MixedPrecision in float16": Case(lambda: shipped.MixedPrecision(torch.float16)),
     "Mixup": Case(lambda: shipped.Mixup(num_classes=2)),
+    "NonFiniteFinder": Case(lambda: shipped.NonFiniteFinder(), watches=True, reads=True),
+    "NonFiniteFinder that looks seldom": Case(lambda: shipped.NonFiniteFinder(1000), watches=True),
     "ProgressBar": Case(
         lambda: shipped.ProgressBar(force=True, interval=0, file=io.StringIO()), watches=True, reads=True
     ),
@@ -152,6 +155,11 @@ def some_batches(count: int = 3) -> list[tuple[Tensor, Tensor]]:
     return list(zip(inputs.split(16), (inputs.mean(dim=(1, 2, 3)) > 0.5).long().split(16), strict=True))
 
 
+def numbered(batches: list[tuple[Tensor, Tensor]]) -> InMemory:
+    """Return the same batches, of data that number their examples."""
+    return InMemory(*map(torch.cat, zip(*batches, strict=True)), batch_size=16)
+
+
 def manager(
     folder: Path | None, *extensions: Extension, kind: type[TrainManager] = TrainManager, **options: Any
 ) -> TrainManager:
@@ -162,11 +170,15 @@ def manager(
         )
     data = some_batches()
     folder = None if folder is None else Path(tempfile.mkdtemp(dir=folder))  # not that of another manager
-    given = {"model": model, "train_data": data, "eval_data": {"valid": data[1:]}, "seed": 0, "train_dir": folder}
+    given: dict[str, Any] = {"model": model, "train_data": data, "eval_data": {"valid": data[1:]}}
+    given |= {"seed": 0, "train_dir": folder}
+    given |= options
+    if any(isinstance(one, shipped.HardExamples) for one in extensions):
+        given["train_data"] = numbered(given["train_data"])
     if kind is TrainManager:
-        return tiny_manager(*extensions, **{**given, **options})
-    plain = tiny_manager(**{**given, **options})
-    return kind(loss=plain.loss, optimizer=plain.optimizer, extensions=list(extensions), **{**given, **options})
+        return tiny_manager(*extensions, **given)
+    plain = tiny_manager(**given)
+    return kind(loss=plain.loss, optimizer=plain.optimizer, extensions=list(extensions), **given)
 
 
 def numbers(tm: TrainManager) -> dict[str, Tensor]:

@@ -2,5 +2,7 @@
 
 Its files in reading order; each imports only those above it:
 
+    replay        where nan and infinities come from in a pass that is run again
+    batch_again   the batch of a training, run again from the same random state
     parameters    parameters that a training leaves out, and layers in the wrong mode
 """

@@ -5,6 +5,7 @@ Its files in reading order; each imports only those above it:
     outside_stops  signals that end a run
     results       what training and evaluation return
     losses        losses that a model adds, and losses of several heads
+    example_losses  the loss of each example of a batch
     own_losses    what an own train_batch adds to the loss, and what it updates with
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object

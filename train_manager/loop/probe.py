@@ -60,14 +60,14 @@ def probed(owner: type, kind: str, store: Store, chosen: Forwards, batch: Any) -
     forward = chosen.train_model_forward if kind == "train" else chosen.eval_model_forward
     with beside_the_hooks(store, scope, {"batch": batch, "losses": Losses()}, anew), Losses():
         autocast = store.value("autocast") if store.has("autocast") else nullcontext
-        _unpack(store, scope, chosen, batch)
+        unpack(store, scope, chosen, batch)
         with autocast():
             return forward()
 
 
-def _unpack(store: Store, scope: Scope, chosen: Forwards, batch: Any) -> None:
+def unpack(store: Store, scope: Scope, chosen: Forwards, batch: Any) -> None:
     """Define the parts of the batch and its size in its stage, as the loop does."""
-    here, as_usual = (_unpack.__code__, 0), chosen.unpacks_as_usual
+    here, as_usual = (unpack.__code__, 0), chosen.unpacks_as_usual
     for name, part in (parts_of(batch) if as_usual else require_parts(chosen.unpack_batch())).items():
         store.define(name, part, scope, here)
     size = require_batch_size(count_rows(batch) if as_usual else chosen.get_true_batch_size())

@@ -13,6 +13,7 @@ Its files in reading order; each imports only those above it:
     confusion     which classes a model takes for which
     outside_scores  how foreign an example looks to a classifier
     gallery       the most interesting examples of an evaluation
+    example_losses  the losses of each example over a training
     speed         how fast a training is
     rate_changes  learning rates that are told when they change
     averages      the weighted mean, and the exponential moving average

@@ -1,0 +1,260 @@
+"""The module, the line and the batch that a first nan or infinity comes from."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from train_manager.checkpoints.checkpoint import write_checkpoint
+from train_manager.core.decorators import priority
+from train_manager.core.extension import Extension
+from train_manager.diagnosis.batch_again import (
+    Moment,
+    Window,
+    broken_data,
+    modules_of,
+    place_in,
+    random_numbers,
+)
+from train_manager.diagnosis.replay import Place, broken_weights, how_broken
+from train_manager.files.atomic import shown_path
+from train_manager.files.moves import free_path
+from train_manager.loop.books import Book
+from train_manager.loop.region import SOLE
+from train_manager.model.optimizers import parameters_with_gradients
+from train_manager.rebuilding.recorded import recorded
+from train_manager.telling.errors import CheckpointError, InputError, NonFiniteLoss
+from train_manager.telling.findings import Finding
+from train_manager.telling.showing import short
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+
+CHECK: Final = "non-finite"
+FOLDER: Final = "non_finite"  # in train_dir
+LAST: Final = 1_000_000  # a priority after that of all other hooks
+
+CURES: Final = {
+    "log": "give it numbers above 0: x.clamp_min(1e-6).log()",
+    "div": "keep what it divides by away from 0: x / (y + 1e-6)",
+    "exp": "subtract the largest number before it, or use logsumexp",
+    "sqrt": "its gradient at 0 is infinite: (x + 1e-6).sqrt()",
+    "norm": "its gradient at 0 is not a number: add a small number to what it is of",
+    "pow": "keep what it is of away from 0",
+    "softmax": "a row of which all is hidden has no softmax: leave one score of each row",
+    "acos": "keep its numbers inside of -1 and 1",
+}
+"""What helps, by a part of the name of a function or of its backward."""
+
+
+class Why(NamedTuple):
+    """Why something is not finite, where that came from, and what to do."""
+
+    what: str
+    where: str
+    cure: str
+
+
+UNKNOWN: Final = Why(
+    "the same batch was finite when it ran again, or no call of a module or a function of torch was to blame",
+    "",
+    "if Python's or numpy's random numbers play a part: NonFiniteFinder(python_random=True)",
+)
+
+
+@recorded
+class NonFiniteFinder(Extension):
+    """Find the module, the line and the batch that the first nan or infinity of a training comes from.
+
+    >>> from torch import nn
+    >>> from train_manager import NonFiniteLoss
+    >>> from train_manager.testing import tiny_manager
+    >>> class Shifted(nn.Module):
+    ...     def forward(self, x):
+    ...         return (x - x.max()).log()
+    >>> tm = tiny_manager(NonFiniteFinder(), model=nn.Sequential(nn.Linear(2, 2), Shifted()))
+    >>> try:
+    ...     tm.train()
+    ... except NonFiniteLoss as error:
+    ...     print(error.what.replace(": ", "\\n", 1))
+    the loss was nan in step 1, epoch 1
+    log in module '1' (Shifted) made it of finite numbers: of 32 numbers 31 are nan, 1 is infinite
+
+    It looks at each loss before its backward pass, and at the gradients before each step of an optimizer. What a loss
+    scale of float16 skips is none. Once something is not finite, the same batch runs again from the same random state,
+    and each call in it is looked at: the first one that makes it of finite inputs and weights is named, in the forward
+    or in the backward pass. Weights that were broken by then, and data that are, are told as such. The step ends with
+    ``NonFiniteLoss``.
+
+    **Each look waits for the device**: with ``check_every=1`` once for the loss of a step, and once for its gradients.
+    On a GPU that takes time where the program would run ahead. ``StopOnNonFinite`` does not wait, but names only the
+    step; the two together are refused.
+
+    *Runs at:* the start of ``run``; the start of ``train_step_batch``, where it copies the random state after all other
+    hooks (priority 1,000,000); the start of ``train_backward``, before the loss is scaled (priority -1000); the start
+    of ``train_optimizer_step``, when gradients are unscaled, and before they are clipped (priority 5).
+
+    *Asks for:* ``batch``, ``step_num``, ``epoch_num``, ``update_begins`` and ``update_ends``; ``backward_loss``,
+    ``optimizer`` and ``optimizer_name``.
+
+    *Leaves behind:* a finding of the check "non-finite"; with a ``train_dir`` the batch and the random state before it,
+    in ``non_finite/batch_of_step_<n>``, which ``read_checkpoint`` reads.
+
+    Args:
+        check_every: the number of steps between two looks. With more than 1, the first broken step may be long gone
+            when it is seen, and the weights are broken then.
+        python_random: copy the random states of Python and numpy too, which takes longer: where the model, the loss or
+            ``train_batch`` draws from them.
+
+    Raises:
+        InputError: ``check_every`` is not a whole number of at least 1; or, in a run, there is a ``StopOnNonFinite``.
+    """
+
+    def __init__(self, check_every: int = 1, *, python_random: bool = False) -> None:
+        self.check_every: int = require_count(check_every, "check_every", at_least=1)
+        self.python_random = python_random
+        self._windows = Book(Window, per="phase")
+
+    def pre_run(self, train_manager: TrainManager) -> None:
+        for name, other in train_manager.extensions.items():
+            kinds = {kind.__name__ for kind in type(other).__mro__}
+            if "StopOnNonFinite" in kinds:
+                what = f"NonFiniteFinder and {type(other).__name__} ({name!r}) both end a training at a loss of nan"
+                cure = f"leave {name!r} out: NonFiniteFinder looks at each loss that it would look at"
+                raise InputError(what, name=name, asked_by="NonFiniteFinder", cure=cure)
+
+    @priority(LAST)
+    def pre_train_step_batch(
+        self, batch: Any, step_num: int, update_begins: bool, update_ends: bool, train_manager: TrainManager
+    ) -> None:
+        window = self._windows.of(train_manager)
+        if update_begins:
+            window.moments.clear()
+        is_alone = update_begins and update_ends
+        random = random_numbers(of_all=self.python_random)
+        window.moments.append(Moment(step_num + 1, random, None if is_alone else batch))
+
+    @priority(-1000)
+    def pre_train_backward(self, train_manager: TrainManager, optimizer_name: str, step_num: int) -> None:
+        if (step_num + 1) % self.check_every:
+            return
+        # By its name, not as a parameter, which would let those run before that scale it.
+        loss: Tensor = train_manager.fixtures["backward_loss"]
+        value = loss.item()
+        if not math.isfinite(value):
+            self._end(train_manager, optimizer_name, f"the loss{_of(optimizer_name)} was {value}", backward=False)
+
+    @priority(5)
+    def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str, train_manager: TrainManager) -> None:
+        moments = self._windows.of(train_manager).moments
+        if all(moment.step % self.check_every for moment in moments):
+            return
+        gradients = [one.grad for one in parameters_with_gradients(optimizer) if one.grad is not None]
+        if not all_finite(gradients):
+            what = f"the gradients{_of(optimizer_name)} were not finite ({how_broken(gradients)})"
+            self._end(train_manager, optimizer_name, what, backward=True)
+
+    def _end(self, train_manager: TrainManager, optimizer_name: str, happened: str, *, backward: bool) -> NoReturn:
+        """Find out why, keep the finding and the batch, and raise the error."""
+        step, epoch = train_manager.step_num + 1, train_manager.epoch_num + 1
+        moments: list[Moment | None] = [*self._windows.of(train_manager).moments] or [None]
+        moments[-1] = None if moments[-1] is None else moments[-1]._replace(batch=None)  # it is alive
+        why = None if backward else self._weights(train_manager, step)
+        why = why or _place(train_manager, moments if backward else moments[-1:], optimizer_name, backward=backward)
+        why = why or _data(train_manager) or UNKNOWN
+        what = f"{happened} in step {step}, epoch {epoch}: {why.what}"
+        finding = Finding(CHECK, "error", what, why.where, why.cure, {"step": step, "epoch": epoch})
+        with warnings.catch_warnings():  # the error tells the same
+            warnings.simplefilter("ignore")
+            train_manager.add_finding(finding)
+        cure = f"at {why.where}: {why.cure}" if why.where else why.cure
+        raise NonFiniteLoss(what, epoch=epoch, step=step, cure=f"{cure}\n  {_kept(train_manager, moments[-1])}")
+
+    def _weights(self, train_manager: TrainManager, step: int) -> Why | None:
+        names = broken_weights(modules_of(train_manager))
+        if not names:
+            return None
+        first = max(1, step - self.check_every)
+        steps = f"step {first}" if first == step - 1 else f"a step from {first} to {step - 1}"
+        cure = f"the update of {steps} broke them: try a smaller learning rate, or look at the eps of the optimizer"
+        if step == 1:
+            cure = "they came so into the training: look at how they are initialised or loaded"
+        return Why(f"weights were not finite before it, seen first in this step: {short(names)}", names[0], cure)
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Return whether all numbers of tensors are finite; waits for the device once if they are.
+
+    >>> all_finite([torch.ones(2), torch.tensor([1e38, 1e38])]), all_finite([torch.tensor([torch.nan])])
+    (True, False)
+    """
+    dense = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in tensors]
+    dense = [tensor for tensor in dense if tensor.numel()]
+    if not dense:
+        return True
+    if _is_finite(torch._foreach_norm(dense)):
+        return True
+    # Squares overflow where numbers are finite; the largest of each tensor do not, but take ten times as long.
+    return all(math.isfinite(largest.item()) for largest in torch._foreach_norm(dense, math.inf))
+
+
+def _is_finite(norms: Sequence[Tensor]) -> bool:
+    return math.isfinite(torch.stack([norm.to(norms[0].device) for norm in norms]).sum().item())
+
+
+def _of(optimizer_name: str) -> str:
+    return "" if optimizer_name == SOLE else f" of {optimizer_name!r}"
+
+
+def _place(
+    train_manager: TrainManager, moments: Sequence[Moment | None], optimizer_name: str, *, backward: bool
+) -> Why | None:
+    """Run these batches again until one of them is not finite."""
+    for moment in moments:
+        try:
+            place = place_in(train_manager, moment, optimizer_name, backward=backward)
+        except Exception as error:
+            return Why(f"the batch could not be run again to find out why ({error!s:.200})", "", UNKNOWN.cure)
+        if place is not None and place.is_known:
+            before = "" if moment is None or moment is moments[-1] else f", in the batch of step {moment.step}"
+            where = ", ".join(text for text in (place.module, place.line) if text)
+            return Why(f"{place}{before} made it of finite numbers: {place.told}", where, _cure_of(place))
+    return None
+
+
+def _cure_of(place: Place) -> str:
+    if place.dtype is torch.float16 and "infinite" in place.told:
+        return "float16 ends at 65,504: take torch.bfloat16, or do this in float32"
+    name = place.function.lower()
+    return next((cure for part, cure in CURES.items() if part in name), "look at what it is given there")
+
+
+def _data(train_manager: TrainManager) -> Why | None:
+    for name, tensor in broken_data(train_manager).items():
+        rows = (~tensor.isfinite()).flatten(1).any(1) if tensor.dim() > 1 else ~tensor.isfinite()
+        examples = short(rows.nonzero().flatten().tolist()) if tensor.dim() else "all"
+        what = f"the data were not finite: {how_broken(tensor)}, in the examples {examples} of {name}"
+        return Why(what, name, "leave these examples out, or put a number in the place of what is missing")
+    return None
+
+
+def _kept(train_manager: TrainManager, moment: Moment | None) -> str:
+    """Keep the batch in ``train_dir``, and return where it is."""
+    if train_manager.train_dir is None:
+        return "the batch is not kept, since there is no train_dir"
+    step = train_manager.step_num + 1
+    path = free_path(Path(train_manager.train_dir, FOLDER, f"batch_of_step_{step}"))
+    state = {"batch": train_manager.fixtures["batch"], "random": {} if moment is None else moment.random}
+    try:
+        write_checkpoint(path.parent, path.name, state, {"step": step})
+    except CheckpointError as error:
+        return f"the batch could not be kept: {error.what}"
+    return f"the batch is in {shown_path(path)}: read_checkpoint(path)['batch']"

@@ -1,0 +1,193 @@
+"""The loss of each training example over all epochs: the largest belong to what is hard, or labelled wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from torch import Tensor
+
+from train_manager.core.extension import Extension
+from train_manager.data.batch import parts_of
+from train_manager.data.numbered import examples_at, numbers_examples
+from train_manager.loop.books import Book
+from train_manager.loop.example_losses import losses_by_rows, losses_of_examples, unchanged
+from train_manager.loop.interface import Interface
+from train_manager.loop.losses import Losses
+from train_manager.metrics.confusion import classified
+from train_manager.metrics.example_losses import ExampleLoss, ExampleLosses
+from train_manager.rebuilding.recorded import recorded
+from train_manager.reporting.gallery_svg import grid_of
+from train_manager.reporting.tables import aligned, html_table
+from train_manager.telling.errors import InputError
+from train_manager.validation import require_count
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
+    from train_manager.runs.record.figure_writer import FigureWriter
+
+NAME: Final = "hard_examples"
+HEAD: Final = ("example", "loss", "variability", "forgotten", "epochs")
+
+
+@recorded
+class HardExamples(Extension):
+    """Keep the loss of each training example over all epochs, and show those with the largest means.
+
+    >>> import torch
+    >>> from train_manager import InMemory
+    >>> from train_manager.testing import tiny_manager
+    >>> x = torch.linspace(-1, 1, 64).unsqueeze(1)
+    >>> labels = (x[:, 0] > 0).long()
+    >>> labels[5] = 1  # wrongly
+    >>> data = InMemory(x, labels, batch_size=16, shuffle=True)
+    >>> model = torch.nn.Linear(1, 2)
+    >>> tm = tiny_manager(HardExamples(), model=model, train_data=data, eval_data=None, epochs=5)
+    >>> result = tm.train()
+    >>> tm["hard_examples"].hardest(1)[0].number
+    5
+
+    ``print(tm["hard_examples"])`` has a table of them, and so has the extension as the last line of a cell of a
+    notebook. A mean that stays large tells of a wrong label or of an example unlike all others; a large variability, of
+    an example that is learned late. ``forgotten`` counts how often an example was classified wrongly after it had been
+    rightly (Toneva et al. 2019, "An Empirical Study of Example Forgetting during Deep Neural Network Learning",
+    https://arxiv.org/abs/1812.05159), and some are never learned; so for targets that are numbers of classes.
+
+    The losses are those of the training itself, as the model was in each step, so dropout is in them, and what
+    ``Mixup`` has made of the examples. They come of one more call of the loss in each step, with ``reduction="none"``;
+    a loss that does not take that is called for each row by itself, which takes longer. Losses that the model adds
+    (``add_loss``) are of no example. Nothing waits for the device but one copy for 64 batches.
+
+    The data number their examples: ``InMemory``, ``Rows`` and ``SeededDataLoader`` do. Batches of ``train_on_batch``
+    have no numbers, and are left out.
+
+    *Runs at:* the start and the end of ``train``, and the end of ``train_step_batch``.
+
+    *Asks for:* ``prediction``, ``targets``, ``example_index`` and ``datasource_name``; ``writer`` if there is one.
+
+    *Leaves behind:* with a ``MetricStore`` the picture of the hardest examples, ``plots/hard_examples-<step>.png``, and
+    the table as the text ``hard_examples``; the report shows both.
+
+    Args:
+        show: how many examples the table and the picture have.
+
+    Raises:
+        InputError: ``show`` is not a whole number of at least 1; or, as a training begins, the data do not number their
+            examples.
+    """
+
+    def __init__(self, show: int = 16) -> None:
+        self.show: int = require_count(show, "show", at_least=1)
+        self._losses = Book(ExampleLosses, per="phase")
+
+    def hardest(self, n: int) -> list[ExampleLoss]:
+        """Return the examples with the largest mean losses, largest first."""
+        return self._losses.latest.hardest(n)
+
+    def pre_train(self, train_manager: TrainManager) -> None:
+        data = train_manager.train_data
+        if not numbers_examples(data):
+            what = f"HardExamples needs the numbers of examples, which train_data ({type(data).__name__}) do not give"
+            cure = "give the data as InMemory(x, y, ...), Rows(dataset, ...) or SeededDataLoader(dataset, ...)"
+            raise InputError(what, name="train_data", asked_by="HardExamples", cure=cure)
+
+    def post_train_step_batch(self, prediction: Any, datasource_name: str, train_manager: TrainManager) -> None:
+        try:
+            index = train_manager.fixtures["example_index"]
+        except InputError:  # a batch of train_on_batch
+            return
+        losses = _losses_in(train_manager, prediction, len(index))
+        right = _right(prediction, train_manager.fixtures.get("targets"), len(index))
+        self._losses.of(train_manager).append(datasource_name, index, losses, right)
+
+    def post_train(self, train_manager: TrainManager, writer: FigureWriter | None = None) -> None:
+        hardest = self._losses.of(train_manager).hardest(self.show)
+        if writer is None or not hardest:
+            return
+        shown = [one for one in hardest if one.source == hardest[0].source]  # a picture is of one set
+        batch = examples_at(train_manager.train_data, [one.number for one in shown], shown[0].source)
+        inputs = None if batch is None else parts_of(batch).get("inputs")
+        if isinstance(inputs, Tensor):
+            writer.image(NAME, grid_of(inputs))
+        writer.text(NAME, table_of(hardest))
+
+    def __str__(self) -> str:
+        """Return the table of the hardest examples."""
+        return table_of(self.hardest(self.show))
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        return html_table(HEAD, _cells(self.hardest(self.show)), "the examples with the largest mean losses")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the numbers of all examples."""
+        return {**super().state_dict(), "losses": self._losses.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        self._losses.load_state_dict(state["losses"])
+
+
+def _losses_in(train_manager: TrainManager, prediction: Any, count: int) -> Tensor:
+    """Return the loss of each example of the batch that is trained on."""
+    fixtures, store = train_manager.fixtures, train_manager._store
+    loss, call = train_manager._named_loss  # as the loop has called it in this step
+    names = () if call is None else call.parameters
+    is_own = any(train_manager._overrides(name, Interface) for name in ("loss_forward", "train_loss_forward"))
+    if not is_own and loss is not None and loss is train_manager.loss and {*names} <= {"prediction", "targets"}:
+        return losses_of_examples(loss, prediction, fixtures.get("targets"), count, names)
+
+    parts = {name: fixtures[name] for name in ("batch", "inputs", "targets", "prediction") if name in fixtures}
+
+    def loss_of_row(row: dict[str, Any]) -> Any:
+        for name, value in row.items():
+            store.cells[name].value = value  # not by `modify`, which a hook would have to declare
+        with Losses() as losses:
+            return losses.total(train_manager.call_by_name(train_manager.train_loss_forward))
+
+    try:
+        with unchanged(train_manager.train_loss_forward):
+            return losses_by_rows(loss_of_row, parts, count)
+    finally:
+        for name, value in parts.items():
+            store.cells[name].value = value
+
+
+def table_of(examples: Sequence[ExampleLoss]) -> str:
+    """Return examples as lines of text.
+
+    >>> print(table_of([ExampleLoss(5, 2.5, 0.25, 1, True, 4, "train")]))
+    example    loss  variability  forgotten  epochs
+    5        2.5000       0.2500          1       4
+    """
+    if not examples:
+        return "no example was seen so far"
+    lines = [list(HEAD), *_cells(examples)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return "\n".join(aligned(line, widths) for line in lines)
+
+
+def _cells(examples: Sequence[ExampleLoss]) -> list[list[str]]:
+    several = len({one.source for one in examples}) > 1
+    return [
+        [
+            f"{one.source} {one.number}" if several else str(one.number),
+            f"{one.loss:.4f}",
+            f"{one.variability:.4f}",
+            "" if one.forgotten is None else str(one.forgotten) if one.learned else "never learned",
+            str(one.epochs),
+        ]
+        for one in examples
+    ]
+
+
+def _right(prediction: Any, targets: Any, count: int) -> Tensor | None:
+    """Return which examples were classified rightly; None if the targets are not numbers of classes."""
+    if not isinstance(targets, Tensor) or targets.is_floating_point():
+        return None
+    try:
+        found = classified(prediction, targets, NAME)
+    except InputError:
+        return None
+    return found.said == found.true if len(found.said) == count else None
