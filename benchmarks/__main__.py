@@ -23,6 +23,7 @@ NAMES: Final = (
     "run_records",
     "code_record_cost",
     "metric_cost",
+    "batch_leak",
     "watchers",
     "sinks",
     "defaults",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     __all__: list[str]
     from train_manager.extensions.augmentation.cutmix import CutMix as CutMix
     from train_manager.extensions.augmentation.mixup import Mixup as Mixup
+    from train_manager.extensions.debugging.batch_leak_check import BatchLeakCheck as BatchLeakCheck
     from train_manager.extensions.debugging.non_finite_finder import NonFiniteFinder as NonFiniteFinder
     from train_manager.extensions.debugging.profile import Profile as Profile
     from train_manager.extensions.debugging.stop_on_non_finite import StopOnNonFinite as StopOnNonFinite
@@ -101,6 +102,7 @@ else:
         "PredictionGallery": "visualization.prediction_gallery",
         "Throughput": "visualization.throughput",
         "Report": "visualization.report",
+        "BatchLeakCheck": "debugging.batch_leak_check",
         "NonFiniteFinder": "debugging.non_finite_finder",
         "Profile": "debugging.profile",
         "StopOnNonFinite": "debugging.stop_on_non_finite",

@@ -108,6 +108,7 @@ CASES = {
     "RunRecord": Case(lambda: shipped.RunRecord(), watches=True),
     "RunRecord with all data": Case(lambda: shipped.RunRecord(data="full"), watches=True),
     "SAM": Case(lambda: shipped.SAM()),
+    "BatchLeakCheck": Case(lambda: shipped.BatchLeakCheck(), watches=True, reads=True),
     "StopOnNonFinite": Case(lambda: shipped.StopOnNonFinite(), watches=True),
     "TimeLimit": Case(lambda: shipped.TimeLimit("1:00:00"), watches=True),
     "WarmUp": Case(lambda: shipped.WarmUp(steps=4)),

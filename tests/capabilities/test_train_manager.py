@@ -30,6 +30,7 @@ from train_manager import (
     always,
     staged,
 )
+from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.extensions import (
     Avg,
     Checkpoints,
@@ -406,6 +407,78 @@ def test_t15_the_gradients_of_each_layer_are_shown_by_step_as_norms_and_by_coeff
 
 def cat_gradients(layer: nn.Module) -> Tensor:
     return torch.cat([weight.grad.flatten() for weight in layer.parameters() if weight.grad is not None])
+
+
+def between_layers(function: Callable[[Tensor], Tensor]) -> nn.Module:
+    class Part(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return function(x)
+
+    return nn.Sequential(nn.Linear(4, 6), Part(), nn.Linear(6, 2))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.view(6, -1).t(),
+        lambda x: x.t().reshape(len(x), -1),
+        lambda x: torch.cat([x[:, :3], x[:, 3:]]).view(len(x), -1),
+        lambda x: torch.stack([x[:, :3], x[:, 3:]]).view(len(x), -1),
+    ],
+    ids=["view", "reshape", "cat", "stack"],
+)
+def test_t16_a_leak_in_the_forward_pass_is_found_in_its_module(function: Callable[[Tensor], Tensor]) -> None:
+    found = check_batch_leak(between_layers(function), torch.randn(8, 4))
+
+    assert [(one.level, one.where) for one in found] == [("error", "1 (Part)")]
+
+
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [
+        (lambda: between_layers(torch.tanh), torch.randn(8, 4)),
+        (lambda: nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 2)), torch.randint(1, 9, (8, 3))),
+    ],
+    ids=["floats", "integers"],
+)
+def test_t16_a_clean_model_passes(model: Callable[[], nn.Module], batch: Tensor) -> None:
+    check_batch_leak(model(), batch).require_none()
+
+
+def test_t16_a_leak_between_integers_is_found() -> None:
+    class Shifted(nn.Module):
+        def forward(self, words: Tensor) -> Tensor:
+            return words.roll(1, 0)
+
+    found = check_batch_leak(nn.Sequential(Shifted(), nn.Embedding(9, 4)), torch.randint(1, 9, (8, 3)))
+
+    assert [one.where for one in found] == ["0 (Shifted)"]
+
+
+class MeanOfGradients(torch.autograd.Function):
+    """The identity, whose gradient is the mean over the batch."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0].mean(0).expand_as(gradients[0])
+
+
+def test_t17_a_leak_through_a_custom_autograd_function_is_found_in_its_module() -> None:
+    found = check_batch_leak(between_layers(MeanOfGradients.apply), torch.randn(8, 4))
+
+    assert [(one.where, one.numbers["way"]) for one in found] == [("1 (Part)", "backward")]
+
+
+def test_t17_a_clean_model_has_no_gradient_of_an_example_at_the_input_of_another() -> None:
+    model, x = between_layers(torch.tanh), torch.randn(8, 4, requires_grad=True)
+    gradients = [torch.autograd.grad(model(x)[example].sum(), x)[0] for example in range(8)]
+
+    check_batch_leak(model, x).require_none()
+    assert all(not gradient[torch.arange(8) != example].any() for example, gradient in enumerate(gradients))
 
 
 Batch = tuple[Tensor, Tensor]

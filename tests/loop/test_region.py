@@ -33,6 +33,7 @@ from train_manager.extensions import (
     SAM,
     Accumulate,
     Avg,
+    BatchLeakCheck,
     Checkpoints,
     ClipGradients,
     Constrain,
@@ -184,6 +185,7 @@ def test_the_region_runs_with_the_default_extensions(tmp_path: Path, capsys: pyt
     "extension",
     [
         lambda: Avg("loss"),
+        BatchLeakCheck,
         Checkpoints,
         EarlyStopping,
         EvalTotals,
@@ -197,8 +199,8 @@ def test_the_region_runs_with_the_default_extensions(tmp_path: Path, capsys: pyt
         lambda: WeightHistograms(every=1),
     ],
     ids=str.split(
-        "Avg Checkpoints EarlyStopping EvalTotals FreezeModules LossCurves Metrics MetricStore NonFinite TimeLimit "
-        "Throughput WeightHistograms"
+        "Avg BatchLeakCheck Checkpoints EarlyStopping EvalTotals FreezeModules LossCurves Metrics MetricStore "
+        "NonFinite TimeLimit Throughput WeightHistograms"
     ),
 )
 def test_the_region_runs_with_an_extension_that_has_no_inner_hook(

@@ -5,4 +5,24 @@ Its files in reading order; each imports only those above it:
     replay        where nan and infinities come from in a pass that is run again
     batch_again   the batch of a training, run again from the same random state
     parameters    parameters that a training leaves out, and layers in the wrong mode
+    batch_leaves      a batch taken apart into its leaves, and put together again
+    splits            the examples split by the bits of their numbers
+    examples          which leaves hold the examples, and where
+    changes           the examples of one side of a split, changed
+    kept_state        what a run may change, put back before the next one
+    differences       whether two tensors differ by more than rounding
+    output_places     where the examples lie in what a model returns
+    allowed_modules   modules that may mix examples, held
+    draws             which random numbers are drawn in a run
+    runs              a run that starts from the same state each time
+    gradient_digests  the gradients of chosen examples, kept as a few numbers
+    forward_judge     whether what comes out for the kept examples has changed
+    backward_judge    whether what they teach reaches the others, or depends on them
+    recorded_calls    the calls of the modules in one run
+    culprit           the call that lets examples leak into each other
+    backward_culprit  the same on the way back
+    leaking_pair      which of the changed examples a kept one depends on
+    leak_findings     what is said about a leak
+    batch_leak        the check of a model: check_batch_leak
+    loss_leak         the check of a loss: check_loss_leak
 """

@@ -1,0 +1,372 @@
+"""Leaks between the examples of a batch: found in the right module, and none where there is none."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.diagnosis.cases import Case
+from tests.diagnosis.clean_models import CLEAN, NOTED
+from tests.diagnosis.leaking_models import LEAKING
+from tests.diagnosis.rolled import rolled
+from tests.diagnosis.unjudged_models import UNCHANGEABLE, UNJUDGED, UNSTEADY_LEAKING
+from train_manager.diagnosis import recorded_calls
+from train_manager.diagnosis.batch_leak import check_batch_leak
+from train_manager.telling.errors import InputError
+from train_manager.telling.findings import Findings
+
+
+def looked_at(case: Case, mode: str) -> Findings:
+    torch.manual_seed(0)
+    model = case.make().train(mode == "train")
+    torch.manual_seed(1)
+    return check_batch_leak(model, case.batch(), **case.options)
+
+
+def in_modes(cases: tuple[Case, ...]) -> list[Any]:
+    return [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in cases for mode in case.modes]
+
+
+def in_turn(cases: tuple[Case, ...]) -> list[Any]:
+    """One mode of each: the wrapped models are as many as the clean ones."""
+    pairs = [(case, case.modes[number % len(case.modes)]) for number, case in enumerate(cases)]
+    return [pytest.param(case, mode, id=f"{case.name}, {mode}") for case, mode in pairs]
+
+
+def named(found: Findings) -> str:
+    name = found[0].where.rpartition(" (")[0]
+    return "" if name == "the model itself" else name
+
+
+@pytest.mark.parametrize(("case", "mode"), in_modes(LEAKING))
+def test_a_leak_is_found_in_its_module(case: Case, mode: str) -> None:
+    errors = Findings([one for one in looked_at(case, mode) if one.level == "error"])
+
+    assert [(named(errors), one.numbers["way"]) for one in errors] == [(case.culprit, case.way)]
+
+
+@pytest.mark.parametrize(("case", "mode"), in_modes(CLEAN))
+def test_a_clean_model_is_clean(case: Case, mode: str) -> None:
+    found = looked_at(case, mode)
+
+    found.require_none()
+    assert not found
+
+
+@pytest.mark.parametrize(("case", "mode"), in_turn(CLEAN))
+def test_a_clean_model_that_rolls_its_input_leaks_itself(case: Case, mode: str) -> None:
+    found = looked_at(rolled(case), mode)
+
+    assert [(named(found), one.level) for one in found] == [("", "error")]
+
+
+@pytest.mark.parametrize(("case", "mode"), in_modes(UNJUDGED))
+def test_of_a_clean_model_that_cannot_all_be_judged_it_says_what_was_left_out(case: Case, mode: str) -> None:
+    found = looked_at(case, mode)
+
+    assert not found
+    assert "drew other random numbers" in found.covered[0].text or "differ" in found.covered[0].text
+
+
+@pytest.mark.parametrize(("case", "mode"), in_modes(UNSTEADY_LEAKING))
+def test_a_leak_in_a_model_that_is_never_the_same_is_found_by_its_gradients(case: Case, mode: str) -> None:
+    found = looked_at(case, mode)
+
+    assert [(named(found), one.numbers["way"]) for one in found] == [(case.culprit, "backward")]
+
+
+@pytest.mark.parametrize(("case", "mode"), in_modes(UNCHANGEABLE))
+def test_a_batch_in_which_nothing_can_be_changed_is_not_clean(case: Case, mode: str) -> None:
+    found = looked_at(case, mode)
+
+    assert not found
+    assert not found.is_clean
+
+
+def test_a_norm_over_the_batch_is_a_note() -> None:
+    found = looked_at(NOTED[0], "train")
+
+    found.require_none()
+    assert str(found) == (
+        "batch leak  note: BatchNorm1d mixes the examples of a batch on purpose in train mode; what is before and "
+        "after\n              was judged\n              where  norm\n"
+        "            looked at: 12 of 12 changes ran, train mode"
+    )
+
+
+def test_an_allowed_module_is_passed_over() -> None:
+    assert looked_at(NOTED[1], "train").is_clean
+    assert not looked_at(NOTED[1]._replace(options={}), "train").is_clean
+
+
+class Centred(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0)
+
+
+class Rolled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.roll(1, 0)
+
+
+class Detached(nn.Module):
+    """Leaks on the way back alone, into what is before it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.square().mean(0)
+        return x + (mean - mean.detach())
+
+
+@pytest.mark.parametrize("leak", [Rolled(), Detached()])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_allowed_module_hides_no_leak_before_or_after_it(leak: nn.Module, is_first: bool) -> None:
+    parts = (leak, Centred()) if is_first else (Centred(), leak)
+    model = nn.Sequential(nn.Linear(3, 4), *parts, nn.Linear(4, 2))
+    name = "1" if is_first else "2"
+
+    found = check_batch_leak(model, torch.randn(8, 3), allow=[parts[is_first]])
+
+    assert named(found) == name
+
+
+def test_the_finding_names_the_pair_of_examples() -> None:
+    class ThirdIntoFifth(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            out = x.clone()
+            out[5] += x[3]
+            return out
+
+    found = check_batch_leak(nn.Sequential(nn.Linear(3, 2), ThirdIntoFifth()), torch.randn(8, 3))
+
+    assert str(found[0]) == (
+        "error: what the model returns for example 5 depends on example 3\n"
+        "  where  1 (ThirdIntoFifth)\n"
+        "  do     look in its forward for a view, a reduction, an index or a state that goes over the batch; "
+        "if it is meant to, allow=['1']"
+    )
+
+
+def test_each_pair_of_examples_is_compared() -> None:
+    @dataclass
+    class Into(nn.Module):
+        source: int
+        other: int
+
+        def __post_init__(self) -> None:
+            super().__init__()
+
+        def __hash__(self) -> int:
+            return id(self)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = x.clone()
+            out[self.other] += x[self.source]
+            return out
+
+    x = torch.randn(5, 2)
+    pairs = [(source, other) for source in range(5) for other in range(5) if source != other]
+    found = [check_batch_leak(Into(*pair), x)[0].numbers for pair in pairs]
+
+    assert [(one["depends on"], one["example"]) for one in found] == pairs
+
+
+def test_the_order_of_the_examples_in_a_folded_output_is_found() -> None:
+    class Folded(nn.Module):
+        def __init__(self, is_time_first: bool) -> None:
+            super().__init__()
+            self.is_time_first = is_time_first
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x.transpose(0, 1) if self.is_time_first else x).flatten(0, 1)
+
+    for is_time_first in (True, False):
+        model = Folded(is_time_first)
+        check_batch_leak(model, torch.randn(6, 4, 3)).require_none()
+        assert not check_batch_leak(nn.Sequential(Rolled(), model), torch.randn(6, 4, 3)).is_clean
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        (torch.randn(1, 3), "the batch has one example only"),
+        ({}, "the batch has no tensor, and no list, with an entry for each example"),
+        (torch.ones(8, 3), "0 of 12 changes ran, eval mode; 6 failed with ValueError; 6 changed nothing"),
+    ],
+)
+def test_where_nothing_could_be_looked_at_is_never_clean(batch: Any, reason: str) -> None:
+    class Fussy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if not bool((x == 1).all()):
+                raise ValueError("ones only")
+            return x
+
+    model = nn.Linear(3, 2) if len(batch) == 1 else Fussy().eval()
+    found = check_batch_leak(model, batch)
+
+    assert not found.is_clean
+    assert [(one.text, one.could_look) for one in found.covered] == [(reason, False)]
+
+
+def test_a_model_that_returns_its_loss_alone_could_not_be_looked_at() -> None:
+    class Loss(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.square().mean()
+
+    found = check_batch_leak(Loss(), torch.randn(8, 3))
+
+    assert str(found) == "batch leak  could not look: no output of the model has a part for each example"
+
+
+def test_what_belongs_to_no_example_is_said() -> None:
+    class WithLoss(nn.Module):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"logits": 2 * x, "loss": x.mean()}
+
+    found = check_batch_leak(WithLoss(), torch.randn(4, 3))
+
+    assert str(found) == "batch leak  clean: 8 of 8 changes ran, train mode; not judged: loss, of no example"
+
+
+def test_a_run_that_draws_other_random_numbers_is_left_out_and_counted() -> None:
+    class DrawsByLength(nn.Module):
+        def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+            torch.rand(int(lengths.max()))
+            return x + torch.rand(x.shape)
+
+    found = check_batch_leak(DrawsByLength(), (torch.randn(4, 6), torch.tensor([1, 2, 3, 6])))
+
+    assert found.is_clean
+    assert "drew other random numbers" in found.covered[0].text
+
+
+def test_a_model_that_is_never_the_same_is_judged_by_its_gradients() -> None:
+    source = torch.Generator()
+
+    def noise(x: Tensor) -> Tensor:
+        return x + torch.randn(x.shape, generator=source)
+
+    class Noisy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return noise(x)
+
+    clean = check_batch_leak(Noisy(), torch.randn(4, 3))
+    leaking = check_batch_leak(nn.Sequential(Noisy(), Centred()), torch.randn(4, 3))
+
+    assert "two runs of the same batch differ, so that only their gradients were judged" in clean.covered[0].text
+    assert clean.is_clean
+    assert not leaking.is_clean
+
+
+def test_a_name_that_no_module_has_is_refused() -> None:
+    with pytest.raises(InputError) as raised:
+        check_batch_leak(nn.Sequential(nn.Linear(3, 2)), torch.randn(4, 3), allow=["norm"])
+
+    assert str(raised.value) == "check_batch_leak finds no module 'norm' in the model (Sequential)\n  its modules are 0"
+
+
+def test_the_model_the_batch_and_all_random_states_are_as_before() -> None:
+    class Remembering(nn.Module):
+        seen: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            self.norm = nn.BatchNorm1d(3)
+            self.register_buffer("seen", torch.zeros(()))
+            self.history: list[float] = []
+            self.hidden: Tensor | None = None
+            self.generator = torch.Generator().manual_seed(5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen = self.seen + 1
+            self.history.append(float(x.sum()))
+            self.hidden = self.norm(self.linear(x.clone()))
+            x += torch.rand(x.shape) + torch.rand(x.shape, generator=self.generator)
+            return self.hidden + x.mean(0)
+
+    model, batch = Remembering(), torch.randn(8, 3)
+    model(batch.clone()).sum().backward()
+    history, hidden, gradient = model.history, model.hidden, model.linear.weight.grad
+    before = copy.deepcopy((model.state_dict(), history, gradient, batch))
+    states = torch.get_rng_state(), model.generator.get_state()
+
+    assert not check_batch_leak(model, batch).is_clean
+
+    after = (model.state_dict(), model.history, model.linear.weight.grad, batch)
+    assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
+    assert before[1] == after[1]
+    assert before[2] is not None
+    assert gradient is not None
+    assert torch.equal(before[2], gradient)
+    assert torch.equal(before[3], after[3])
+    assert (model.history, model.hidden, model.linear.weight.grad) == (history, hidden, gradient)
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert torch.equal(states[1], model.generator.get_state())
+    assert model.training
+    assert model.norm.training
+    assert not model._forward_hooks
+
+
+@pytest.mark.parametrize("is_random", [True, False])
+def test_a_batch_into_which_the_model_writes_is_as_before(is_random: bool) -> None:
+    class Writing(nn.Module):
+        def forward(self, rows: list[Tensor], words: dict[str, Tensor]) -> Tensor:
+            for row in rows:
+                row += torch.rand(()) if is_random else 1
+            words["ids"].zero_()
+            return torch.stack(rows).cumsum(0)
+
+    batch = [torch.zeros(3) + number for number in range(4)], {"ids": torch.arange(4)}
+
+    assert not check_batch_leak(Writing(), batch).is_clean
+    assert [row.tolist() for row in batch[0]] == [[number] * 3 for number in range(4)]
+    assert batch[1]["ids"].tolist() == [0, 1, 2, 3]
+
+
+def test_an_error_of_the_model_travels_and_leaves_the_model_as_before() -> None:
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.norm(x)
+            raise KeyError("mine")
+
+    model = Failing()
+    with pytest.raises(KeyError, match="mine"):
+        check_batch_leak(model, torch.randn(4, 3))
+
+    assert model.norm.training
+    assert float(model.norm.running_mean.abs().sum()) == 0  # type: ignore[union-attr]
+
+
+def calls_of(model: nn.Module, batch: Any, size: Callable[[Any], int]) -> list[int]:
+    """The batch sizes with which a model is called in a check."""
+    sizes: list[int] = []
+    model.register_forward_pre_hook(lambda _, args: sizes.append(size(args)))
+    check_batch_leak(model, batch).require_none()
+    return sizes
+
+
+def test_a_clean_batch_of_64_with_one_leaf_takes_27_runs() -> None:
+    sizes = calls_of(nn.Linear(3, 2), torch.randn(64, 3), lambda args: len(args[0]))
+
+    assert (sizes.count(64), sizes.count(63), len(sizes)) == (26, 1, 27)
+
+
+@pytest.mark.parametrize("case", [case for case in LEAKING if "." in case.culprit], ids=lambda case: case.name)
+def test_a_leak_is_named_level_by_level_where_all_values_take_too_much_room(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded_calls, "ROOM", 500)
+
+    found = looked_at(case, case.modes[0])
+
+    assert named(found) == case.culprit

@@ -1,0 +1,59 @@
+"""What is said about a leak that was found, and about norms that mix the batch on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from torch import nn
+
+from train_manager.diagnosis.forward_judge import Leak
+from train_manager.diagnosis.recorded_calls import Call
+from train_manager.telling.findings import Finding
+
+CHECK: Final = "batch leak"
+
+NORMS: Final = 4
+"""So many norms are named."""
+
+CURES: Final = {
+    "value": "look in its forward for a view, a reduction, an index or a state that goes over the batch",
+    "mixed": "look in its forward for a view, a reduction, an index or a state that goes over the batch",
+    "reaches": "look in it for a detached path, a backward of its own or a hook that goes over the batch",
+    "depends": "look in it for a backward of its own, a hook or a detached path that goes over the batch",
+    "sum": "look in it for a backward of its own or a hook that scales by all gradients together",
+}
+
+
+def finding_of(leak: Leak, source: int | None, call: Call | None, model: nn.Module) -> Finding:
+    """Return the finding about a leak."""
+    name = call.key[0] if call is not None else ""
+    module = call.module if call is not None else model
+    where = f"{name or 'the model itself'} ({type(module).__name__})"
+    allowed = f"; if it is meant to, allow=[{name!r}]" if name else ""
+    numbers: dict[str, float | int | str] = {"way": leak.way, "change": leak.size}
+    numbers |= {key: one for key, one in (("example", leak.example), ("depends on", source)) if one is not None}
+    return Finding(CHECK, "error", _what(leak, source), where, CURES[leak.rule] + allowed, numbers)
+
+
+def note_of(norms: Mapping[str, nn.Module]) -> Finding:
+    """Return the note about norms over the batch."""
+    kinds = ", ".join(dict.fromkeys(type(norm).__name__ for norm in norms.values()))
+    what = f"{kinds} mixes the examples of a batch on purpose in train mode; what is before and after was judged"
+    first, rest = list(norms)[:NORMS], len(norms) - NORMS
+    named = ", ".join(name or "the model itself" for name in first)
+    return Finding(CHECK, "note", what, f"{named} and {rest} more" if rest > 0 else named)
+
+
+def _what(leak: Leak, source: int | None) -> str:
+    of = f" in {leak.of!r}" if leak.of else ""
+    others = "other examples" if source is None else f"example {source}"
+    if leak.rule == "value":
+        return f"what the model returns for example {leak.example}{of} depends on {others}"
+    if leak.rule == "mixed":
+        return f"what the model returns{of} depends in one place on examples of both halves of the batch"
+    if leak.rule == "reaches":
+        return f"the gradient of other examples' outputs reaches example {leak.example}{of}"
+    if leak.rule == "depends":
+        return f"the gradient{of} that some examples give depends on the others, though the outputs do not"
+    return f"the gradients{of} of two halves of the batch do not add up to those of the whole batch"
