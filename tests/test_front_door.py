@@ -49,6 +49,7 @@ PUBLIC = [
     "always",
     "at_most",
     "compare_runs",
+    "diagnose",
     "every",
     "exponentially",
     "fixture",

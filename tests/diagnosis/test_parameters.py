@@ -77,6 +77,16 @@ def test_gradients_of_zeros_are_told() -> None:
     ]
 
 
+def test_a_bias_that_a_loss_of_differences_does_not_see_is_a_note() -> None:
+    model = net(nn.Tanh())
+    outputs = model(torch.ones(3, 2) * torch.arange(3.0).unsqueeze(1))
+    (outputs[1] - outputs[0]).sum().backward()
+    found = check_parameters(model, SGD(model.parameters(), lr=0.1))
+
+    what = "1 parameter of the optimizer has a gradient of zeros alone, in a layer that learns"
+    assert told(found) == [("note", what, "2.bias")]
+
+
 def test_sparse_gradients_are_looked_at() -> None:
     model = nn.Sequential(nn.Embedding(5, 2, sparse=True))
     model(torch.tensor([1, 2])).sum().backward()

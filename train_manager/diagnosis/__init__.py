@@ -25,4 +25,9 @@ Its files in reading order; each imports only those above it:
     leak_findings     what is said about a leak
     batch_leak        the check of a model: check_batch_leak
     loss_leak         the check of a loss: check_loss_leak
+    parameters        parameters that a training leaves out, and layers in the wrong mode
+    overfit           whether one batch can be learned: check_overfit
+    loss_calls        the calls of torch's own losses in a step
+    initial_loss      whether the first loss is that of a model that knows nothing: check_initial_loss
+    inputs            what is wrong with the data: their numbers, their labels, rows that are in two sets
 """

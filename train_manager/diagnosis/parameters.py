@@ -32,6 +32,10 @@ ZEROS: Final = (
     "{count} {parameters} of {which} {have} a gradient of zeros alone",
     "is a layer behind {them} dead, or multiplied by zero? behind a layer that begins with zeros it is so at step 1",
 )
+SHIFTS: Final = (
+    "{count} {parameters} of {which} {have} a gradient of zeros alone, in a layer that learns",
+    "a loss of differences does not see what all outputs share: bias=False leaves {them} out",
+)
 AMONG_OTHERS: Final = (
     "{count} {parameters} of {which} {are} frozen, beside others that are trained",
     "leave {them} out of the optimizer if that is for good; each step passes over {them}",
@@ -91,12 +95,22 @@ def _of_gradients(model: nn.Module, loss: Any, optimizers: Mapping[str, Optimize
         yield from told(rests, names, "warning", FROZEN, name)
         yield from told(among, names, "note", AMONG_OTHERS, name)
         yield from told(without_gradient(optimizer), names, "warning", IDLE, name)
-        yield from told(_zeros(optimizer), names, "warning", ZEROS, name)
+        zeros = _zeros(optimizer)
+        shifts = _shifts(model, {id(one) for one in zeros})
+        yield from told([one for one in zeros if id(one) not in shifts], names, "warning", ZEROS, name)
+        yield from told([one for one in zeros if id(one) in shifts], names, "note", SHIFTS, name)
 
 
 def _zeros(optimizer: Optimizer) -> list[Tensor]:
     """Return the parameters whose gradient is zero everywhere; this waits for the device."""
     return [one for one in parameters_in(optimizer) if one.grad is not None and not _any_nonzero(one.grad)]
+
+
+def _shifts(model: nn.Module, zeros: set[int]) -> set[int]:
+    """Return the biases among them whose layers have weights with a gradient that is not zero."""
+    pairs = ((getattr(one, "weight", None), getattr(one, "bias", None)) for one in model.modules())
+    learn = ((weight, bias) for weight, bias in pairs if getattr(weight, "grad", None) is not None)
+    return {id(bias) for weight, bias in learn if id(bias) in zeros and id(weight) not in zeros}
 
 
 def _any_nonzero(gradient: Tensor) -> bool:

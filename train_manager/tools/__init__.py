@@ -5,6 +5,8 @@ Its files in reading order; each imports only those above it:
     summary            a table of a model's layers
     preserve           leave a training as it was found
     lr_finder          the learning rate range test
+    trial_steps        steps of a training that are put back, and what they show
+    diagnose           what is wrong with a training, before it trains
     comparing          where two states differ
     driven             a training that is watched, and killed where it is told to
     processes          how it is run, each time in a process of its own

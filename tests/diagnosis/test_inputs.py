@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from train_manager.diagnosis.inputs import (
+    Rows,
+    check_answers,
+    check_labels,
+    check_numbers,
+    check_rows,
+    paths_of_inputs,
+    scale_at_first_layer,
+)
+
+X = torch.rand(10, 3, generator=torch.Generator().manual_seed(0))
+PATH = ("x",)
+
+
+def rows(*tensors: Tensor) -> Rows:
+    return Rows({PATH: one} for one in tensors)
+
+
+def told(found: Any) -> list[tuple[str, str]]:
+    return [(one.level, one.what) for one in found]
+
+
+def test_some_features_that_are_all_the_same_are_a_note_and_all_of_them_a_warning() -> None:
+    assert told(check_numbers([{PATH: X * torch.tensor([1, 1, 0])}], [])) == [
+        ("note", "1 of 3 features is the same in all 10 rows")
+    ]
+    assert told(check_numbers([{PATH: 0 * X}, {PATH: 0 * X}], [])) == [
+        ("warning", "3 of 3 features are the same in all 20 rows")
+    ]
+
+
+def test_nan_in_targets_is_found() -> None:
+    assert told(check_numbers([], [{"box": torch.tensor([1.0, torch.inf])}])) == [
+        ("error", "1 of 2 numbers in the targets is nan or infinite")
+    ]
+
+
+def test_few_labels_of_one_class_are_no_finding() -> None:
+    assert told(check_labels([torch.zeros(7).long()])) == []
+    assert told(check_labels([torch.zeros(8).long()])) == [("warning", "the first batch has one class only")]
+
+
+def test_the_inputs_are_found_in_a_batch_that_was_unpacked() -> None:
+    batch = {"pixels": X, "label": X[0], "text": ["a"]}
+
+    assert paths_of_inputs(batch, [X], batch["label"]) == [("pixels",)]
+    assert paths_of_inputs(batch, X + 1, batch["label"]) == [("pixels",)]
+
+
+def test_sparse_inputs_are_left_out() -> None:
+    batch = {"graph": X.to_sparse(), "nodes": X}
+
+    assert paths_of_inputs(batch, batch) == [("nodes",)]
+
+
+def test_the_scale_is_that_of_the_first_layer_with_weights() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+    with scale_at_first_layer(model) as scales:
+        model(1000 * X)
+
+    assert scales[0].layer == "1 (Linear)"
+    assert scales[0].size < 2
+
+
+def test_outputs_are_compared_with_the_same_random_numbers() -> None:
+    def call(batch: dict[str, Tensor]) -> Tensor:
+        return nn.functional.dropout(batch["x"])
+
+    found = check_answers(call, {"x": X, "y": X.flip(0)}, [("x",), ("y",)])
+
+    assert [(one.what, one.where) for one in found] == [("no output depends on an input", "batch.y")]
+
+
+def test_an_input_that_is_the_same_for_all_examples_cannot_be_judged() -> None:
+    assert told(check_answers(lambda batch: batch["x"], {"x": X, "mask": X > -1}, [("x",), ("mask",)])) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_rows_of_all_types_are_compared(dtype: torch.dtype) -> None:
+    data = (8 * X).to(dtype)
+    found = rows(data)
+
+    assert found.count == 10
+    assert rows(data[3:4]).distinct <= found.distinct
+
+
+def test_rows_that_repeat_as_often_in_the_training_are_a_note() -> None:
+    train, evaluated = rows(X, X), rows(torch.cat([X[:4], X + 1]))
+    alone = rows(X)
+
+    assert [one.level for one in check_rows(train, "valid", evaluated)] == ["note"]
+    assert [one.level for one in check_rows(alone, "valid", evaluated)] == ["warning"]

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from train_manager.diagnosis import overfit
+from train_manager.diagnosis.overfit import check_overfit
+from train_manager.telling.findings import Findings
+
+
+def asked(losses: Iterable[float], **options: Any) -> Findings:
+    """What is told of a batch with these losses."""
+    return check_overfit(iter(losses).__next__, **options)
+
+
+def told(found: Findings) -> list[tuple[str, str]]:
+    return [(one.level, one.cure) for one in found]
+
+
+def falling(first: float, by: float) -> Iterator[float]:
+    return (first * by**step for step in itertools.count())
+
+
+def test_a_batch_is_learned_below_a_tenth_of_its_first_loss() -> None:
+    found = asked([2.0, 1.0, 0.3, 0.2, 0.19, 0.0])
+
+    assert found.is_clean
+    assert found.covered[0].text == "learned: the loss of one batch fell from 2 to 0.19 in 5 steps"
+
+
+@pytest.mark.parametrize(
+    ("losses", "cure"),
+    [
+        (itertools.repeat(2.0), "does the loss reach the model? look for detach(), no_grad(), argmax, and what the "),
+        (falling(2.0, 1.01), "it grew: is the rate of 0.1 too large (lr_finder(tm)), or the sign of the loss wrong?"),
+        (falling(2.0, 0.998), "is the rate of 0.1 too small (lr_finder(tm)), a part of the model cut off or frozen?"),
+    ],
+    ids=["the same", "growing", "slow"],
+)
+def test_what_was_not_learned_is_a_warning_with_what_to_look_at(losses: Iterable[float], cure: str) -> None:
+    found = asked(losses, rates=[0.01, 0.1])
+
+    assert [one.level for one in found] == ["warning"]
+    assert found[0].cure.startswith(cure)
+
+
+def test_a_batch_that_nearly_was_learned_is_a_note() -> None:
+    assert told(asked(falling(2.0, 0.99))) == [("note", "it nearly was: is the learning rate too small?")]
+
+
+def test_less_is_asked_of_a_loss_that_something_keeps_up() -> None:
+    losses = [3.0, 2.0, *itertools.repeat(1.9, 198)]
+
+    assert [one.level for one in asked(losses)] == ["warning"]
+    assert told(asked(losses, kept_up_by=["targets between 0 and 1"])) == [
+        ("note", "it fell, and something keeps it up on purpose")
+    ]
+
+
+def test_a_loss_below_zero_is_never_called_clean() -> None:
+    found = asked([-1.0, *itertools.repeat(-2.0, 199)])
+
+    assert not found.is_clean
+    assert found.covered[0].text == "the first loss is -1, and a tenth of it tells nothing"
+
+
+def test_too_few_steps_in_the_time_are_never_called_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overfit, "perf_counter", itertools.count(step=15).__next__)
+    found = asked([2.0, 1.5, 1.0])
+
+    assert not found.is_clean
+    assert found.covered[0].text == "2 steps were done in 30 seconds, in which the loss fell to 1.5 from 2"
+
+
+def test_too_few_steps_suffice_for_a_loss_that_does_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overfit, "perf_counter", itertools.count(step=15).__next__)
+
+    assert [one.level for one in asked([2.0, 2.0, 2.0])] == ["warning"]

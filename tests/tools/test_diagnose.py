@@ -1,0 +1,650 @@
+"""What `diagnose` tells: a planted fault for each answer, trainings in order, and that it leaves no trace."""
+
+from __future__ import annotations
+
+import math
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import SGD, Adam
+
+from examples import diffusion, lbfgs, meta_learning
+from tests.training import At
+from train_manager import ExtensionNotFound, InMemory, InputError, StageError, TrainManager, add_loss, demo, diagnose
+from train_manager.extensions import EMA, Accumulate, Metrics, default_extensions
+from train_manager.telling.findings import Findings
+from train_manager.testing import tiny_manager
+from train_manager.tools.diagnose import CHECKS
+
+X, Y = tiny_manager().train_data[0]  # type: ignore[index]
+
+
+class Model(nn.Module):
+    """Two layers, and what a test does with the hidden layer and with the outputs."""
+
+    def __init__(self, outputs: int = 2, hidden: Any = None, last: Any = None) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.body, self.head = nn.Linear(2, 8), nn.Linear(8, outputs)
+        self.hidden, self.last = hidden or (lambda x: x), last or (lambda x: x)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.head(self.hidden(self.body(inputs).tanh())))  # type: ignore[no-any-return]
+
+
+def squared(prediction: Tensor, targets: Tensor) -> Tensor:
+    return (prediction - targets).square().mean()
+
+
+def asked(check: str, model: nn.Module | None = None, **options: Any) -> Findings:
+    """What one check tells of a tiny training."""
+    given: dict[str, Any] = {"model": model or Model(), "eval_data": None, **options}
+    return diagnose(tiny_manager(**given), [check], quiet=True)
+
+
+def regression(model: nn.Module | None = None, **options: Any) -> dict[str, Any]:
+    """The options of a training on the sum of two numbers."""
+    x = 2 * X - 1
+    given = {"model": model or Model(1), "loss": squared, "train_data": [(x, x.sum(1, keepdim=True))]}
+    return {**given, "optimizer": lambda p: Adam(p, 0.03), **options}
+
+
+def told(found: Findings) -> list[str]:
+    """What was found, a line each."""
+    return [f"{one.level}: {one.what}" + (f" @ {one.where}" if one.where else "") for one in found]
+
+
+def not_looked_at(found: Findings) -> list[str]:
+    assert not found.is_clean
+    return [f"{one.check}: {one.text}" for one in found.covered if not one.could_look]
+
+
+# ---- trainings in order ----------------------------------------------------------------------------------------------
+
+
+def test_a_training_in_order_is_clean_in_all_checks() -> None:
+    found = diagnose(tiny_manager(), quiet=True)
+
+    found.require_none()
+    assert told(found) == ["note: 32 of the 32 rows of evaluation set 'valid' are in train_data itself @ valid"]
+    assert list(dict.fromkeys(one.check for one in found.covered)) == ["batch leak", "loss leak", *CHECKS[1:]]
+
+
+def test_a_regression_in_order_is_clean_in_all_checks() -> None:
+    found = diagnose(tiny_manager(**regression(eval_data=None)), quiet=True)
+
+    found.require_none()
+    assert told(found) == []
+
+
+@pytest.mark.parametrize("example", [diffusion, lbfgs, meta_learning], ids=lambda one: one.__name__)
+def test_an_example_has_no_error_and_no_warning(example: Any) -> None:
+    torch.manual_seed(0)
+
+    assert {one.level for one in diagnose(example.manager(), quiet=True)} <= {"note"}
+
+
+def test_the_model_of_the_demo_has_no_error_and_no_warning() -> None:
+    torch.manual_seed(0)
+    layers = [demo.convolution(1, 32), demo.convolution(32, 64), demo.convolution(64, 128)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(), nn.Linear(128, 10))
+    data = InMemory(torch.rand(64, 1, 8, 8), torch.randint(10, (64,)), batch_size=32, shuffle=True)
+    found = diagnose(tiny_manager(model=model, optimizer=Adam, train_data=data, eval_data=None), quiet=True)
+
+    found.require_none()
+    assert [one.where for one in found] == ["0.1, 1.1, 2.1"]  # norms over the batch: a note
+
+
+def test_the_answer_is_a_table() -> None:
+    found = diagnose(tiny_manager(**regression(eval_data=None)), ["initial loss", "input"], quiet=True)
+
+    assert str(found) == (
+        "initial loss  clean: mse_loss 0.836 against 0.698 (the variance of the targets)\n"
+        "input         clean: 1 batch, 16 rows, outputs after 3 steps"
+    )
+
+
+# ---- batch leak ------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_mixes_examples_is_found() -> None:
+    found = asked("batch leak", Model(hidden=lambda h: h - h.mean(0)))
+
+    assert [one.check for one in found] == ["batch leak"]
+    assert found[0].level == "error"
+
+
+def test_a_loss_that_stretches_the_targets_is_found() -> None:
+    found = asked("batch leak", Model(1), loss=squared, train_data=[(X, X.sum(1))])
+
+    assert told(found) == [
+        "error: the loss compares each prediction with the targets of all examples: (16, 1) against (16,) @ the loss"
+    ]
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------------
+
+
+def test_a_detached_branch_is_found() -> None:
+    found = asked("parameters", Model(hidden=Tensor.detach))
+
+    assert told(found) == [
+        "warning: 2 parameters of the optimizer have no gradient after a backward pass @ body.weight, body.bias"
+    ]
+
+
+def test_a_parameter_that_is_missing_in_the_optimizer_is_found() -> None:
+    model = Model()
+    found = asked("parameters", model, optimizer=SGD([*model.body.parameters(), model.head.weight], 0.1))
+
+    assert told(found) == ["warning: 1 parameter has a gradient and is in no optimizer @ head.bias"]
+
+
+def test_a_frozen_head_is_told() -> None:
+    model = Model()
+    model.head.requires_grad_(False)
+    found = asked("parameters", model)
+
+    assert told(found) == [
+        "note: 2 parameters of the optimizer are frozen, beside others that are trained @ head.weight, head.bias"
+    ]
+
+
+def test_gradients_of_zero_after_three_steps_are_found() -> None:
+    found = asked("parameters", Model(hidden=lambda h: 0 * h))
+
+    assert told(found) == [
+        "warning: 3 parameters of the optimizer have a gradient of zeros alone @ body.weight, body.bias, head.weight"
+    ]
+
+
+def test_a_layer_that_begins_with_zeros_is_none_of_these() -> None:
+    model = Model()
+    nn.init.zeros_(model.head.weight)
+    diagnose(tiny_manager(model=model, eval_data=None), ["parameters", "input"], quiet=True).require_none()
+
+
+def test_the_gradients_of_each_of_several_optimizers_are_looked_at() -> None:
+    model = Model(hidden=lambda h: 0 * h)
+    optimizers = {"one": SGD(model.body.parameters(), 0.1), "other": SGD(model.head.parameters(), 0.1)}
+
+    class Alternating(TrainManager):
+        def train_batch(self) -> None:
+            for name in optimizers:
+                self.update(self.forward(), optimizer=name)
+
+    tm = Alternating(model=model, loss=F.cross_entropy, train_data=[(X, Y)], optimizer=optimizers)
+    found = diagnose(tm, ["parameters"], quiet=True)
+
+    assert told(found) == [
+        "warning: 2 parameters of optimizer 'one' have a gradient of zeros alone @ body.weight, body.bias",
+        "warning: 1 parameter of optimizer 'other' has a gradient of zeros alone @ head.weight",
+    ]
+
+
+class TakesTurns(TrainManager):
+    """Each of two optimizers has a loss, that of the first multiplies the part of the second by zero."""
+
+    def train_batch(self, model: Any, inputs: Tensor) -> None:
+        self.update((model[0](inputs) ** 2 + 0 * model[1](inputs)).mean() + 1, optimizer="one")
+        self.update((model[1](inputs) ** 2).mean() + 1, optimizer="other")
+
+
+def two_optimizers() -> TrainManager:
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)])
+    optimizers = {"one": SGD(model[0].parameters(), 0.1), "other": SGD(model[1].parameters(), 0.1)}
+    return TakesTurns(model=model, train_data=[(X, Y)], optimizer=optimizers)
+
+
+def test_the_gradients_of_an_optimizer_are_those_of_its_own_loss() -> None:
+    diagnose(two_optimizers(), ["parameters"], quiet=True).require_none()
+
+
+def test_several_optimizers_are_named_where_a_batch_is_not_learned() -> None:
+    found = diagnose(two_optimizers(), ["overfit"], quiet=True)
+
+    assert found[0].what.endswith("in 200 steps, with several optimizers")
+
+
+# ---- overfit ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_learning_rate_of_zero_is_told_without_a_step() -> None:
+    found = asked("overfit", optimizer=lambda p: SGD(p, 0.0))
+
+    assert told(found) == ["warning: the learning rate is 0, so nothing is learned"]
+
+
+def test_a_loss_that_does_not_reach_the_model_is_told() -> None:
+    class Apart(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = nn.Linear(2, 2)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            outputs: Tensor = inputs + 0 * self.unused(inputs)
+            return outputs
+
+    found = asked("overfit", Apart())
+
+    assert told(found) == ["warning: one batch was not learned: its loss went from 0.647 to 0.647 in 200 steps"]
+    assert found[0].cure == (
+        "does the loss reach the model? look for detach(), no_grad(), argmax, and what the optimizer has"
+    )
+
+
+def test_what_keeps_a_loss_up_is_named() -> None:
+    class Penalised(Model):
+        def forward(self, inputs: Tensor) -> Tensor:
+            add_loss(1 + self.head.weight.square(), "size")
+            return super().forward(inputs)
+
+    found = asked("overfit", Penalised(), optimizer=lambda p: SGD(p, 0.5, weight_decay=0.1))
+
+    assert [one.level for one in found] == ["warning"]
+    assert "in 200 steps, with the added loss 'size' and weight_decay 0.1" in found[0].what
+
+
+def test_a_loss_that_becomes_nan_is_an_error() -> None:
+    found = diagnose(tiny_manager(**regression(optimizer=lambda p: SGD(p, 1e30))), ["overfit"], quiet=True)
+
+    assert told(found) == ["error: the loss of one batch became inf in step 2"]
+
+
+def test_a_batch_is_learned_as_the_training_itself_trains_it() -> None:
+    class Own(TrainManager):
+        def train_batch(self) -> None:
+            self.update(-self.forward())
+
+    found = diagnose(Own(**regression()), ["overfit"], quiet=True)
+
+    assert found[0].level == "warning"
+
+
+# ---- initial loss ----------------------------------------------------------------------------------------------------
+
+
+def test_a_softmax_before_cross_entropy_is_found() -> None:
+    found = asked("initial loss", Model(last=lambda o: o.softmax(1)))
+
+    assert told(found) == [
+        "error: cross_entropy is given probabilities, but takes what comes before a softmax @ softmax"
+    ]
+    assert found[0].cure == "leave the softmax out of the model"
+
+
+def test_a_first_loss_far_above_that_of_a_model_that_knows_nothing_is_found() -> None:
+    found = asked("initial loss", Model(last=lambda o: 100 * o))
+
+    assert told(found) == [
+        "warning: the first loss, cross_entropy 5.03, is 7.26 times that of a model that knows nothing"
+    ]
+
+
+def test_targets_far_from_zero_are_found_also_if_the_squared_error_is_written_out() -> None:
+    found = diagnose(tiny_manager(**regression(train_data=[(X, X[:, :1] + 10)])), ["initial loss"], quiet=True)
+
+    assert found[0].cure.startswith("that is 0.0")
+    assert found[0].cure.endswith(
+        "(the variance of the targets): scale the targets to mean 0 and variance 1, "
+        "or let the last bias begin with their mean"
+    )
+
+
+def test_a_loss_whose_first_value_is_not_known_is_never_called_clean() -> None:
+    found = asked("initial loss", loss=lambda prediction, targets: prediction.square().sum())
+
+    assert not_looked_at(found) == [
+        "initial loss: the loss calls no cross_entropy, binary_cross_entropy, nll_loss or mse_loss whose first value "
+        "is known"
+    ]
+
+
+# ---- input -----------------------------------------------------------------------------------------------------------
+
+
+def test_labels_that_the_outputs_have_no_class_for_are_found() -> None:
+    found = asked("input", train_data=[(X, 5 * Y)])
+
+    assert told(found) == ["error: the labels go from 0 to 5, but the outputs have 2 classes: 0 to 1 @ targets"]
+
+
+def test_a_step_that_fails_is_no_clean_one() -> None:
+    found = asked("overfit", train_data=[(X, 5 * Y)])
+
+    assert not_looked_at(found) == [
+        "overfit: a training step failed with LabelsOutOfRange: "
+        "the labels go from 0 to 5, but the outputs have 2 classes: 0 to 1"
+    ]
+
+
+def test_nan_in_the_data_is_found() -> None:
+    x = X.clone()
+    x[3, 1] = math.nan
+    found = asked("input", train_data=[(x, Y)])
+
+    assert told(found)[0] == "error: 1 of 32 numbers in the inputs is nan or infinite @ batch.0"
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        ((255 * X).round(), "bytes from 0 to 255 reach the first layer as they are"),
+        (1000 * X, "numbers of a scale of 628 reach the first layer"),
+    ],
+    ids=["bytes", "large"],
+)
+def test_numbers_that_were_not_scaled_are_found(data: Tensor, what: str) -> None:
+    assert told(asked("input", train_data=[(data, Y)])) == [f"warning: {what} @ body (Linear)"]
+
+
+def test_numbers_that_the_model_scales_itself_are_no_finding() -> None:
+    class Scaled(Model):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs.float() / 255)
+
+    asked("input", Scaled(), train_data=[((255 * X).byte(), Y)]).require_none()
+
+
+def test_a_batch_of_one_class_is_found() -> None:
+    found = asked("input", train_data=[(X, 0 * Y), (X + 1, 0 * Y + 1)])
+
+    assert told(found) == ["warning: each of the first 2 batches has one class only @ targets"]
+
+
+def test_a_model_that_answers_the_same_to_all_examples_is_found() -> None:
+    found = asked("input", Model(hidden=lambda h: 0 * h))
+
+    assert told(found) == ["warning: the outputs are the same for all 16 examples"]
+
+
+def test_an_input_that_changes_no_output_is_found() -> None:
+    class TwoInputs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = Model()
+
+        def forward(self, left: Tensor, right: Tensor) -> Any:
+            return self.layer(left)
+
+    found = asked("input", TwoInputs(), train_data=[({"left": X, "right": X.flip(0)}, Y)])
+
+    assert told(found) == ["warning: no output depends on an input @ batch.0.right"]
+
+
+def test_rows_that_are_in_an_evaluation_set_too_are_found_and_counted() -> None:
+    evaluated = [(torch.cat([X[:5], X[5:10] + 1]), Y[:10])]
+    found = asked("input", train_data=[(X, Y)], eval_data={"valid": evaluated})
+
+    assert told(found) == ["warning: 5 of the 10 rows of evaluation set 'valid' are in train_data @ valid"]
+    assert found.covered[0].text == (
+        "1 batch, 16 rows, compared with 10 of evaluation set 'valid', outputs after 3 steps"
+    )
+
+
+def test_a_set_to_measure_the_training_with_is_a_note() -> None:
+    found = asked("input", train_data=[(X, Y)], eval_data={"train": [(X.clone(), Y)]})
+
+    assert [one.level for one in found] == ["note"]
+
+
+# ---- what cannot be looked at ----------------------------------------------------------------------------------------
+
+
+class TrainsItself:
+    def train_step(self, batch: Any) -> Tensor:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"train_data": iter([(X, Y)])}, "train_data is a list_iterator, which can be read once, so it was not read"),
+        (
+            {"train_data": (pair for pair in [(X, Y)])},
+            "train_data is a generator, which can be read once, so it was not read",
+        ),
+        ({"train_data": None}, "there is no train_data"),
+        (
+            {"model": nn.LazyLinear(2)},
+            "the model has lazy parameters, which have no values yet: call it once before, model(inputs)",
+        ),
+        ({"optimizer": None}, "a training step failed with InputError: there is no optimizer to train with"),
+    ],
+    ids=["iterator", "map", "no data", "lazy", "no optimizer"],
+)
+def test_what_cannot_be_looked_at_is_never_called_clean(options: dict[str, Any], why: str) -> None:
+    found = diagnose(tiny_manager(**{**options, "epochs": 1}), ["batch leak", "parameters", "overfit"], quiet=True)
+
+    assert not_looked_at(found) == [f"{check}: {why}" for check in CHECKS[:3]]
+
+
+def test_a_model_that_trains_itself_is_never_called_clean() -> None:
+    found = diagnose(TrainManager(model=TrainsItself(), train_data=[(X, Y)], epochs=1), quiet=True)
+
+    why = "TrainsItself trains itself: what it changes could not be put back"
+    assert not_looked_at(found) == [f"{check}: {why}" for check in CHECKS]
+
+
+def test_an_evaluation_set_that_can_be_read_once_is_not_read_and_never_called_clean() -> None:
+    evaluated = map(tuple, [(X, Y)])
+    found = asked("input", eval_data={"valid": evaluated})
+
+    assert not_looked_at(found) == ["input: evaluation set 'valid' can be read once, so it was not read"]
+    assert len(list(evaluated)) == 1
+
+
+def test_a_generator_is_not_read() -> None:
+    data = (pair for pair in [(X, Y)])
+    asked("input", train_data=data, epochs=1)
+
+    assert len(list(data)) == 1
+
+
+def test_a_batch_of_one_is_never_called_clean() -> None:
+    tm = tiny_manager(train_data=[(X[:1], Y[:1])], eval_data=None)
+
+    assert not_looked_at(diagnose(tm, ["batch leak", "input"], quiet=True)) == [
+        "batch leak: the batch has one example only",
+        "loss leak: there are less than two examples",
+        "input: the batch has one example only, so that outputs cannot be compared",
+    ]
+
+
+def test_batches_without_tensors_are_never_called_clean() -> None:
+    class Words(Model):
+        def forward(self, inputs: Any) -> Tensor:
+            return super().forward(torch.tensor([[float(len(word)), 1.0] for word in inputs]))
+
+    found = asked("input", Words(), train_data=[(["a", "bb"], Y[:2])])
+
+    assert not_looked_at(found) == ["input: the batches hold no tensors"]
+
+
+def test_what_the_time_does_not_suffice_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["train_manager.tools.diagnose"], "perf_counter", count(step=50).__next__)
+
+    assert not_looked_at(asked("overfit")) == ["overfit: left out: the 60 seconds were over"]
+
+
+def test_a_check_that_would_take_longer_than_the_rest_of_the_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["train_manager.tools.trial_steps"], "perf_counter", count(step=3).__next__)
+
+    assert not_looked_at(asked("batch leak")) == ["batch leak: left out: it would take about 135 seconds"]
+
+
+# ---- how it is asked -------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_check_is_refused_with_the_one_that_is_meant() -> None:
+    with pytest.raises(InputError) as caught:
+        diagnose(tiny_manager(), ["overfitt"])
+    assert str(caught.value) == (
+        "diagnose has no check 'overfitt'\n"
+        "  did you mean 'overfit'? there are 'batch leak', 'parameters', 'overfit', 'initial loss', 'input'"
+    )
+
+
+def test_a_model_in_place_of_a_manager_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        diagnose(nn.Linear(2, 2))  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "diagnose takes a TrainManager, but was given a Linear\n"
+        "  tm = TrainManager(model=model, ...), then diagnose(tm); check_batch_leak(model, batch) takes a model"
+    )
+
+
+def test_an_open_run_is_refused() -> None:
+    tm = tiny_manager()
+    with tm.run(), pytest.raises(StageError) as caught:
+        diagnose(tm)
+    assert str(caught.value) == (
+        "diagnose cannot be called while a run is open\n  open stages  run\n  call it before the run, or after it"
+    )
+
+
+def test_an_extension_to_keep_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ExtensionNotFound):
+        diagnose(tiny_manager(), keep=["mixed_precision"])
+
+
+def test_each_check_is_told_as_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    diagnose(tiny_manager(), ["initial loss", "parameters"])
+
+    assert capsys.readouterr() == ("", "diagnose: parameters (1 of 2)\ndiagnose: initial loss (2 of 2)\n")
+
+
+def test_extensions_pause_unless_they_are_kept() -> None:
+    seen: list[str] = []
+    watching = {
+        "kept": At("post_train_step_batch", lambda: seen.append("kept")),
+        "other": At("post_train_step_batch", lambda: seen.append("other")),
+    }
+    diagnose(tiny_manager(extensions=watching), ["initial loss"], keep=["kept"], quiet=True)
+
+    assert set(seen) == {"kept"}
+
+
+# ---- that it leaves no trace -----------------------------------------------------------------------------------------
+
+
+def noisy(**options: Any) -> TrainManager:
+    """A training with dropout, running statistics, an average, windows, and rows in an order that is drawn."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+    data = InMemory(torch.rand(40, 2), torch.randint(2, (40,)), batch_size=16, shuffle=True)
+    given = {"model": model, "optimizer": Adam, "train_data": data, "eval_data": {"valid": [(X, Y)]}, "epochs": 2}
+    return tiny_manager(Metrics(table=False), EMA(0.9), Accumulate(2), **{**given, **options})
+
+
+def result_of(tm: TrainManager) -> dict[str, Any]:
+    """All that the training has come to, to the bit."""
+    state = tm.state_dict()
+    seconds = {"seconds": 0}
+    rows = [{**row, **seconds} for row in tm.history.epochs]
+    return {
+        **{name: state[name] for name in ("model", "optimizers", "extensions", "counts", "random", "findings")},
+        "history": [rows, tm.history.evaluations],
+        "modes": [module.training for module in tm.model.modules()],
+        "gradients": [parameter.grad for parameter in tm.model.parameters()],
+    }
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, Tensor | np.ndarray):
+        assert one.tobytes() == other.tobytes() if isinstance(one, np.ndarray) else torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            assert_same(value, other[key])
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other)
+        for value, another in zip(one, other, strict=True):
+            assert_same(value, another)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("steps", [0, 4], ids=["at the start", "within an epoch"])
+def test_a_training_after_it_is_to_the_bit_the_training_without_it(steps: int, seed: int | None) -> None:
+    results: list[dict[str, Any]] = []
+    for looks in (False, True):
+        tm = noisy(seed=seed)
+        if steps:
+            tm.train_steps(steps)
+        if looks:
+            diagnose(tm, quiet=True)
+        tm.train()
+        results.append(result_of(tm))
+
+    assert_same(*results)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_it_leaves_nothing_behind_after_an_error(error: type[BaseException]) -> None:
+    def fail(epoch_num: int) -> None:
+        calls.append(epoch_num)
+        if len(calls) == 4:
+            raise error
+
+    calls: list[int] = []
+    tm = noisy()
+    tm.train_steps(4)
+    before = result_of(tm)
+    tm.add_extension(At("post_train_step_batch", fail), "fails")
+    if error is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            diagnose(tm, ["overfit"], keep=["fails"], quiet=True)
+    else:
+        found = diagnose(tm, ["overfit"], keep=["fails"], quiet=True)
+        assert not_looked_at(found) == ["overfit: a training step failed with ZeroDivisionError: "]
+    tm.remove_extension("fails")
+
+    assert len(calls) == 4
+    assert_same(result_of(tm), before)
+
+
+def test_a_training_after_it_tells_of_its_parameters_as_without_it() -> None:
+    tm = tiny_manager(model=Model(hidden=Tensor.detach), eval_data=None)
+    diagnose(tm, ["parameters"], quiet=True)
+
+    assert tm.findings == []
+    with pytest.warns(UserWarning, match="have no gradient"):
+        tm.train_steps(1)
+
+
+def test_no_folder_and_no_file_is_left(tmp_path: Path) -> None:
+    tm = tiny_manager(extensions=default_extensions(), train_dir=tmp_path / "runs" / "digits")
+    diagnose(tm, ["initial loss"], quiet=True)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_batches_are_as_they_were_if_the_model_writes_into_them() -> None:
+    class Writes(Model):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs.add_(1))
+
+    x = X.clone()
+    asked("overfit", Writes(), train_data=[(x, Y)])
+
+    assert torch.equal(x, X)
+
+
+def test_no_warning_of_its_steps_is_shown() -> None:
+    model = Model()
+    model.requires_grad_(False)
+    found = asked("parameters", model)  # warnings are errors here
+
+    assert not found.is_clean

@@ -1,0 +1,113 @@
+"""Whether one batch can be learned: what cannot do that learns nothing from many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Final
+
+from train_manager.telling.findings import Coverage, Finding, Findings, Level
+
+CHECK: Final = "overfit"
+STEPS: Final = 200
+SECONDS: Final = 30.0
+
+LEARNED: Final = 0.1
+"""The part of its first loss below which a batch counts as learned."""
+
+NEARLY: Final = 0.25
+"""Below this part nothing is wrong: it takes longer."""
+
+FALLS: Final = 0.9
+"""A loss falls if the lowest of the last quarter is less than so much of the lowest before."""
+
+UNCHANGED: Final = 1 - 1e-6
+"""A loss that has not come below this part has not moved."""
+
+FALLEN: Final = 0.75
+"""A loss that cannot come near zero has to fall below this part."""
+
+
+def check_overfit(
+    step: Callable[[], float],
+    *,
+    rates: Sequence[float] = (),
+    slowed_by: Sequence[str] = (),
+    kept_up_by: Sequence[str] = (),
+    steps: int = STEPS,
+    seconds: float = SECONDS,
+) -> Findings:
+    """Find out whether a training learns one batch: its loss falls below a tenth of the first.
+
+    >>> import torch
+    >>> layer, x = torch.nn.Linear(1, 1), torch.rand(4, 1)
+    >>> optimizer = torch.optim.SGD(layer.parameters(), lr=0.5)
+    >>> def step():
+    ...     loss = (layer(x.detach()) - 2 * x - 1).square().mean()
+    ...     optimizer.zero_grad(), loss.backward(), optimizer.step()
+    ...     return loss.item()
+    >>> check_overfit(step).is_clean
+    True
+
+    Args:
+        step: trains on the batch once, and returns its loss.
+        rates: the learning rates of the optimizers, to be named.
+        slowed_by: what may slow it on purpose, to be named: "weight_decay 0.1".
+        kept_up_by: why the loss may not come near zero, as "an added loss"; then less is asked of it.
+        steps: at most so many.
+        seconds: at most so long.
+    """
+    if rates and not any(rates):
+        cure = "give the optimizer a rate; if a schedule raises it, ask again after some steps"
+        return _found("warning", "the learning rate is 0, so nothing is learned", cure, [])
+    losses, until = list[float](), perf_counter() + seconds
+    while not losses or (len(losses) < steps and perf_counter() < until):
+        losses.append(step())
+        if not math.isfinite(losses[-1]):
+            what = f"the loss of one batch became {losses[-1]} in step {len(losses)}"
+            cure = "NonFiniteFinder names the module; is the learning rate too large? lr_finder(tm)"
+            return _found("error", what, cure, losses)
+        if losses[0] > 0 and losses[-1] < LEARNED * losses[0]:
+            text = f"learned: the loss of one batch fell from {losses[0]:.3g} to {losses[-1]:.3g} in {_steps(losses)}"
+            return Findings(covered=[Coverage(CHECK, text)])
+    if losses[0] <= 0:
+        why = f"the first loss is {losses[0]:.3g}, and a tenth of it tells nothing"
+        return Findings(covered=[Coverage(CHECK, why, could_look=False)])
+    if len(losses) < steps and min(losses) < UNCHANGED * losses[0]:
+        why = f"{_steps(losses)} were done in {seconds:.0f} seconds, in which the loss fell to {min(losses):.3g}"
+        return Findings(covered=[Coverage(CHECK, f"{why} from {losses[0]:.3g}", could_look=False)])
+    return _not_learned(losses, rates, slowed_by, kept_up_by)
+
+
+def _not_learned(
+    losses: Sequence[float], rates: Sequence[float], slowed_by: Sequence[str], kept_up_by: Sequence[str]
+) -> Findings:
+    first, part = losses[0], min(losses) / losses[0]
+    before, end = losses[: max(1, 3 * len(losses) // 4)], losses[3 * len(losses) // 4 :]
+    what = f"one batch was not learned: its loss went from {first:.3g} to {losses[-1]:.3g} in {_steps(losses)}"
+    named = [*kept_up_by, *slowed_by]
+    what += f", with {' and '.join(named)}" if named else ""
+    rate = f"the rate of {max(rates):.3g}" if rates else "the learning rate"
+    if kept_up_by and part < FALLEN:
+        return _found("note", what, "it fell, and something keeps it up on purpose", losses)
+    if part < NEARLY or (part < 0.5 and min(end) < FALLS * min(before)):
+        return _found("note", what, f"it nearly was: is {rate} too small?", losses)
+    if part >= UNCHANGED and losses[-1] <= first:
+        cure = "does the loss reach the model? look for detach(), no_grad(), argmax, and what the optimizer has"
+    elif losses[-1] > first:
+        cure = f"it grew: is {rate} too large (lr_finder(tm)), or the sign of the loss wrong?"
+    else:
+        cure = f"is {rate} too small (lr_finder(tm)), a part of the model cut off or frozen?"
+    return _found("warning", what, cure, losses)
+
+
+def _found(level: Level, what: str, cure: str, losses: Sequence[float]) -> Findings:
+    numbers = {"first_loss": losses[0], "lowest_loss": min(losses)} if losses else {}
+    return Findings(
+        [Finding(CHECK, level, what, "", cure, numbers)], [Coverage(CHECK, f"{_steps(losses)} on one batch")]
+    )
+
+
+def _steps(losses: Sequence[float]) -> str:
+    return f"{len(losses)} step{'' if len(losses) == 1 else 's'}"
