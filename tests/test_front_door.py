@@ -62,6 +62,7 @@ PUBLIC = [
     "provides",
     "read_run",
     "recorded",
+    "rehearse",
     "report_loss",
     "reproduce",
     "scheduled",

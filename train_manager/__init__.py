@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from train_manager.telling.errors import ArgumentError, CheckpointError, InputError, NonFiniteLoss
     from train_manager.tools.diagnose import diagnose
     from train_manager.tools.lr_finder import lr_finder
+    from train_manager.tools.rehearse import rehearse
     from train_manager.tools.summary import summary
     from train_manager.tools.verify_resume import verify_resume
 else:
@@ -105,6 +106,7 @@ else:
         "compare_runs": "train_manager.runs.comparing.compare_runs",
         "diagnose": "train_manager.tools.diagnose",
         "lr_finder": "train_manager.tools.lr_finder",
+        "rehearse": "train_manager.tools.rehearse",
         "read_run": "train_manager.runs.record.read_run",
         "reproduce": "train_manager.runs.repeating.reproduce",
         "summary": "train_manager.tools.summary",
@@ -172,6 +174,7 @@ __all__ = [
     "provides",
     "read_run",
     "recorded",
+    "rehearse",
     "report_loss",
     "reproduce",
     "scheduled",

@@ -39,11 +39,13 @@ class Extension:
         shared: on the class: one object may serve two Extensibles that have stages open at the same time.
         keeps_hold: on the class: its around-hooks of open stages go on while it pauses; else they end, and begin anew
             afterwards.
+        sends_away: on the class: what it writes leaves ``train_dir``, so that it pauses while a training is rehearsed.
     """
 
     priority: int = 0
     shared: bool = False
     keeps_hold: bool = False
+    sends_away: bool = False
 
     if not TYPE_CHECKING:  # which would let a class without an __init__ take any arguments
 

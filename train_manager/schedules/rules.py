@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, final
 
@@ -54,6 +55,16 @@ def known_call(number: int) -> int:
     """Return the number of a call that goes on from a checkpoint; no new call will have it."""
     _calls[0] = max(_calls[0], number)
     return number
+
+
+@contextmanager
+def preserved_call_numbers() -> Iterator[None]:
+    """Give the calls after a ``with`` block the numbers that they have without it."""
+    before = _calls[0]
+    try:
+        yield
+    finally:
+        _calls[0] = before
 
 
 class Counted(Schedule):

@@ -3,10 +3,17 @@
 Its files in reading order; each imports only those above it:
 
     summary            a table of a model's layers
+    snapshot           what objects hold, put back in place
+    copied_extensions  extensions that work on a copy of what they hold
     preserve           leave a training as it was found
     lr_finder          the learning rate range test
     trial_steps        steps of a training that are put back, and what they show
     diagnose           what is wrong with a training, before it trains
+    few_batches        the first two batches and the last
+    held_graphs        tensors that are kept with their graphs
+    scratch            a folder to try a training in, and what it writes
+    raised             an error as a finding
+    rehearse           all of a long training in a short one
     comparing          where two states differ
     driven             a training that is watched, and killed where it is told to
     processes          how it is run, each time in a process of its own

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import is_read_once, no_batch
@@ -21,7 +21,7 @@ from train_manager.metrics.deferred import FiniteLosses
 from train_manager.model.optimizers import learning_rates, set_learning_rates
 from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook
 from train_manager.telling.errors import InputError
-from train_manager.tools.preserve import preserved_training
+from train_manager.tools.preserve import preserved_training, refuse_lazy
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def lr_finder(
     require_number(highest, "highest", above=lowest)
     require_count(steps, "steps", at_least=2)
     data = _require_data(_require_manager(train_manager).train_data)
-    _refuse_lazy(train_manager)
+    refuse_lazy(train_manager)
     tried = train_manager.optimizers[train_manager._setup.optimizer_name(optimizer, "lr_finder")]
     rates = [lowest * (highest / lowest) ** (step / (steps - 1)) for step in range(steps)]
     own = [float(rate) for rate in learning_rates(tried)]
@@ -195,12 +195,6 @@ def _require_data(data: Iterable[Any] | None) -> Iterable[Any]:
         what = f"train_data is a {type(data).__name__}, which can be read once, so its batches cannot be put back"
         raise InputError(what, name="train_data", cure="give a list, a DataLoader, or an object with __iter__")
     return data
-
-
-def _refuse_lazy(train_manager: TrainManager) -> None:
-    if any(map(nn.parameter.is_lazy, train_manager._setup.parameters())):
-        what = "the model has lazy parameters, which have no values yet that could be put back"
-        raise InputError(what, name="model", cure="call the model once before: model(inputs)")
 
 
 def _require_loss(loss: Tensor | None) -> float:

@@ -25,6 +25,7 @@ class FollowsStore(Extension):
         package: what the extra installs.
     """
 
+    sends_away = True
     sink: ClassVar[str]
     package: ClassVar[str]
     _follower: Follower | None = None  # from the first run on
