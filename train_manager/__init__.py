@@ -76,9 +76,9 @@ if TYPE_CHECKING:
     from train_manager.runs.repeating.reproduce import reproduce
     from train_manager.runs.showing.report_page import write_report
     from train_manager.telling.errors import ArgumentError, CheckpointError, InputError, NonFiniteLoss
-    from train_manager.tools.diagnose import diagnose
+    from train_manager.tools.diagnosing import diagnose
     from train_manager.tools.lr_finder import lr_finder
-    from train_manager.tools.rehearse import rehearse
+    from train_manager.tools.rehearsing import rehearse
     from train_manager.tools.summary import summary
     from train_manager.tools.verify_resume import verify_resume
 else:
@@ -104,9 +104,9 @@ else:
         "report_loss": "train_manager.loop.losses",
         "TrainResult": "train_manager.loop.results",
         "compare_runs": "train_manager.runs.comparing.compare_runs",
-        "diagnose": "train_manager.tools.diagnose",
+        "diagnose": "train_manager.tools.diagnosing",
         "lr_finder": "train_manager.tools.lr_finder",
-        "rehearse": "train_manager.tools.rehearse",
+        "rehearse": "train_manager.tools.rehearsing",
         "read_run": "train_manager.runs.record.read_run",
         "reproduce": "train_manager.runs.repeating.reproduce",
         "summary": "train_manager.tools.summary",

@@ -184,14 +184,15 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
             self.move_to_last()
             self._drawn_at = time.monotonic()
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> None:
-        """Draw the bar; ``pos`` is given as it closes."""
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        """Draw the bar, and return whether it was drawn; ``pos`` is given as it closes."""
         is_end = pos is not None and (self.leave or self._was_drawn)
-        if self._pace is None or is_end or self._pace.allows():
-            super().display(msg, pos)
-            self._was_drawn = True
-            if self._pace is not None and not is_end:
-                self._pace.drew()
+        if not (self._pace is None or is_end or self._pace.allows()):
+            return False
+        self._was_drawn = True
+        if self._pace is not None and not is_end:
+            self._pace.drew()
+        return bool(super().display(msg, pos))
 
     def move_to_last(self) -> None:
         """Draw the bar with the batch that has begun last; a bar of epochs stays where it is."""

@@ -2,9 +2,8 @@
 
 Its files in reading order; each imports only those above it:
 
-    replay        where nan and infinities come from in a pass that is run again
-    batch_again   the batch of a training, run again from the same random state
-    parameters    parameters that a training leaves out, and layers in the wrong mode
+    replay            where nan and infinities come from in a pass that is run again
+    batch_again       the batch of a training, run again from the same random state
     batch_leaves      a batch taken apart into its leaves, and put together again
     splits            the examples split by the bits of their numbers
     examples          which leaves hold the examples, and where

@@ -8,12 +8,12 @@ Its files in reading order; each imports only those above it:
     preserve           leave a training as it was found
     lr_finder          the learning rate range test
     trial_steps        steps of a training that are put back, and what they show
-    diagnose           what is wrong with a training, before it trains
+    diagnosing         what is wrong with a training, before it trains
     few_batches        the first two batches and the last
     held_graphs        tensors that are kept with their graphs
     scratch            a folder to try a training in, and what it writes
     raised             an error as a finding
-    rehearse           all of a long training in a short one
+    rehearsing         all of a long training in a short one
     comparing          where two states differ
     driven             a training that is watched, and killed where it is told to
     processes          how it is run, each time in a process of its own
@@ -21,3 +21,20 @@ Its files in reading order; each imports only those above it:
     resume_report      whether they come to the same, and what explains it if not
     verify_resume      a training that is killed and resumed, compared with one that is not
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Type checkers read the first branch, Python the second.
+if TYPE_CHECKING:
+    from train_manager.tools.diagnosing import diagnose as diagnose
+    from train_manager.tools.rehearsing import rehearse as rehearse
+else:
+    _FILES = {"diagnose": "diagnosing", "rehearse": "rehearsing"}
+
+    def __getattr__(name: str) -> Any:
+        if name not in _FILES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)

@@ -21,7 +21,7 @@ from train_manager import ExtensionNotFound, InMemory, InputError, StageError, T
 from train_manager.extensions import EMA, Accumulate, Metrics, default_extensions
 from train_manager.telling.findings import Findings
 from train_manager.testing import tiny_manager
-from train_manager.tools.diagnose import CHECKS
+from train_manager.tools.diagnosing import CHECKS
 
 X, Y = tiny_manager().train_data[0]  # type: ignore[index]
 
@@ -471,7 +471,7 @@ def test_batches_without_tensors_are_never_called_clean() -> None:
 
 
 def test_what_the_time_does_not_suffice_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["train_manager.tools.diagnose"], "perf_counter", count(step=50).__next__)
+    monkeypatch.setattr(sys.modules["train_manager.tools.diagnosing"], "perf_counter", count(step=50).__next__)
 
     assert not_looked_at(asked("overfit")) == ["overfit: left out: the 60 seconds were over"]
 
