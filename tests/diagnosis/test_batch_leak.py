@@ -370,3 +370,14 @@ def test_a_leak_is_named_level_by_level_where_all_values_take_too_much_room(
     found = looked_at(case, case.modes[0])
 
     assert named(found) == case.culprit
+
+
+@pytest.mark.whole  # torch.compile is imported for seconds
+def test_a_compiled_model_is_looked_at_as_it_was_written() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), Centred())
+    compiled: Any = torch.compile(model, backend="eager")
+    x = torch.randn(8, 3)
+    compiled(x)
+
+    assert named(check_batch_leak(compiled, x)) == "1"
+    assert named(check_batch_leak(model, x, call=lambda _, batch: compiled(batch))) == "1"
