@@ -11,14 +11,12 @@ from torch import nn
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.core.schedule import Schedule
-from train_manager.data.batch import parts_of
 from train_manager.diagnosis.batch_leak import check_batch_leak, could_not_look
 from train_manager.diagnosis.leak_findings import CHECK
 from train_manager.model.modules import Chosen
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import once, scheduled
 from train_manager.telling.findings import Finding, Findings, FoundError
-from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_one_of
 
 if TYPE_CHECKING:
@@ -80,7 +78,7 @@ class BatchLeakCheck(Extension):
             if self.then == "raise":
                 warnings.simplefilter("ignore")  # the error tells it
             for one in [*self.findings, *_where_not_looked(self.findings)]:
-                _tell(train_manager, one)
+                train_manager.add_finding(one)
         if self.then == "raise" and any(one.level != "note" for one in self.findings):
             raise FoundError(self.findings)
 
@@ -88,26 +86,9 @@ class BatchLeakCheck(Extension):
         model = train_manager.model
         if not isinstance(model, nn.Module):
             return could_not_look(f"{type(model).__name__} trains itself")
-        return check_batch_leak(
-            model, batch, **self._options, call=lambda _, changed: _predicted(train_manager, changed)
-        )
+        return check_batch_leak(model, batch, **self._options, call=lambda _, changed: train_manager.probe(changed))
 
 
 def _where_not_looked(findings: Findings) -> list[Finding]:
     """Return a note about each check that could not look."""
     return [Finding(CHECK, "note", f"could not look: {one.text}") for one in findings.covered if not one.could_look]
-
-
-def _predicted(train_manager: TrainManager, batch: Any) -> Any:
-    """Return the prediction for another batch, beside the training."""
-    probe = getattr(train_manager, "probe", None)
-    return train_manager.model_forward(parts_of(batch)["inputs"]) if probe is None else probe(batch)
-
-
-def _tell(train_manager: TrainManager, finding: Finding) -> None:
-    """Hand a finding to the training, which warns of errors once."""
-    add_finding = getattr(train_manager, "add_finding", None)
-    if add_finding is not None:
-        add_finding(finding)
-    elif finding.level != "note":
-        warnings.warn(str(finding), stacklevel=users_level())

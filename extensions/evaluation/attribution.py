@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,7 +43,7 @@ class Attribution(Extension):
         steps: at how many points between the baseline and the example the gradient is taken.
 
     Attributes:
-        shares: of each set, in its last evaluation, a tensor of the shape of the inputs.
+        shares: of each set, in its last evaluation in this process, a tensor of the shape of the inputs.
         gaps: of each set, how far the sum of an example's shares is from the difference that they explain.
 
     Raises:
@@ -96,15 +95,6 @@ class Attribution(Extension):
         self.shares[datasource_name], self.gaps[datasource_name] = shares.detach(), gaps.detach()
         if writer is not None:
             _write(writer, f"attribution/{datasource_name}", shares.detach())
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the shares of the last evaluation of each set."""
-        return {**super().state_dict(), "shares": dict(self.shares), "gaps": dict(self.gaps)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        super().load_state_dict(state)
-        self.shares, self.gaps = dict(state["shares"]), dict(state["gaps"])
 
 
 def _write(writer: FigureWriter, name: str, shares: Tensor) -> None:

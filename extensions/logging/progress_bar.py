@@ -184,7 +184,7 @@ class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator
             self.move_to_last()
             self._drawn_at = time.monotonic()
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+    def display(self, msg: str | None = None, pos: int | None = None) -> Any:
         """Draw the bar, and return whether it was drawn; ``pos`` is given as it closes."""
         is_end = pos is not None and (self.leave or self._was_drawn)
         if not (self._pace is None or is_end or self._pace.allows()):

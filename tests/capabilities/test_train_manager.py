@@ -30,7 +30,7 @@ from train_manager import (
     always,
     staged,
 )
-from train_manager.diagnosis.batch_leak import check_batch_leak
+from train_manager.diagnosis import check_batch_leak
 from train_manager.extensions import (
     Avg,
     Checkpoints,

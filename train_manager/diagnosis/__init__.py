@@ -30,3 +30,21 @@ Its files in reading order; each imports only those above it:
     initial_loss      whether the first loss is that of a model that knows nothing: check_initial_loss
     inputs            what is wrong with the data: their numbers, their labels, rows that are in two sets
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Type checkers read the first branch, Python the second.
+if TYPE_CHECKING:
+    from train_manager.diagnosis.batch_leak import check_batch_leak as check_batch_leak
+    from train_manager.diagnosis.loss_leak import check_loss_leak as check_loss_leak
+    from train_manager.diagnosis.parameters import check_parameters as check_parameters
+else:
+    _FILES = {"check_batch_leak": "batch_leak", "check_loss_leak": "loss_leak", "check_parameters": "parameters"}
+
+    def __getattr__(name: str) -> Any:
+        if name not in _FILES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)

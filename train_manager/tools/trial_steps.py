@@ -89,7 +89,6 @@ class TrialSteps:
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")  # the training itself will warn of the same
-            stack.callback(setattr, tm._setup, "looked_at", {*tm._setup.looked_at})
             folders = [] if tm.train_dir is None else [tm.train_dir, *tm.train_dir.parents]
             stack.callback(_remove_empty, [folder for folder in folders if not folder.exists()])
             stack.enter_context(preserved_training(tm, self._keep, "diagnose"))
