@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
 
+from train_manager.reporting.loss_figure import COLOURS, TRAINING_COLOUR
 from train_manager.runs.showing.live_losses import LiveCurve, Point
 from train_manager.runs.showing.live_svg import HEIGHT, WIDTH, live_svg
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -67,6 +72,45 @@ def test_it_has_no_script_and_no_colour_for_paper_and_text() -> None:
     assert "prefers-color-scheme" not in html  # the theme of a notebook need not be that of the system
     assert "fill:currentColor" in html
     assert '"paper"' not in html
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("paper", "text"), [("#ffffff", "#222222"), ("#111111", "#dddddd")])
+def test_each_curve_stands_out_from_the_page_be_it_light_or_dark(
+    opened: Callable[..., Page], paper: str, text: str
+) -> None:
+    _, html = live_svg(losses(30), [], rows(5, loss=0.5))
+    page = opened(f'<body style="background: {paper}; color: {text}">{html}')
+    found = page.evaluate("""[...document.querySelectorAll(".line")].map(one => {
+        const context = document.createElement("canvas").getContext("2d");
+        context.fillStyle = getComputedStyle(one).stroke;
+        context.fillRect(0, 0, 1, 1);
+        return [...context.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    })""")
+
+    assert len(found) == 13  # the batches and their mean, five sets, and the legend
+    assert all(contrast(line, [*bytes.fromhex(paper[1:])]) > 3.5 for line in found)
+
+
+def contrast(colour: list[int], other: list[int]) -> float:
+    """Return the contrast of two colours as WCAG has it: from 1 to 21."""
+
+    def luminance(colour: list[int]) -> float:
+        shares = [part / 255 for part in colour]
+        red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in shares)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(colour), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_curve_keeps_its_own_colour_where_colours_cannot_be_mixed() -> None:
+    root = picture(losses(30), [], rows(1, loss=0.5))
+
+    assert {line.get("stroke") for line in root.iter(f"{SPACE}path") if line.get("class") == "line"} == {
+        TRAINING_COLOUR,
+        COLOURS[0],
+    }
 
 
 def test_its_style_is_for_itself_alone() -> None:

@@ -1,7 +1,7 @@
 """The picture that a notebook shows while a training runs: the loss and the first metric, as the text of an SVG.
 
 It has no script, for front ends drop them, and no colour of its own for text, axes and paper: it takes those of the
-page, whose theme need not be that of the system. Its size is always the same, so that nothing below it moves.
+page, whose theme need not be that of the system, and curves take some of its text's colour in. Its size is always the same, so that nothing below it moves.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ STYLE: Final = (
     '.tm-live text{font:12px system-ui,"DejaVu Sans",sans-serif;fill:currentColor}'
     ".tm-live .axis{stroke:currentColor;fill:none;opacity:.7}.tm-live .grid{stroke:currentColor;fill:none;opacity:.15}"
     ".tm-live .line{fill:none}"
+)
+MIXED: Final = (  # a grey that is read on white is lost on black; a viewer that cannot mix takes the colour itself
+    ".tm-live [stroke='{0}']{{stroke:color-mix(in srgb,{0} 70%,currentColor)}}"
+    ".tm-live [fill='{0}']{{fill:color-mix(in srgb,{0} 70%,currentColor)}}"
 )
 
 
@@ -89,4 +93,5 @@ def _picture(rows: Sequence[tuple[int, Sequence[Panel]]], legend: Sequence[tuple
         f'<svg class="tm-live" role="img" aria-label={quoteattr(text)} viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" style="max-width:100%;height:auto" xmlns="http://www.w3.org/2000/svg">'
     )
-    return "\n".join([head, f"<style>{STYLE}</style>", *shapes(rows, legend, columns, WIDTH), "</svg>"])
+    style = STYLE + "".join(map(MIXED.format, dict.fromkeys(look["color"] for _, look in legend)))
+    return "\n".join([head, f"<style>{style}</style>", *shapes(rows, legend, columns, WIDTH), "</svg>"])
