@@ -228,6 +228,13 @@ def test_a_heat_map_is_zoomed_and_reset(opened: Opened, tmp_path: Path) -> None:
     assert 10 < low < high < 58
 
 
+def test_a_confusion_matrix_which_is_never_zoomed_has_no_reset_button(opened: Opened, tmp_path: Path) -> None:
+    page = opened(page_of(trained(tmp_path / "run", ConfusesDigits(), epochs=2)))
+    buttons = page.locator("#classes .plot").first.locator(".buttons button")
+
+    assert buttons.all_inner_texts() == ["Maximise"]
+
+
 @pytest.mark.parametrize(("over", "last"), [("epoch", 20.0), ("examples", 800.0)])
 def test_curves_are_drawn_over_epochs_and_examples(opened: Opened, text: str, over: str, last: float) -> None:
     page = opened(text)

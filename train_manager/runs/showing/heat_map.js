@@ -6,7 +6,9 @@ class Heat extends Box {
     Object.assign(this, {map, curves: map.labels.map(name => ({name})), scale: el("p", {className: "scale"})});
     this.canvas.before(this.scale);
     this.canvas.style.height = `${Math.max(200, Math.min(620, 60 + map.labels.length * 15))}px`;
-    if (map.columns) this.table.hidden = true;
+    if (!map.columns) return;
+    this.table.hidden = true;
+    this.box.querySelector("button").remove();  // Reset: classes are not zoomed
   }
 
   fillLegend() {}
