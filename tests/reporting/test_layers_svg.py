@@ -15,6 +15,7 @@ from matplotlib import image
 
 from train_manager.metrics.column_windows import Column
 from train_manager.metrics.columns import Columns
+from train_manager.metrics.histogram import histogram_of
 from train_manager.reporting.confusion_svg import confusion_svg
 from train_manager.reporting.heat_map import HeatMap, heat_map, short_labels
 from train_manager.reporting.histograms_svg import histograms_svg
@@ -112,6 +113,17 @@ def test_names_of_any_kind_are_escaped() -> None:
     ):
         ET.fromstring(text)
         assert "<script>" not in text
+
+
+def test_a_layer_of_zeros_does_not_press_the_histograms_of_others_into_a_corner() -> None:
+    small, zeros = (histogram_of(values, bins=64) for values in (torch.linspace(-0.01, 0.01, 99), torch.zeros(9)))
+    found = {f"gradients/{n}": (edges.tolist(), counts.tolist()) for n, (edges, counts) in enumerate((small, zeros))}
+    small_row, zero_row = pixels_of(histograms_svg(found, "none"))
+    is_dark = [pixel == zero_row[0] for pixel in zero_row]
+
+    assert zero_row[-1] not in (small_row[0], small_row[-1])
+    assert is_dark.index(False) == len(is_dark) / 2
+    assert is_dark.count(False) == 2
 
 
 def pixels_of(part: str) -> list[list[list[int]]]:

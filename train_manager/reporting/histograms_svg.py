@@ -36,16 +36,32 @@ def histograms_svg(histograms: Mapping[str, Histogram], sentence: str) -> str:
     return svg_file(parts, top, NARROW)
 
 
+def only_value(edges: Sequence[float], counts: Sequence[int]) -> float | None:
+    """Return the value that all numbers of a histogram have; None if there are several, or none.
+
+    >>> only_value([0.0, 0.5, 1.0], [7, 0]), only_value([0.0, 0.5, 1.0], [6, 1])
+    (0.0, None)
+
+    Where there are several, the largest one is in the last bin.
+    """
+    is_one = len(counts) > 1 and counts[0] and not any(counts[1:])
+    return edges[0] if is_one else None
+
+
 def _picture(kind: str, histograms: Mapping[str, Histogram]) -> HeatMap:
     """Return the rows over one axis, each with 1 where it has most."""
     import numpy
 
-    low, high = (pick(edges[end] for edges, _ in histograms.values()) for pick, end in ((min, 0), (max, -1)))
-    axis = numpy.linspace(low, high, COLUMNS + 1)
+    only = {name: only_value(*histogram) for name, histogram in histograms.items()}
+    lowest = [edges[0] for edges, _ in histograms.values()]
+    highest = [edges[-1] if only[name] is None else edges[0] for name, (edges, _) in histograms.items()]
+    low, high = min(lowest), max(highest)
+    axis = numpy.linspace(low, high if high > low else low + 1, COLUMNS + 1)
     rows = []
-    for edges, counts in histograms.values():
+    for name, (edges, counts) in histograms.items():
         below = numpy.concatenate([[0], numpy.cumsum(counts)])
-        found = numpy.diff(numpy.interp(axis, edges, below))
+        value = only[name]
+        found = numpy.diff(numpy.interp(axis, edges, below)) if value is None else numpy.histogram([value], axis)[0]
         rows.append(found / max(1e-300, found.max()))
     title = f"{kind} at the last look; 1 is the commonest value of a layer"
     columns = numpy.stack(rows, axis=1).tolist()

@@ -228,6 +228,24 @@ def test_a_heat_map_is_zoomed_and_reset(opened: Opened, tmp_path: Path) -> None:
     assert 10 < low < high < 58
 
 
+def test_norms_that_vanish_to_zero_are_told_apart_by_a_scale_of_logarithms(opened: Opened, tmp_path: Path) -> None:
+    vanishing = [0.0, *(10.0**n for n in range(-9, 0))]
+    page = opened(page_of(trained(tmp_path / "run", WritesNorms(vanishing))))
+
+    assert page.locator("#layers .plot .scale").first.inner_text().split() == ["5e-10", "0.05", "(log)"]
+
+
+class WritesNorms(Extension):
+    """Writes the norms of layers in each step."""
+
+    def __init__(self, norms: list[float]) -> None:
+        self.norms = norms
+
+    def post_train_step_batch(self, writer: FigureWriter) -> None:
+        writer.array("gradient_norms", torch.tensor(self.norms))
+        writer.array("gradient_norms_counts", torch.full((len(self.norms),), 4.0))
+
+
 def test_a_confusion_matrix_which_is_never_zoomed_has_no_reset_button(opened: Opened, tmp_path: Path) -> None:
     page = opened(page_of(trained(tmp_path / "run", ConfusesDigits(), epochs=2)))
     buttons = page.locator("#classes .plot").first.locator(".buttons button")

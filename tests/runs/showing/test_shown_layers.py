@@ -4,7 +4,9 @@ import math
 from array import array
 
 import pytest
+import torch
 
+from train_manager.metrics.histogram import histogram_of
 from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.showing.shown_layers import MOST_COLUMNS, quantiles, short_labels, shown_layers
@@ -85,6 +87,12 @@ def test_histograms_are_medians_in_a_band_or_the_width_of_many() -> None:
         [1.9],
     )
     assert (heat["name"], heat["values"][0]) == ("weights: width of the middle 90 %", [1.8])
+
+
+def test_gradients_that_are_all_zero_have_no_width() -> None:
+    edges, counts = histogram_of(torch.zeros(5), bins=64)
+
+    assert quantiles(edges.tolist(), counts.tolist()) == [0.0, 0.0, 0.0]
 
 
 def test_a_histogram_without_values_has_no_quantiles() -> None:

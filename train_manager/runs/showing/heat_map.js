@@ -36,8 +36,8 @@ class Heat extends Box {
       "Rows are the classes, columns what they were taken for: shares of a row." :
       state.rms && map.roots?.length ? RMS : "";
     if (isSame) return;
-    const isLog = state.y === "log" ? highest > 0 : state.y === "auto" && lowest > 0 && highest / lowest >= FALLS;
-    const smallest = extreme(all.filter(value => value > 0), Math.min);
+    const smallest = extreme(all.filter(value => value > 0), Math.min), ofAll = map.is_size ? smallest : lowest;
+    const isLog = state.y === "log" ? highest > 0 : state.y === "auto" && ofAll > 0 && highest / ofAll >= FALLS;
     const floor = isLog ? Math.max(smallest, highest * 1e-8) : columns ? 0 : lowest;
     const share = value => isLog ? Math.log(Math.max(value, floor) / floor) / Math.log(highest / floor) :
       (value - floor) / (highest - floor);

@@ -1,7 +1,8 @@
 """The picture that a notebook shows while a training runs: the loss and the first metric, as the text of an SVG.
 
 It has no script, for front ends drop them, and no colour of its own for text, axes and paper: it takes those of the
-page, whose theme need not be that of the system, and curves take some of its text's colour in. Its size is always the same, so that nothing below it moves.
+page, whose theme need not be that of the system, and curves take some of its text's colour in. Its size is always the
+same, so that nothing below it moves.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final, NamedTuple
 
+from train_manager.reporting.histograms_svg import only_value
 from train_manager.runs.record.metric_blobs import StoredArray
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.record.metric_stretches import small_steps
@@ -32,6 +33,7 @@ class Layers(NamedTuple):
         low: the same, of the lowest values; empty if nothing is known of these.
         high: the same, of the highest ones.
         counts: of how many numbers each layer's norm is; empty if it is none.
+        is_size: a value of 0 is a layer in which nothing is left, and does not speak against a scale of logarithms.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Layers(NamedTuple):
     low: Sequence[Sequence[float]] = ()
     high: Sequence[Sequence[float]] = ()
     counts: Sequence[float] = ()
+    is_size: bool = False
 
 
 def shown_layers(number: int, figures: Figures, of: str = "") -> tuple[list[Plot], list[dict[str, Any]]]:
@@ -76,7 +79,7 @@ def _vectors(figures: Figures) -> Iterator[Layers]:
         high = [highest.get(row.step, row.values) for row in kept] if highest else []
         of = counts[-1].values if counts and counts[-1].shape == rows[-1].shape else ()
         steps = [row.step for row in kept]
-        yield Layers(_name(series), _labels(alike[-1]), steps, means, means if high else [], high, of)
+        yield Layers(_name(series), _labels(alike[-1]), steps, means, means if high else [], high, of, bool(of))
 
 
 def _labels(row: StoredArray) -> list[str]:
@@ -111,7 +114,7 @@ def _distributions(histograms: Mapping[Series, Sequence[Histogram]]) -> Iterator
             yield Layers(f"{name}: median, 5 % and 95 %", [*of], steps, middle, low, high)
         else:
             width = [[b - a for a, b in zip(*ends, strict=True)] for ends in zip(low, high, strict=True)]
-            yield Layers(f"{name}: width of the middle 90 %", [*of], steps, width)
+            yield Layers(f"{name}: width of the middle 90 %", [*of], steps, width, is_size=True)
 
 
 def quantiles(edges: Sequence[float], counts: Sequence[int]) -> list[float]:
@@ -120,6 +123,9 @@ def quantiles(edges: Sequence[float], counts: Sequence[int]) -> list[float]:
     >>> quantiles([0.0, 1.0, 2.0], [10, 10])
     [0.1, 1.0, 1.9]
     """
+    only = only_value(edges, counts)
+    if only is not None:
+        return [only] * len(MIDDLE)
     sums = [0, *accumulate(counts)]
     found = []
     for share in MIDDLE:
@@ -156,6 +162,7 @@ def _map(number: int, layers: Layers, most: int) -> dict[str, Any]:
         "x": [layers.steps[part][-1] for part in parts],
         "values": [short(row, 3) for row in values],
         "roots": [_root(count) for count in layers.counts],
+        "is_size": layers.is_size,
     }
 
 
