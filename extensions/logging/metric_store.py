@@ -303,7 +303,11 @@ class StoredRuns:
         if self.must_begin or not self.writer.keeps_open:  # which it is while a run is open
             return False
         history, has_new = self.manager.history, False
-        for stage, rows in ((EPOCHS, history.epochs), (EVALUATIONS, history.evaluations)):
+        present = ((EPOCHS, history.epochs), (EVALUATIONS, history.evaluations))
+        if any(len(rows) < len(self._written[stage].rows) for stage, rows in present):
+            self.begin_anew()  # a program has taken rows out: a segment tells which ones count
+            return False
+        for stage, rows in present:
             first = self._written[stage].first_new(rows)
             for number in range(first, len(rows)):
                 self.writer.append(HistoryRow(stage, number, dict(rows[number]), time()))

@@ -91,6 +91,30 @@ def test_a_count_of_a_metric_keeps_its_digits(tmp_path: Path) -> None:
     assert stored(tmp_path, "count", "train_step_epoch") == {3: 2**24 + 1}
 
 
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_rows_that_a_program_takes_out_of_the_history_are_not_read_back(rows: int, tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), epochs=5, train_dir=tmp_path)
+    tm.train()
+    del tm.history.epochs[-rows:], tm.history.evaluations[-rows:]
+    tm.eval()
+    tm.train_epochs(1)
+
+    assert history_is_that_of(tm, tmp_path)
+
+
+def test_rows_are_taken_out_of_the_history_while_it_trains(tmp_path: Path) -> None:
+    def post_train_step_epoch(epoch_num: int, train_manager: TrainManager) -> None:
+        if epoch_num == 3:
+            del train_manager.history.epochs[:2]
+
+    tm = tiny_manager(MetricStore(), epochs=5, train_dir=tmp_path)
+    tm.add_extension(post_train_step_epoch=post_train_step_epoch)
+    tm.train()
+
+    assert history_is_that_of(tm, tmp_path)
+    assert len(stored(tmp_path, "loss")) == 15
+
+
 def test_figures_that_are_not_numbers_are_in_the_history_too(tmp_path: Path) -> None:
     class Odd(Extension):
         @modifies("train_result")
