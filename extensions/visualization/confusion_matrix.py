@@ -45,7 +45,8 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
         matrices: the last counts of each evaluation set.
 
     Raises:
-        InputError: in an evaluation, prediction and targets are not those of a classification.
+        InputError: ``names`` is no list; in an evaluation, prediction and targets are not of the shapes that those of a
+            classification have, or there are names, but not one for each class.
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
@@ -56,7 +57,9 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
         return {name: counts.tolist() for name, counts in self._sets.latest.items()}
 
     def post_eval_step_batch(self, prediction: Any, targets: Tensor, train_manager: TrainManager | None = None) -> None:
-        self._open.of(train_manager).append(classified(prediction, targets, "ConfusionMatrix"))
+        found = classified(prediction, targets, "ConfusionMatrix")
+        self.require_a_name_for_each(found.classes)
+        self._open.of(train_manager).append(found)
 
     def post_eval_step_epoch(
         self,
@@ -69,8 +72,7 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
             return
         self._sets.of(train_manager)[datasource_name] = counts
         if writer is not None:
-            labels = self.names if len(self.names) == len(counts) else None
-            writer.array(f"confusion/{datasource_name}", counts, labels)
+            writer.array(f"confusion/{datasource_name}", counts, self.names or None)
 
     def _repr_html_(self) -> str:
         """Return the picture that a notebook shows."""

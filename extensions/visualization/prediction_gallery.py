@@ -48,8 +48,9 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
             their ``place`` in the set.
 
     Raises:
-        InputError: a number is not a whole one of at least 1; in an evaluation, the inputs are not a tensor, or the
-            prediction and targets are not those of a classification.
+        InputError: ``names`` is no list; a number is not a whole one of at least 1; in an evaluation, the inputs are
+            not a tensor, the prediction and targets are not of the shapes that those of a classification have, or there
+            are names, but not one for each class.
     """
 
     def __init__(self, names: Sequence[str] = (), mistakes: int = 16, others: int = 16) -> None:
@@ -65,6 +66,7 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
         self, inputs: Any, prediction: Any, targets: Any, train_manager: TrainManager | None = None
     ) -> None:
         found = classified(prediction, targets, "PredictionGallery")
+        self.require_a_name_for_each(found.classes)
         require_one_for_each(inputs, len(found.said), "PredictionGallery")
         self._open.of(train_manager).append(inputs, found)
 

@@ -17,6 +17,7 @@ from train_manager.reporting.embedded import shown_svg
 from train_manager.reporting.histograms_svg import histograms_svg
 from train_manager.schedules import every as every_opening
 from train_manager.schedules import scheduled
+from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
 
 if TYPE_CHECKING:
@@ -52,12 +53,16 @@ class WeightHistograms(Extension):
         histograms: the last edges and counts, by these names.
 
     Raises:
-        InputError: ``every`` is not a whole number of at least 1.
+        InputError: ``gradients`` is neither True nor False; ``every`` is not a whole number of at least 1.
     """
 
     priority = 5
 
     def __init__(self, gradients: bool = False, every: int = 500) -> None:
+        if not isinstance(gradients, bool):
+            cure = f"how many steps there are for each look is `every`: WeightHistograms(every={gradients!r:.60})"
+            what = f"gradients must be True or False, but is {gradients!r:.60}"
+            raise InputError(what, name="gradients", cure=cure)
         self.gradients = gradients
         self.every: int = require_count(every, "every", at_least=1)
         self._last = Book(Histograms, per="phase")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from train_manager import Extension
-from train_manager.extensions import ConfusionMatrix, MetricStore
+from train_manager import Extension, InputError
+from train_manager.extensions import ConfusionMatrix, MetricStore, PredictionGallery
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.testing import tiny_manager
 
@@ -44,6 +45,28 @@ def test_each_set_has_a_matrix() -> None:
     tm.eval()
 
     assert {name: sum(map(sum, matrix)) for name, matrix in confusion.matrices.items()} == {"small": 3, "valid": 32}
+
+
+@pytest.mark.parametrize("extension", [ConfusionMatrix, PredictionGallery])
+@pytest.mark.parametrize("names", ["cat", None, 3])
+def test_names_that_are_no_list_are_refused(extension: Any, names: Any) -> None:
+    with pytest.raises(InputError) as error:
+        extension(names)
+
+    assert str(error.value) == (
+        f"names must be a list of names, but is {names!r}\n"
+        f"  give a list with a name for each class, or leave it out: {extension.__name__}()"
+    )
+
+
+@pytest.mark.parametrize("extension", [ConfusionMatrix, PredictionGallery])
+def test_too_few_names_are_refused_at_the_first_batch(extension: Any) -> None:
+    with pytest.raises(InputError) as error:
+        tiny_manager(extension(["below"])).eval()
+
+    assert str(error.value).startswith(
+        f"{extension.__name__} was given 1 name, but predictions are of 2 classes\n  give a name for each class, or none"
+    )
 
 
 def test_the_store_has_each_evaluation_with_its_labels(tmp_path: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
+from train_manager import InputError
 from train_manager.extensions import MetricStore, WeightHistograms
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.testing import tiny_manager
@@ -29,6 +31,16 @@ def test_gradients_are_counted_if_asked_for() -> None:
         *("gradients/0 Linear", "gradients/2 Linear"),
         *("weights/0 Linear", "weights/2 Linear"),
     ]
+
+
+def test_a_number_of_steps_in_the_place_of_gradients_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        WeightHistograms(500)  # type: ignore[arg-type]
+
+    assert str(error.value) == (
+        "gradients must be True or False, but is 500\n"
+        "  how many steps there are for each look is `every`: WeightHistograms(every=500)"
+    )
 
 
 def test_the_store_gets_the_same(tmp_path: Path) -> None:
