@@ -216,6 +216,7 @@ class Checkpoints(Extension):
 
     # ---- asking for one ------------------------------------------------------------------------------------------
 
+    @priority(-100)  # before MetricStore supersedes the figures of another run that still writes into this folder
     def pre_train(self, train_manager: TrainManager) -> None:
         self._raise_signal()
         if "best" in self.save_at and not train_manager.eval_data:

@@ -20,6 +20,7 @@ from tests.eventually import eventually
 from tests.fork_server import ForkServer
 from tests.resuming import Kill, KilledError, Resume
 from train_manager import (
+    CheckpointError,
     Extension,
     Interleaved,
     TrainManager,
@@ -89,6 +90,22 @@ def test_a_count_of_a_metric_keeps_its_digits(tmp_path: Path) -> None:
 
     assert (tm.history.epochs[-1]["count"], tm.history.evaluations[-1]["count"]) == (2**24 + 1, 2**24 + 1)
     assert stored(tmp_path, "count", "train_step_epoch") == {3: 2**24 + 1}
+
+
+def test_a_second_start_that_is_refused_supersedes_no_figure_of_the_training_that_goes_on(tmp_path: Path) -> None:
+    def started() -> TrainManager:
+        return tiny_manager(MetricStore(), Checkpoints(resume=True), epochs=4, train_dir=tmp_path)
+
+    def post_train_step_batch(step_num: int) -> None:
+        if step_num == 8:
+            with pytest.raises(CheckpointError, match="is being written by another run"):
+                started().train()
+
+    tm = started()
+    tm.add_extension(post_train_step_batch=post_train_step_batch)
+    tm.train()
+
+    assert [*stored(tmp_path, "loss")] == [*range(1, 13)]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
