@@ -15,7 +15,8 @@ NONE: Final = {"activation_spread": "no spread", "dead_units": "no dead unit", "
 
 def activation_svgs(series: Mapping[str, Columns]) -> dict[str, str]:
     """Return the picture of each statistic by its name; shares are drawn from 0 to 1."""
-    return {
-        name: layers_svg({name: columns}, f"{NONE[name]} in {len(columns.labels)} layers", ENDS.get(name))
-        for name, columns in series.items()
-    }
+    found = {}
+    for name, columns in series.items():
+        statistic = name.partition(" ")[0]  # "dead_units (2)" are those of the layers that came later
+        found[name] = layers_svg({name: columns}, f"{NONE[statistic]} in {len(columns.labels)} layers", ENDS.get(statistic))
+    return found

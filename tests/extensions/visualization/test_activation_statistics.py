@@ -127,3 +127,17 @@ def test_no_dead_unit_is_a_sentence() -> None:
     text = layers_svg({"dead_units": statistics.series["dead_units"]}, "no dead unit in 1 layers", (0.0, 1.0))
     assert "no dead unit in 1 layers" in text
     assert "<image" not in text
+
+
+def test_a_module_that_is_replaced_by_several_begins_pictures_of_its_own() -> None:
+    statistics = ActivationStatistics(every=1)
+    tm = tiny_manager(statistics)
+    tm.train_epochs(1)
+    tm.model[1] = nn.Sequential(nn.ReLU(), nn.ReLU())
+    tm.train_epochs(1)
+
+    assert [*statistics.series] == [
+        *("activation_spread", "dead_units"),
+        *("activation_spread (2)", "dead_units (2)"),
+    ]
+    assert statistics._repr_html_().count("<img ") == 4
