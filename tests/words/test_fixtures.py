@@ -10,7 +10,16 @@ import pytest
 import torch
 
 from train_manager import Extension, FixtureNotFound, StageError
-from train_manager.extensions import Avg, ClipGradients, EvalTotals, LRSchedule, Metrics, MixedPrecision, WarmUp
+from train_manager.extensions import (
+    Avg,
+    ClipGradients,
+    EvalTotals,
+    LRSchedule,
+    Metrics,
+    MetricStore,
+    MixedPrecision,
+    WarmUp,
+)
 from train_manager.telling.words import fixture_of
 from train_manager.testing import Recorder, tiny_manager
 from train_manager.words.fixtures import EXTENSIONS, FIXTURES, STAGES, SUMMARIES
@@ -21,6 +30,7 @@ SHIPPED: dict[str, Callable[[], Extension]] = {
     "EvalTotals": EvalTotals,
     "LRSchedule": lambda: LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)),
     "Metrics": Metrics,
+    "MetricStore": MetricStore,
     "MixedPrecision": lambda: MixedPrecision(torch.bfloat16),
     "WarmUp": lambda: WarmUp(steps=2),
 }

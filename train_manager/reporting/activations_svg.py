@@ -18,5 +18,6 @@ def activation_svgs(series: Mapping[str, Columns]) -> dict[str, str]:
     found = {}
     for name, columns in series.items():
         statistic = name.partition(" ")[0]  # "dead_units (2)" are those of the layers that came later
-        found[name] = layers_svg({name: columns}, f"{NONE[statistic]} in {len(columns.labels)} layers", ENDS.get(statistic))
+        none = f"{NONE[statistic]} in {len(columns.labels)} layers"
+        found[name] = layers_svg({name: columns}, none, ENDS.get(statistic))
     return found

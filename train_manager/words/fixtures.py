@@ -80,6 +80,7 @@ EXTENSIONS: Final = {
         Provided("num_batches", "EvalTotals", "eval_step_epoch"),
         Provided("num_samples", "EvalTotals", "eval_step_epoch"),
         Provided("warm_up_factor", "WarmUp", "train_step_batch"),
+        Provided("writer", "MetricStore", "run"),
     )
 }
 """What the extensions of this package provide, by the name of the fixture."""

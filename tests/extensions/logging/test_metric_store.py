@@ -20,6 +20,7 @@ from tests.eventually import eventually
 from tests.fork_server import ForkServer
 from tests.resuming import Kill, KilledError, Resume
 from train_manager import (
+    CheckError,
     CheckpointError,
     Extension,
     Interleaved,
@@ -158,6 +159,14 @@ def test_a_number_that_no_float_holds_keeps_no_row_back(tmp_path: Path) -> None:
     tm.train()
 
     assert history_is_that_of(tm, tmp_path)
+
+
+def test_a_hook_that_needs_a_store_is_told_of_it(tmp_path: Path) -> None:
+    with pytest.raises(CheckError) as error:
+        tiny_manager(Extension.of(post_train_step_batch=lambda writer: None), train_dir=tmp_path).train()
+
+    cure = "add the extension MetricStore of train_manager.extensions, which provides 'writer'"
+    assert str(error.value).endswith(f"\n     {cure}")
 
 
 def test_a_figure_after_the_run_is_refused(tmp_path: Path) -> None:

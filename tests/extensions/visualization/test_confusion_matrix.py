@@ -64,9 +64,8 @@ def test_too_few_names_are_refused_at_the_first_batch(extension: Any) -> None:
     with pytest.raises(InputError) as error:
         tiny_manager(extension(["below"])).eval()
 
-    assert str(error.value).startswith(
-        f"{extension.__name__} was given 1 name, but predictions are of 2 classes\n  give a name for each class, or none"
-    )
+    told = f"{extension.__name__} was given 1 name, but predictions are of 2 classes"
+    assert str(error.value).startswith(f"{told}\n  give a name for each class, or none")
 
 
 def test_the_store_has_each_evaluation_with_its_labels(tmp_path: Path) -> None:
