@@ -63,6 +63,8 @@ class Activations:
             remove()
 
     def _look(self, module: nn.Module, args: Any, output: Any) -> None:
+        while isinstance(output, tuple) and output:  # an LSTM returns its state too, and perhaps a PackedSequence
+            output = output[0]
         if not isinstance(output, Tensor) or not output.is_floating_point() or output.dim() < 2:
             return
         seen = output.detach()[:EXAMPLES].float()

@@ -129,6 +129,17 @@ def test_no_dead_unit_is_a_sentence() -> None:
     assert "<image" not in text
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_the_first_of_several_outputs_counts(is_packed: bool) -> None:
+    net, inputs = nn.LSTM(3, 2, batch_first=True), torch.rand(2, 5, 3)
+    given = nn.utils.rnn.pack_padded_sequence(inputs, torch.tensor([5, 5]), batch_first=True) if is_packed else inputs
+    with Activations(net) as activations:
+        net(given)
+    _, (spread,) = activations.vectors()["activation_spread"]
+
+    assert 0 < spread < 1
+
+
 def test_a_module_that_is_replaced_by_several_begins_pictures_of_its_own() -> None:
     statistics = ActivationStatistics(every=1)
     tm = tiny_manager(statistics)
