@@ -263,6 +263,94 @@ def test_a_model_that_is_never_the_same_is_judged_by_its_gradients() -> None:
     assert not leaking.is_clean
 
 
+def test_what_a_model_holds_outside_of_its_modules_does_not_look_like_a_leak() -> None:
+    held = {"sum": torch.zeros(0)}
+
+    class Follows(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            before = held["sum"] if len(held["sum"]) == len(x) else torch.zeros_like(x)
+            held["sum"] = (before + x).detach()
+            return before + x
+
+    clean = check_batch_leak(Follows(), torch.randn(4, 3))
+    leaking = check_batch_leak(nn.Sequential(Centred(), Follows()), torch.randn(4, 3))
+
+    assert "two runs of the same batch differ, so that only their gradients were judged" in clean.covered[0].text
+    assert clean.is_clean
+    assert (named(leaking), leaking[0].numbers["way"]) == ("0", "backward")
+
+
+def test_a_model_that_is_never_the_same_and_has_no_gradient_could_not_be_looked_at() -> None:
+    source = torch.Generator()
+
+    def noise(x: Tensor) -> Tensor:
+        return x.detach() + torch.randn(x.shape, generator=source)
+
+    class Noisy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return noise(x)
+
+    found = check_batch_leak(Noisy(), torch.randn(4, 3))
+
+    assert not found.is_clean
+    assert [(one.text, one.could_look) for one in found.covered] == [
+        (
+            "8 of 8 changes ran, train mode; two runs of the same batch differ, so that only their gradients were "
+            "judged; nothing that was returned has a gradient to judge",
+            False,
+        )
+    ]
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_of_a_model_that_refuses_to_be_walked_back_the_outputs_are_judged(leaks: bool) -> None:
+    def refuse(gradient: Tensor) -> None:
+        raise AssertionError("in train mode only")
+
+    class OneWay(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = 2 * x
+            if y.requires_grad:
+                y.register_hook(refuse)
+            return y
+
+    found = check_batch_leak(nn.Sequential(OneWay(), Centred() if leaks else nn.Tanh()), torch.randn(4, 3))
+
+    assert [named(found)] == ["1"] if leaks else found.is_clean
+    assert "; walking back failed with AssertionError" in found.covered[0].text
+
+
+def test_hooks_that_a_model_registers_in_its_first_call_are_registered_once_a_run() -> None:
+    class Tapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(3, 2)
+            self.is_tapped = False
+
+        def forward(self, x: Tensor) -> list[Tensor]:
+            self.seen: list[Tensor] = []
+            if not self.is_tapped:
+                self.inner.register_forward_hook(lambda module, args, output: self.seen.append(output))
+                self.is_tapped = True
+            return [self.inner(x), *self.seen]
+
+    model = Tapped()
+    found = check_batch_leak(model, torch.randn(4, 3))
+
+    assert str(found) == "batch leak  clean: 8 of 8 changes ran, train mode"
+    assert len(model(torch.randn(4, 3))) == 2
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_scripted_model_is_looked_at_and_its_leak_is_named_by_what_is_around_it() -> None:
+    clean, leaking = (torch.jit.script(nn.Sequential(nn.Linear(3, 2), last)) for last in (nn.Tanh(), Centred()))
+    x = torch.randn(4, 3)
+
+    assert str(check_batch_leak(clean, x)) == "batch leak  clean: 8 of 8 changes ran, train mode"
+    assert named(check_batch_leak(leaking, x)) == ""
+    assert named(check_batch_leak(nn.Sequential(nn.Linear(3, 3), Centred(), clean), x)) == "1"
+
+
 def test_a_name_that_no_module_has_is_refused() -> None:
     with pytest.raises(InputError) as raised:
         check_batch_leak(nn.Sequential(nn.Linear(3, 2)), torch.randn(4, 3), allow=["norm"])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from train_manager.diagnosis.kept_state import KeptState
+from train_manager.diagnosis.kept_state import KeptState, own_hooks
 
 
 class Holder(nn.Module):
@@ -105,3 +105,28 @@ def test_a_module_that_holds_itself_ends() -> None:
     KeptState(Holder(held)).put_back()
 
     assert held["self"] is held
+
+
+def test_hooks_that_a_block_registers_are_gone_and_those_that_it_removes_are_back() -> None:
+    module = nn.Sequential(nn.Identity())
+    called = []
+    removed = module[0].register_forward_hook(lambda *_: called.append("own"))
+
+    with own_hooks(module):
+        removed.remove()
+        module[0].register_forward_pre_hook(lambda *_: called.append("new"))
+        module(torch.ones(1))
+    module(torch.ones(1))
+
+    assert called == ["new", "own"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_the_buffers_of_a_scripted_module_are_back() -> None:
+    scripted = torch.jit.script(nn.BatchNorm1d(2))
+    kept = KeptState(scripted)
+    scripted(torch.randn(4, 2))
+    assert not torch.equal(scripted.running_mean, torch.zeros(2))
+    kept.put_back()
+
+    assert torch.equal(scripted.running_mean, torch.zeros(2))

@@ -69,6 +69,13 @@ def test_the_innermost_module_is_named() -> None:
     assert str(place_of(model, torch.zeros(2))) == "log in module '1.1.0' (Does)"
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_scripted_modules_take_no_hooks_and_what_stands_beside_them_is_named() -> None:
+    model = nn.Sequential(torch.jit.script(nn.Linear(2, 2)), Does(lambda x: x - x), Does(torch.log))
+
+    assert str(place_of(model, torch.ones(1, 2))) == "log in module '2' (Does)"
+
+
 def test_code_between_two_modules_is_told_as_that_of_the_module_around_them() -> None:
     class Between(nn.Module):
         def __init__(self) -> None:

@@ -50,9 +50,13 @@ class Gradients:
     Args:
         model: the model.
         examples: the batch.
+
+    Attributes:
+        failure: the kind of error with which a model refused to be walked back; then that is not tried again.
     """
 
     def __init__(self, model: nn.Module, examples: Examples) -> None:
+        self.failure = ""
         self._parameters = {name: one for name, one in model.named_parameters() if one.requires_grad}
         self._examples = examples
         self._weights: dict[Path, Tensor] = {}
@@ -79,9 +83,13 @@ class Gradients:
             if weight is not None:
                 outputs.append(output)
                 weights.append(weight)
-        if not outputs or not at:
+        if not outputs or not at or self.failure:
             return None
-        return self._walk_back(outputs, weights, at)
+        try:
+            return self._walk_back(outputs, weights, at)
+        except Exception as error:  # as of reversible layers in eval mode
+            self.failure = type(error).__name__
+            return None
 
     def _weight_of(self, path: Path, output: Tensor, place: Place | None, chosen: Tensor | None) -> Tensor | None:
         """Return the weights of what is of the chosen examples; None if it is not known what is."""

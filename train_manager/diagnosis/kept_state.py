@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, final
 
 import numpy as np
@@ -59,10 +60,11 @@ class KeptState:
         yield _dict_back(attributes)
         for name, value in list(attributes.items()):
             if name in REGISTERED:
-                yield _dict_back(value)
+                if isinstance(value, dict):  # a scripted module shows other mappings, and nothing can be put into them
+                    yield _dict_back(value)
                 for tensor in value.values():
                     yield from self._of(tensor)
-            elif not name.endswith("_hooks") and "_hooks_" not in name:
+            elif not _are_hooks(name):
                 yield from self._of(value)
 
     def _of(self, value: Any) -> Iterator[PutBack]:
@@ -79,6 +81,26 @@ class KeptState:
             yield _dict_back(vars(value))
         for inner in _held_by(value):
             yield from self._of(inner)
+
+
+@contextmanager
+def own_hooks(model: nn.Module) -> Iterator[None]:
+    """Take away the hooks that a ``with`` block registers on the modules, and put back those that it removes.
+
+    A model that registers hooks in its first call notes that it has done so. As the note is put back, the next call
+    would register them once more.
+    """
+    held = [value for module in model.modules() for name, value in vars(module).items() if _are_hooks(name)]
+    back = [_dict_back(hooks) for hooks in held if isinstance(hooks, dict)]
+    try:
+        yield
+    finally:
+        for one in back:
+            one()
+
+
+def _are_hooks(name: str) -> bool:
+    return name.endswith("_hooks") or "_hooks_" in name
 
 
 def _is_without_values(value: Any) -> bool:

@@ -149,7 +149,7 @@ def recorded_calls(
     calls = RecordedCalls(ROOM if names is None else math.inf, base, has_graph=has_graph)
     handles = []
     for name, module in model.named_modules():
-        if names is None or name in names:
+        if (names is None or name in names) and takes_hooks(module):
             before = module.register_forward_pre_hook(
                 lambda module, args, kwargs, name=name: calls.begin(name, module, args, kwargs),
                 prepend=True,  # before hooks of the model itself, whose work is the module's
@@ -162,6 +162,11 @@ def recorded_calls(
     finally:
         for handle in handles:
             handle.remove()
+
+
+def takes_hooks(module: nn.Module) -> bool:
+    """Return whether hooks can be registered on a module; torch refuses it for scripted ones."""
+    return not isinstance(module, torch.jit.ScriptModule)
 
 
 def _tensors_in(value: Any) -> dict[Path, Tensor]:

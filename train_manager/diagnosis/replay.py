@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from train_manager.diagnosis.recorded_calls import takes_hooks
 from train_manager.model.layers import OWN_OF_PYTORCH
 from train_manager.telling.source_locations import shown_path
 
@@ -197,7 +198,7 @@ class Watched(TorchFunctionMode):
         self._removes = ExitStack()
 
     def __enter__(self) -> Self:
-        for module in self._labels:
+        for module in filter(takes_hooks, self._labels):
             before = module.register_forward_pre_hook(self._begin, with_kwargs=True)
             after = module.register_forward_hook(self._end, with_kwargs=True)
             self._removes.callback(before.remove)

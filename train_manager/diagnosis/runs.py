@@ -18,7 +18,7 @@ from train_manager.diagnosis.allowed_modules import AllowedModules
 from train_manager.diagnosis.batch_leaves import Path, copied
 from train_manager.diagnosis.draws import Draws
 from train_manager.diagnosis.examples import Examples
-from train_manager.diagnosis.kept_state import KeptState
+from train_manager.diagnosis.kept_state import KeptState, own_hooks
 from train_manager.diagnosis.output_places import outputs_of
 
 Call = Callable[[nn.Module, Any], Any]
@@ -108,7 +108,7 @@ class Runner:
         for layer in () if drops else self._dropouts:
             layer.training = False  # until the state is put back
         self._allowed.begin_run()
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), own_hooks(self.model):
             warnings.simplefilter("ignore")  # of what is not so in training, as numbers read from inputs with gradients
             outputs = outputs_of(self._call(self.model, batch))
         return Run(outputs, roots, random_state())
