@@ -305,13 +305,13 @@ class _Look:
         if not base.is_same:
             text += "; two runs of the same batch differ, so that only their gradients were judged"
         if base.gradients.failure:
-            text += f"; walking back failed with {base.gradients.failure}"
+            text += f"; walking back failed with {base.gradients.failure}, so that only the outputs were judged"
         elif not base.backward.could_look:
             text += "; nothing that was returned has a gradient to judge"
         text += _not_judged(base.places.none, "of no example")
         text += _not_judged(base.forward.unsteady, "in which the examples lie in no order that is known")
         has_judged = bool(base.places.by_path.keys() - base.forward.unsteady)
-        has_judged = has_judged and (base.is_same or base.backward.could_look)
+        has_judged = has_judged and (base.is_same or (base.backward.could_look and not base.gradients.failure))
         has_all = has_judged and len(self._ran) == len(self._changes.splits)
         text += "".join(f"; {name_of(path)} was left as it is" for path in self._runner.examples.left)
         return Coverage(CHECK, text, could_look=has_all or not is_clean)
