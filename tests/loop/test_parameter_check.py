@@ -51,7 +51,7 @@ def groups_of(model: Net) -> list[dict[str, Any]]:
 
 def manager(model: nn.Module, optimizer: Any = sgd, *extensions: Any, **options: Any) -> TrainManager:
     given = optimizer(model) if optimizer is not sgd and callable(optimizer) else optimizer
-    return tiny_manager(*extensions, model=model, optimizer=given, eval_data={}, **options)
+    return tiny_manager(*extensions, **{"model": model, "optimizer": given, "eval_data": {}, "epochs": 7, **options})
 
 
 def told(tm: TrainManager, train: Callable[[TrainManager], object] = TrainManager.train) -> list[str]:
@@ -64,8 +64,8 @@ def told(tm: TrainManager, train: Callable[[TrainManager], object] = TrainManage
 # ---- found -----------------------------------------------------------------------------------------------------------
 
 
-def test_parameters_without_a_gradient_are_told_once() -> None:
-    tm = manager(Net(), epochs=2)
+def test_parameters_without_a_gradient_in_ten_windows_are_told_once() -> None:
+    tm = manager(Net())
 
     assert told(tm) == [
         "2 parameters of the optimizer have no gradient after a backward pass: unused.weight, unused.bias (does the "
@@ -117,15 +117,16 @@ def test_parameters_in_two_optimizers_are_told() -> None:
     ]
 
 
-def test_all_that_is_found_is_one_warning_with_all_names() -> None:
-    model = Net()
-    optimizer = SGD([*model.trunk.parameters(), *model.unused.parameters()], lr=0.1)
-    tm = manager(model, optimizer)
+def test_all_that_one_step_can_know_is_one_warning_with_all_names() -> None:
+    model = without_unused()
+    model.trunk.weight.requires_grad_(False)
+    optimizer = SGD([{"params": [model.trunk.weight]}, {"params": [model.head.weight]}], lr=0.1)
+    tm = manager(model, optimizer, steps_per_epoch=1, epochs=1)
 
     assert told(tm) == [
-        f"2 parameters have a gradient and are in no optimizer: head.weight, head.bias ({GIVE}); "
-        "2 parameters of the optimizer have no gradient after a backward pass: unused.weight, unused.bias (does the "
-        "loss depend on them, without detach() or no_grad()? else freeze them: requires_grad_(False))"
+        f"2 parameters have a gradient and are in no optimizer: trunk.bias, head.bias ({GIVE}); "
+        "1 parameter is frozen, and a group of the optimizer has no other: trunk.weight "
+        "(leave the group out, or train it: requires_grad_(True))"
     ]
     assert len(tm.findings) == 2
 
@@ -138,7 +139,7 @@ def test_a_branch_that_is_detached_is_told_of_one_of_several_optimizers() -> Non
 
     model = Detached({"first": nn.Linear(2, 2), "trunk": nn.Linear(2, 4), "head": nn.Linear(4, 2)})
     optimizers = {"body": of("first", "trunk")(model), "head": of("head")(model)}
-    tm = InTurn(model=model, loss=F.cross_entropy, optimizer=optimizers, train_data=make_batches(3))
+    tm = InTurn(model=model, loss=F.cross_entropy, optimizer=optimizers, train_data=make_batches(10))
 
     assert [text.partition(" (")[0] for text in told(tm)] == [
         "2 parameters of optimizer 'body' have no gradient after a backward pass: first.weight, first.bias"
@@ -181,7 +182,7 @@ def test_a_phase_with_parts_of_its_own_is_looked_at_anew() -> None:
             with tm.phase("same"):
                 tm.train_epochs(1)
             with tm.phase("other", model=model, optimizer=sgd(model.parameters())):
-                tm.train_epochs(1)
+                tm.train_epochs(4)
 
     assert [text.partition(":")[0] for text in told(tm, train)] == [
         "2 parameters of the optimizer have no gradient after a backward pass"
@@ -191,7 +192,27 @@ def test_a_phase_with_parts_of_its_own_is_looked_at_anew() -> None:
 def test_a_loop_of_ones_own_is_looked_at_too() -> None:
     tm = manager(Net())
 
-    assert len(told(tm, lambda tm: [tm.train_on_batch(batch) for batch in make_batches(2)])) == 1
+    assert len(told(tm, lambda tm: [tm.train_on_batch(batch) for batch in make_batches(10)])) == 1
+
+
+@pytest.mark.parametrize(("unused", "opened"), [(True, 10), (False, 1)])
+def test_the_stages_stay_closed_as_soon_as_all_is_known(unused: bool, opened: int) -> None:
+    class Counted(SGD):
+        counts = 0
+
+        def step(self, closure: Any = None) -> None:
+            Counted.counts += is_staged()
+            super().step()
+
+    model = Net() if unused else without_unused()
+    tm = manager(model, Counted(model.parameters(), lr=0.1))
+
+    def is_staged() -> bool:
+        return "train_optimizer_step" in tm.fixtures.path and tm.fixtures["stage"].name == "train_optimizer_step"
+
+    told(tm)
+
+    assert (Counted.counts, tm.step_num) == (opened, 21)
 
 
 # ---- not found -------------------------------------------------------------------------------------------------------
@@ -248,6 +269,36 @@ def test_parts_of_a_model_for_another_set_of_data_are_no_finding() -> None:
     tm = manager(Net(), train_data=Interleaved({"one": make_batches(2), "other": make_batches(2)}))
 
     assert told(tm) == []
+
+
+class ByTurns(nn.Module):
+    """Uses one of several layers in each batch."""
+
+    def __init__(self, layers: int, order: Callable[[int], int]) -> None:
+        super().__init__()
+        self.layers, self.head = nn.ModuleList(nn.Linear(2, 2) for _ in range(layers)), nn.Linear(2, 2)
+        self.order, self.batches = order, 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.batches += 1
+        return self.head(self.layers[self.order(self.batches)](input))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("layers", "order"), [(3, lambda batch: batch % 3), (2, lambda batch: int(batch == 10))])
+def test_parts_that_are_trained_by_turns_are_no_finding(layers: int, order: Callable[[int], int]) -> None:
+    assert told(manager(ByTurns(layers, order))) == []
+
+
+def test_what_phases_with_the_same_parts_train_by_turns_is_no_finding() -> None:
+    tm = manager(ByTurns(2, lambda batch: batch > 6))
+
+    def train(tm: TrainManager) -> None:
+        with tm.run():
+            for number in range(4):
+                with tm.phase(f"phase {number}"):
+                    tm.train_epochs(1)
+
+    assert told(tm, train) == []
 
 
 def test_a_switch_turns_it_off_on_an_object_or_a_class() -> None:

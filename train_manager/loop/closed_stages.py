@@ -76,7 +76,7 @@ class ClosedStages(Interface[Model]):
         try:
             yield
             region.opened_for = "code that writes fixtures or opens stages" if watch.has_seen else ""
-            region.is_watched = not watch.has_seen
+            region.is_watched = not watch.has_seen and not self._setup.idle
             if self._chosen.unpacks_as_usual and not any(self._overrides(name, Interface) for name in FORWARDS):
                 region.calls(self.called_model, self._loss_by_position())
         finally:

@@ -195,7 +195,7 @@ class InnerStages(ClosedStages[Model]):
             step.own.end_step(name)
         if window is not None:
             warn_without_gradients(window.optimizer, name)
-            if name not in self._setup.looked_at:  # not in a region: the first batch of a setup opens its stages
+            if name not in self._setup.looked_at:  # not in a region: the first batches of a setup open its stages
                 self._look_at_parameters(name)
             step.backwards.setdefault(name, NO_BACKWARD)  # hooks of the step may change the gradients, and fail then
             self._train_optimizer_step(name, window.optimizer)

@@ -50,7 +50,7 @@ from train_manager.loop.modes import mode
 from train_manager.loop.objectives import Objective
 from train_manager.loop.optimizers import OptimizerArgument
 from train_manager.loop.outputs import count_rows, loss_in, no_targets, require_prediction, require_training_loss
-from train_manager.loop.parameter_check import found_in_first_window
+from train_manager.loop.parameter_check import Idle, found_in_first_window
 from train_manager.loop.phases import Level
 from train_manager.loop.probe import probed
 from train_manager.loop.progress import Progress
@@ -861,22 +861,30 @@ class Interface(Extensible, Generic[Model]):
             warnings.warn("; ".join(told), stacklevel=users_level())
 
     def _look_at_parameters(self, name: str) -> None:
-        """Tell, once, which parameters are left out, as the gradients of an optimizer's first window are complete."""
+        """Tell which parameters are left out, as the gradients of one of an optimizer's first windows are complete."""
         setup = self._setup
-        setup.looked_at.add(name)
         if not self.check_parameters:
+            setup.looked_at.add(name)
             return
-        found = found_in_first_window(
-            setup.model,
-            setup.loss,
-            setup.optimizers,
-            name,
-            wrapped=setup.wrapped is not None,
-            around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
-            frozen={id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())},
-            uses_all=self._progress.feed.datasource_name == "train",  # else another set may use the rest
-        )
-        findings = list(found)
+        idle, findings = setup.idle.get(name), list[Finding]()
+        if idle is None:
+            idle = setup.idle[name] = Idle(setup.optimizers[name])
+            findings += found_in_first_window(
+                setup.model,
+                setup.loss,
+                setup.optimizers,
+                name,
+                wrapped=setup.wrapped is not None,
+                around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
+                frozen={id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())},
+            )
+        else:
+            idle.look()
+        if idle.is_known or self._progress.feed.datasource_name != "train":  # another set may use the rest
+            setup.looked_at.add(name)
+            del setup.idle[name]
+            if idle.is_known:
+                findings += idle.found(setup.model, setup.loss, setup.optimizers[name], name)
         if findings:
             self.add_finding(*findings)
 

@@ -1,13 +1,13 @@
-"""Which parameters a training leaves out, from one look at them as the gradients of an optimizer's first window are.
+"""Which parameters a training leaves out, from a look at them as the gradients of an optimizer's first windows are.
 
-The loop looks by itself, once; ``check_parameters`` in ``diagnosis`` tells more of a model. No hook is needed for it.
+The loop looks by itself; ``check_parameters`` in ``diagnosis`` tells more of a model. No hook is needed for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, final
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -17,6 +17,7 @@ from train_manager.model.optimizers import parameters_in
 from train_manager.telling.findings import Finding, Level
 
 CHECK: Final = "parameters"
+WINDOWS: Final = 10  # a part that every second window leaves out, at random, is in one of these but once in a thousand
 WHOLE: Final = 4  # a module with more parameters than these is named in place of them
 
 Parameters = Iterable[Tensor]
@@ -31,9 +32,10 @@ def found_in_first_window(
     wrapped: bool = False,
     around: Iterable[Optimizer] = (),
     frozen: Collection[int] = (),
-    uses_all: bool = True,
 ) -> Iterator[Finding]:
     """Yield what is wrong with the parameters of a training, as far as one step can know.
+
+    Which of them no loss reaches is not among it: ``Idle`` tells that, for a step may pass over a part.
 
     Args:
         model: what is trained.
@@ -43,7 +45,6 @@ def found_in_first_window(
         wrapped: a compiled or wrapped form of the model is called, which may have flattened parameters into its own.
         around: the optimizers of the training around a phase.
         frozen: the ids of parameters that an extension has frozen, and will train later.
-        uses_all: a batch uses all of the model, as far as is known.
     """
     names, optimizer = names_of(model, loss), optimizers[name]
     owned = [*optimizers.values(), *around]
@@ -53,7 +54,34 @@ def found_in_first_window(
     groups = (group["params"] for group in optimizer.param_groups)
     rests = [one for group in groups if is_frozen(group, frozen) for one in group]
     yield from told(rests, names, "warning", FROZEN, name)
-    yield from told(without_gradient(optimizer) if uses_all else (), names, "warning", IDLE, name)
+
+
+@final
+class Idle:
+    """The parameters of an optimizer that had no gradient in any window so far.
+
+    One window cannot tell: stochastic depth leaves blocks out at random, and heads may be trained by turns.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._parameters = without_gradient(optimizer, or_all=True)
+        self._windows = 1
+
+    def look(self) -> None:
+        """Look at the gradients of a further window."""
+        self._parameters = [one for one in self._parameters if one.grad is None]
+        self._windows += 1
+
+    @property
+    def is_known(self) -> bool:
+        """Whether no further window is to be looked at."""
+        return not self._parameters or self._windows >= WINDOWS
+
+    def found(self, model: Any, loss: Any, optimizer: Optimizer, name: str) -> Iterator[Finding]:
+        """Yield them, unless the optimizer trains no other: the loop warns of that itself."""
+        trainable = [one for one in self._parameters if one.requires_grad]
+        if any(one.grad is not None for one in parameters_in(optimizer)):
+            yield from told(trainable, names_of(model, loss), "warning", IDLE, name)
 
 
 UNOWNED: Final = (
@@ -114,11 +142,14 @@ def is_frozen(group: Collection[Tensor], frozen: Collection[int] = ()) -> bool:
     return bool(group) and not any(one.requires_grad or id(one) in frozen for one in group)
 
 
-def without_gradient(optimizer: Optimizer) -> list[Tensor]:
-    """Return the parameters of an optimizer that have no gradient, unless none has: the loop warns of that itself."""
+def without_gradient(optimizer: Optimizer, *, or_all: bool = False) -> list[Tensor]:
+    """Return the parameters of an optimizer that have no gradient.
+
+    If none of them has one the loop warns of that itself, and they are returned only if ``or_all`` is set.
+    """
     trainable = [one for one in parameters_in(optimizer) if one.requires_grad]
     idle = [one for one in trainable if one.grad is None]
-    return [] if len(idle) == len(trainable) else idle
+    return [] if len(idle) == len(trainable) and not or_all else idle
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from train_manager.loop.optimizers import (
     require_schedules_of,
     warn_of_untrained_loss,
 )
+from train_manager.loop.parameter_check import Idle
 from train_manager.loop.region import Region
 from train_manager.loop.saved_state import restore_part, saved_of
 from train_manager.model.modules import has_state
@@ -53,6 +54,7 @@ class Setup:
         brought_by: which phase has replaced a part, by the name of the part.
         region: trains on a batch; None until one is made of the parts as they are.
         looked_at: the optimizers whose parameters were looked at, with the parts as they are.
+        idle: the parameters without a gradient so far, of the optimizers that are still looked at.
     """
 
     device: torch.device | None
@@ -71,16 +73,17 @@ class Setup:
     brought_by: dict[str, str] = field(default_factory=dict)
     region: Region | None = field(default=None, init=False)
     looked_at: set[str] = field(default_factory=set, init=False)
+    idle: dict[str, Idle] = field(default_factory=dict, init=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name in TRAINED_BY_A_REGION:
-            self.region, self.looked_at = None, set()
+            self.region, self.looked_at, self.idle = None, set(), {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is copied or pickled; a lambda that makes optimizers cannot be."""
         kept = self.optimizer_argument if isinstance(self.optimizer_argument, type) else None
-        return {**self.__dict__, "optimizer_argument": kept, "region": None, "looked_at": set()}
+        return {**self.__dict__, "optimizer_argument": kept, "region": None, "looked_at": set(), "idle": {}}
 
     # ---- made, and replaced by a phase ---------------------------------------------------------------------------
 
@@ -127,7 +130,7 @@ class Setup:
         if "optimizer" in given:
             given.setdefault("lr_schedule", None)  # that of another optimizer rests
         inner = replace(self, brought_by={**self.brought_by, **dict.fromkeys(_attributes_of(given), phase)})
-        inner.looked_at = {*self.looked_at}  # unless it has parts of its own
+        inner.looked_at, inner.idle = {*self.looked_at}, self.idle  # unless it has parts of its own
         inner.replace({name: part for name, part in given.items() if name in ("model", "loss")})
         if "loss" in given:
             bind_loss(inner.loss)  # here, so that an unusable one is refused before an optimizer is made
