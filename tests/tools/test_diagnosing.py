@@ -172,6 +172,31 @@ def test_a_layer_that_begins_with_zeros_is_none_of_these() -> None:
     diagnose(tiny_manager(model=model, eval_data=None), ["parameters", "input"], quiet=True).require_none()
 
 
+class Skipping(Model):
+    """Leaves its body out in all steps but some, or multiplies it by zero."""
+
+    def __init__(self, steps: set[int], *, multiplied: bool) -> None:
+        super().__init__()
+        self.steps, self.multiplied, self.calls = steps, multiplied, 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.calls += self.training
+        if self.calls in self.steps:
+            return super().forward(input)
+        return super().forward(input) * 0 + input if self.multiplied else input * self.head.weight.sum()
+
+
+@pytest.mark.parametrize("multiplied", [True, False])
+def test_blocks_that_are_left_out_at_random_are_no_finding(multiplied: bool) -> None:
+    asked("parameters", Skipping({1, 6}, multiplied=multiplied)).require_none()
+
+
+def test_a_block_that_only_the_first_step_has_trained_is_found() -> None:
+    found = asked("parameters", Skipping({1}, multiplied=True))
+
+    assert [one.what for one in found] == ["4 parameters of the optimizer have a gradient of zeros alone"]
+
+
 def test_the_gradients_of_each_of_several_optimizers_are_looked_at() -> None:
     model = Model(hidden=lambda h: 0 * h)
     optimizers = {"one": SGD(model.body.parameters(), 0.1), "other": SGD(model.head.parameters(), 0.1)}
@@ -616,7 +641,7 @@ def test_it_leaves_nothing_behind_after_an_error(error: type[BaseException]) -> 
 
 
 def test_a_training_after_it_tells_of_its_parameters_as_without_it() -> None:
-    tm = tiny_manager(model=Model(hidden=Tensor.detach), eval_data=None)
+    tm = tiny_manager(model=Model(hidden=Tensor.detach), eval_data=None, epochs=4)
     diagnose(tm, ["parameters"], quiet=True)
 
     assert tm.findings == []

@@ -50,7 +50,7 @@ def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Opt
     """Find parameters that a training leaves out, and layers in eval mode, after a backward pass of its loss.
 
     It looks at the gradients as they are: call it between ``backward()`` and ``zero_grad()``. The loop tells by itself,
-    once, what one step can know (``tm.check_parameters``); here are also gradients of zeros, which are usual in the
+    once, what its first steps can know (``tm.check_parameters``); here are also gradients of zeros, which are usual in the
     first step behind a layer that begins with zeros, the parameters of the loss, and modes.
 
     >>> import torch
@@ -103,7 +103,7 @@ def _of_gradients(model: nn.Module, loss: Any, optimizers: Mapping[str, Optimize
 
 def _zeros(optimizer: Optimizer) -> list[Tensor]:
     """Return the parameters whose gradient is zero everywhere; this waits for the device."""
-    return [one for one in parameters_in(optimizer) if one.grad is not None and not _any_nonzero(one.grad)]
+    return [one for one in parameters_in(optimizer) if one.grad is not None and not any_nonzero(one.grad)]
 
 
 def _shifts(model: nn.Module, zeros: set[int]) -> set[int]:
@@ -113,7 +113,8 @@ def _shifts(model: nn.Module, zeros: set[int]) -> set[int]:
     return {id(bias) for weight, bias in learn if id(bias) in zeros and id(weight) not in zeros}
 
 
-def _any_nonzero(gradient: Tensor) -> bool:
+def any_nonzero(gradient: Tensor) -> bool:
+    """Return whether a gradient, dense or sparse, is not zero somewhere."""
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
     return bool(torch.count_nonzero(values))
 

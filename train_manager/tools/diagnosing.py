@@ -32,8 +32,9 @@ from train_manager.diagnosis.inputs import (
 from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall
 from train_manager.diagnosis.loss_leak import check_loss_leak
 from train_manager.diagnosis.overfit import SECONDS, check_overfit
-from train_manager.diagnosis.parameters import check_parameters
+from train_manager.diagnosis.parameters import any_nonzero, check_parameters
 from train_manager.loop.losses import Losses
+from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.windows import preserved_gradients
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, parameters_in
@@ -76,7 +77,7 @@ def diagnose(
     The checks, in their order; each is told as it begins:
 
     - "batch leak": examples of a batch leak into each other, in the model or in the loss
-    - "parameters": some are in no optimizer, in two, frozen, or without a gradient after three steps
+    - "parameters": some are in no optimizer, in two, frozen, or without a gradient in ten steps
     - "overfit": one batch is not learned in 200 steps
     - "initial loss": it is far above that of a model that knows nothing; a softmax is before ``cross_entropy``
     - "input": nan, unscaled features, labels, an input that changes nothing, rows that are in an evaluation set too
@@ -223,23 +224,33 @@ class _Diagnosis:
 
     def _parameters(self) -> Findings:
         gradients: dict[Tensor, Tensor] = {}  # of all optimizers: each step frees those of its own
-        found: list[Findings] = []
+        others: dict[Tensor, Tensor] = {}  # which a step of an optimizer leaves alone
+        found = Findings()
         setup = self._tm._setup
 
         def keep(optimizer: Optimizer) -> None:
             own = set(parameters_in(optimizer))
             every: set[Tensor] = {*setup.parameters(), *own}
-            new = {one: one.grad.clone() for one in every if one.grad is not None}
-            gradients.update({one: grad for one, grad in new.items() if one in own or one not in gradients})
+            for one in every:
+                seen = gradients if one in own else others
+                if one.grad is not None and (one not in seen or (one in own and not any_nonzero(seen[one]))):
+                    seen[one] = one.grad.clone()
 
         def look() -> None:
-            with preserved_gradients(list(gradients)):
-                for parameter, gradient in gradients.items():
+            nonlocal found
+            with preserved_gradients([*others, *gradients]):
+                for parameter, gradient in {**others, **gradients}.items():
                     parameter.grad = gradient
-                found.append(check_parameters(self._tm.model, self._tm.optimizers, self._tm.loss))
+                found = check_parameters(self._tm.model, self._tm.optimizers, self._tm.loss)
 
-        self._steps.after(ANSWERED_AFTER, pre_train_optimizer_step=keep, post_train_step_batch=look)
-        return sum(found, Findings())
+        with self._steps.training(pre_train_optimizer_step=keep, post_train_step_batch=look) as step:
+            for number in range(1, ANSWERED_AFTER + WINDOWS):
+                if number == ANSWERED_AFTER:
+                    gradients.clear()
+                step(self._steps.batches[number % len(self._steps.batches)])
+                if number >= ANSWERED_AFTER and (found.is_clean or self._left() <= 0):
+                    break
+        return found
 
     def _overfit(self) -> Findings:
         tm = self._tm
