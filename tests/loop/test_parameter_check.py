@@ -200,7 +200,7 @@ def test_the_stages_stay_closed_as_soon_as_all_is_known(unused: bool, opened: in
     class Counted(SGD):
         counts = 0
 
-        def step(self, closure: Any = None) -> None:
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
             Counted.counts += is_staged()
             super().step()
 

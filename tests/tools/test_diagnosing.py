@@ -641,12 +641,12 @@ def test_it_leaves_nothing_behind_after_an_error(error: type[BaseException]) -> 
 
 
 def test_a_training_after_it_tells_of_its_parameters_as_without_it() -> None:
-    tm = tiny_manager(model=Model(hidden=Tensor.detach), eval_data=None, epochs=4)
+    tm = tiny_manager(model=Model(hidden=Tensor.detach), eval_data=None)
     diagnose(tm, ["parameters"], quiet=True)
 
     assert tm.findings == []
     with pytest.warns(UserWarning, match="have no gradient"):
-        tm.train_steps(1)
+        tm.train_steps(10)
 
 
 def test_no_folder_and_no_file_is_left(tmp_path: Path) -> None:

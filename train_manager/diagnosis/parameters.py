@@ -49,8 +49,8 @@ OF_THE_LOSS: Final = (
 def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Optimizer, loss: Any = None) -> Findings:
     """Find parameters that a training leaves out, and layers in eval mode, after a backward pass of its loss.
 
-    It looks at the gradients as they are: call it between ``backward()`` and ``zero_grad()``. The loop tells by itself,
-    once, what its first steps can know (``tm.check_parameters``); here are also gradients of zeros, which are usual in the
+    It looks at the gradients as they are: call it between ``backward()`` and ``zero_grad()``. The loop tells by itself
+    what its first steps can know (``tm.check_parameters``); here are also gradients of zeros, which are usual in the
     first step behind a layer that begins with zeros, the parameters of the loss, and modes.
 
     >>> import torch
