@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from tests.diagnosis.cases import Case
 from tests.diagnosis.clean_models import CLEAN, NOTED
@@ -243,6 +244,31 @@ def test_a_run_that_draws_other_random_numbers_is_left_out_and_counted() -> None
 
     assert found.is_clean
     assert "drew other random numbers" in found.covered[0].text
+
+
+class Packed(nn.Module):
+    """A stack of two LSTMs over sequences without their padding, with dropout between the two."""
+
+    def __init__(self, *, sparse: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 8, padding_idx=0, sparse=sparse)
+        self.lstm = nn.LSTM(8, 8, num_layers=2, dropout=0.5, batch_first=True)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        lengths = (tokens != 0).sum(1)
+        packed = pack_padded_sequence(self.embedding(tokens), lengths, batch_first=True, enforce_sorted=False)
+        return self.lstm(packed)[1][0][-1]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_dropout_inside_of_a_recurrent_layer_drops_other_rows_of_other_lengths_and_is_no_leak(sparse: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(1, 20, (16, 6), generator=generator)
+    tokens[torch.arange(6) >= torch.arange(16)[:, None] % 5 + 2] = 0
+    model = Packed(sparse=sparse)
+
+    check_batch_leak(model, tokens).require_none()
+    assert not check_batch_leak(nn.Sequential(Rolled(), model), tokens).is_clean
 
 
 def test_a_model_that_is_never_the_same_is_judged_by_its_gradients() -> None:

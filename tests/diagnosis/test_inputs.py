@@ -55,6 +55,13 @@ def test_the_inputs_are_found_in_a_batch_that_was_unpacked() -> None:
     assert paths_of_inputs(batch, X + 1, batch["label"]) == [("pixels",)]
 
 
+def test_targets_in_a_batch_that_the_model_gets_as_a_whole_are_no_input() -> None:
+    batch = {"image": torch.rand(4, 2), "label": torch.arange(4)}
+
+    assert paths_of_inputs(batch, batch, batch["label"]) == [("image",)]
+    assert paths_of_inputs(batch, batch["image"], batch["image"]) == [("image",)]
+
+
 def test_sparse_inputs_are_left_out() -> None:
     batch = {"graph": X.to_sparse(), "nodes": X}
 

@@ -86,10 +86,11 @@ class Gradients:
         if not outputs or not at or self.failure:
             return None
         try:
-            return self._walk_back(outputs, weights, at)
+            found = self._walk_back(outputs, weights, at)
         except Exception as error:  # as of reversible layers in eval mode
             self.failure = type(error).__name__
             return None
+        return [one.to_dense() if one is not None and one.is_sparse else one for one in found]
 
     def _weight_of(self, path: Path, output: Tensor, place: Place | None, chosen: Tensor | None) -> Tensor | None:
         """Return the weights of what is of the chosen examples; None if it is not known what is."""

@@ -34,11 +34,15 @@ class Scale(NamedTuple):
 
 
 def paths_of_inputs(batch: Any, inputs: Any, targets: Any = None) -> list[Path]:
-    """Return where the tensors lie in a batch that the model gets; all tensors but the targets if it gets others."""
+    """Return where the tensors lie in a batch that the model gets; all tensors but the targets if it gets others.
+
+    The targets are among them only if it gets nothing else, as an autoencoder: a model that is given the whole batch
+    need not use them.
+    """
     wanted, others = {id(one) for one in tensors_in(inputs)}, {id(one) for one in tensors_in(targets)}
     tensors = {path: id(leaf) for path, leaf in leaves_of(batch) if _is_dense(leaf)}
     same = [path for path, key in tensors.items() if key in wanted]
-    return same or [path for path, key in tensors.items() if key not in others]
+    return [path for path in same if tensors[path] not in others] or same or [path for path, key in tensors.items() if key not in others]
 
 
 def at_paths(batch: Any, paths: Iterable[Path]) -> dict[Path, Tensor]:

@@ -61,6 +61,7 @@ class Runner:
         self._allowed = allowed
         self._call, self._kept = call, kept
         self._dropouts = [layer for layer in model.modules() if isinstance(layer, _DropoutNd)]
+        self._droppers = [layer for layer in model.modules() if isinstance(layer, nn.RNNBase | nn.MultiheadAttention)]
         self._takes_gradients = True
 
     def base(self) -> Run:
@@ -107,6 +108,8 @@ class Runner:
             seed_all(seed)
         for layer in () if drops else self._dropouts:
             layer.training = False  # until the state is put back
+        for layer in () if drops else self._droppers:
+            layer.dropout = 0.0  # of it, and between its layers
         self._allowed.begin_run()
         with warnings.catch_warnings(), own_hooks(self.model):
             warnings.simplefilter("ignore")  # of what is not so in training, as numbers read from inputs with gradients
