@@ -51,6 +51,14 @@ def test_a_batch_that_nearly_was_learned_is_a_note() -> None:
     assert told(asked(falling(2.0, 0.99))) == [("note", "it nearly was: is the learning rate too small?")]
 
 
+@pytest.mark.parametrize("by", [0.9995, 1.01])
+def test_losses_that_may_compete_need_not_fall_but_have_to_move(by: float) -> None:
+    cure = "losses that work against each other, as those of a GAN, need not fall: look at each of them"
+
+    assert told(asked(falling(2.0, by), may_compete=True)) == [("note", cure)]
+    assert [one.level for one in asked(itertools.repeat(2.0), may_compete=True)] == ["warning"]
+
+
 def test_less_is_asked_of_a_loss_that_something_keeps_up() -> None:
     losses = [3.0, 2.0, *itertools.repeat(1.9, 198)]
 

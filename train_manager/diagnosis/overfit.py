@@ -35,6 +35,7 @@ def check_overfit(
     rates: Sequence[float] = (),
     slowed_by: Sequence[str] = (),
     kept_up_by: Sequence[str] = (),
+    may_compete: bool = False,
     steps: int = STEPS,
     seconds: float = SECONDS,
 ) -> Findings:
@@ -55,6 +56,7 @@ def check_overfit(
         rates: the learning rates of the optimizers, to be named.
         slowed_by: what may slow it on purpose, to be named: "weight_decay 0.1".
         kept_up_by: why the loss may not come near zero, as "an added loss"; then less is asked of it.
+        may_compete: it is the sum of losses that may work against each other; then it need not fall.
         steps: at most so many.
         seconds: at most so long.
     """
@@ -77,20 +79,22 @@ def check_overfit(
     if len(losses) < steps and min(losses) < UNCHANGED * losses[0]:
         why = f"{_steps(losses)} were done in {seconds:.0f} seconds, in which the loss fell to {min(losses):.3g}"
         return Findings(covered=[Coverage(CHECK, f"{why} from {losses[0]:.3g}", could_look=False)])
-    return _not_learned(losses, rates, slowed_by, kept_up_by)
+    return _not_learned(losses, rates, [*kept_up_by, *slowed_by], is_kept_up=bool(kept_up_by), may_compete=may_compete)
 
 
 def _not_learned(
-    losses: Sequence[float], rates: Sequence[float], slowed_by: Sequence[str], kept_up_by: Sequence[str]
+    losses: Sequence[float], rates: Sequence[float], named: Sequence[str], *, is_kept_up: bool, may_compete: bool
 ) -> Findings:
     first, part = losses[0], min(losses) / losses[0]
     before, end = losses[: max(1, 3 * len(losses) // 4)], losses[3 * len(losses) // 4 :]
     what = f"one batch was not learned: its loss went from {first:.3g} to {losses[-1]:.3g} in {_steps(losses)}"
-    named = [*kept_up_by, *slowed_by]
     what += f", with {' and '.join(named)}" if named else ""
     rate = f"the rate of {max(rates):.3g}" if rates else "the learning rate"
-    if kept_up_by and part < FALLEN:
+    if is_kept_up and part < FALLEN:
         return _found("note", what, "it fell, and something keeps it up on purpose", losses)
+    if may_compete and losses[-1] != first:
+        cure = "losses that work against each other, as those of a GAN, need not fall: look at each of them"
+        return _found("note", what, cure, losses)
     if part < NEARLY or (part < 0.5 and min(end) < FALLS * min(before)):
         return _found("note", what, f"it nearly was: is {rate} too small?", losses)
     if part >= UNCHANGED and losses[-1] <= first:

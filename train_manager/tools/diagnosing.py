@@ -263,6 +263,7 @@ class _Diagnosis:
                 rates=rates,
                 slowed_by=[*self._slowed_by()],
                 kept_up_by=[*self._kept_up_by()],
+                may_compete=len(tm.optimizers) > 1,
                 seconds=seconds,
             )
 
