@@ -21,6 +21,7 @@ from train_manager.diagnosis import recorded_calls
 from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Findings
+from train_manager.testing import tiny_manager
 
 
 def looked_at(case: Case, mode: str) -> Findings:
@@ -376,6 +377,25 @@ def test_a_scripted_model_is_looked_at_and_its_leak_is_named_by_what_is_around_i
     assert str(check_batch_leak(clean, x)) == "batch leak  clean: 8 of 8 changes ran, train mode"
     assert named(check_batch_leak(leaking, x)) == ""
     assert named(check_batch_leak(nn.Sequential(nn.Linear(3, 3), Centred(), clean), x)) == "1"
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        check_batch_leak(tiny_manager(), torch.ones(4, 2))  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "check_batch_leak takes a model, but was given a TrainManager\n"
+        "  give a torch.nn.Module; diagnose(tm) takes a TrainManager"
+    )
+
+
+def test_a_shared_part_may_be_named_by_a_text_alone() -> None:
+    class Weighted(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x @ mask.T
+
+    batch = {"x": torch.randn(4, 3), "mask": torch.randn(4, 3)}
+    assert not check_batch_leak(Weighted(), batch).is_clean
+    check_batch_leak(Weighted(), batch, shared="mask").require_none()
 
 
 def test_a_name_that_no_module_has_is_refused() -> None:

@@ -537,9 +537,10 @@ def test_an_open_run_is_refused() -> None:
     )
 
 
-def test_an_extension_to_keep_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ExtensionNotFound):
-        diagnose(tiny_manager(), keep=["mixed_precision"])
+@pytest.mark.parametrize("keep", [["mixed_precision"], "mixed_precision"])
+def test_an_extension_to_keep_that_is_not_there_is_refused(keep: Any) -> None:
+    with pytest.raises(ExtensionNotFound, match="has no extension 'mixed_precision'"):
+        diagnose(tiny_manager(), keep=keep)
 
 
 def test_each_check_is_told_as_it_begins(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,6 +42,7 @@ from train_manager.diagnosis.recorded_calls import Call
 from train_manager.diagnosis.runs import Call as CallModel
 from train_manager.diagnosis.runs import Run, Runner, are_as_drawn, plain, uncompiled
 from train_manager.model.modules import Chosen
+from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Coverage, Finding, Findings
 
 SEEDS: Final = (None, 1, 2)
@@ -80,9 +81,12 @@ def check_batch_leak(
         call: calls the model with the batch, ``call(model, batch)``, if it is called otherwise.
 
     Raises:
-        InputError: ``allow`` names no module of the model.
+        InputError: ``model`` is no module, or ``allow`` names no module of it.
     """
-    examples = Examples(batch, batch_axis, shared)
+    if not isinstance(model, nn.Module):
+        what = f"check_batch_leak takes a model, but was given a {type(model).__name__}"
+        raise InputError(what, name="model", cure="give a torch.nn.Module; diagnose(tm) takes a TrainManager")
+    examples = Examples(batch, batch_axis, (shared,) if isinstance(shared, str) else shared)
     model = plain(model)
     reason = _why_not(model, examples)
     if reason:

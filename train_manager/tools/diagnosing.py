@@ -108,7 +108,8 @@ def diagnose(
     reason = _why_not(train_manager)
     if reason:
         return Findings(covered=[Coverage(name, reason, could_look=False) for name in names])
-    return _Diagnosis(train_manager, tuple(keep), quiet=quiet).findings(names)
+    kept = (keep,) if isinstance(keep, str) else tuple(keep)
+    return _Diagnosis(train_manager, kept, quiet=quiet).findings(names)
 
 
 def _require_checks(checks: Iterable[str] | None) -> list[str]:
