@@ -21,6 +21,7 @@ from train_manager import ExtensionNotFound, InMemory, InputError, StageError, T
 from train_manager.extensions import EMA, Accumulate, Metrics, default_extensions
 from train_manager.telling.findings import Findings
 from train_manager.testing import tiny_manager
+from train_manager.tools import diagnosing
 from train_manager.tools.diagnosing import CHECKS
 
 X, Y = tiny_manager().train_data[0]  # type: ignore[index]
@@ -334,6 +335,14 @@ def test_a_loss_whose_first_value_is_not_known_is_never_called_clean() -> None:
     ]
 
 
+def test_a_check_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosing, "check_initial_loss", lambda calls: calls[1])
+    found = diagnose(tiny_manager(eval_data=None), ["initial loss", "input"], quiet=True)
+
+    assert not_looked_at(found) == ["initial loss: the check failed with IndexError: list index out of range"]
+    assert [one.check for one in found.covered if one.could_look] == ["input"]
+
+
 # ---- input -----------------------------------------------------------------------------------------------------------
 
 
@@ -343,11 +352,12 @@ def test_labels_that_the_outputs_have_no_class_for_are_found() -> None:
     assert told(found) == ["error: the labels go from 0 to 5, but the outputs have 2 classes: 0 to 1 @ targets"]
 
 
-def test_a_step_that_fails_is_no_clean_one() -> None:
-    found = asked("overfit", train_data=[(X, 5 * Y)])
+@pytest.mark.parametrize("check", ["overfit", "initial loss"])
+def test_a_step_that_fails_is_no_clean_one(check: str) -> None:
+    found = asked(check, train_data=[(X, 5 * Y)])
 
     assert not_looked_at(found) == [
-        "overfit: a training step failed with LabelsOutOfRange: "
+        f"{check}: a training step failed with LabelsOutOfRange: "
         "the labels go from 0 to 5, but the outputs have 2 classes: 0 to 1"
     ]
 

@@ -92,8 +92,9 @@ class LossCalls(TorchFunctionMode):
             output, target = given.pop("input"), given.pop("target")
             if isinstance(output, Tensor) and isinstance(target, Tensor):
                 made_by, is_first = _made_by(output), not self._has_walked_back
-                self.noted.append(LossCall(name, output.detach(), target.detach(), made_by, given, is_first))
-                _refuse_labels(self.noted[-1])
+                call = LossCall(name, output.detach(), target.detach(), made_by, given, is_first)
+                _refuse_labels(call)
+                self.noted.append(call)
         return func(*args, **kwargs)
 
 

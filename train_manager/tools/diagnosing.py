@@ -41,7 +41,7 @@ from train_manager.model.optimizers import learning_rates, parameters_in
 from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.tools.preserve import preserved_training
-from train_manager.tools.trial_steps import StepFailed, TrialSteps
+from train_manager.tools.trial_steps import StepFailed, TrialSteps, in_a_line
 
 LIMIT: Final = 60.0
 """Seconds that all checks take together, about."""
@@ -167,6 +167,8 @@ class _Diagnosis:
             return look()
         except StepFailed as error:
             return _could_not(name, str(error))
+        except Exception as error:  # what a model or a loss does with what it is asked, or a fault in the check
+            return _could_not(name, f"the check failed with {in_a_line(error)}")
 
     def _left(self) -> float:
         return self._ends - perf_counter()

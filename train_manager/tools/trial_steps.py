@@ -117,7 +117,7 @@ class TrialSteps:
         except Exception as error:
             is_own = "prediction" not in self.first.parts
             cure = ", while train_batch calls the model in another way: override model_forward too" if is_own else ""
-            raise StepFailed(f"model_forward failed with {_in_a_line(error)}{cure}") from error
+            raise StepFailed(f"model_forward failed with {in_a_line(error)}{cure}") from error
 
     def _step(self, batch: Any) -> float:
         tm = self._tm
@@ -126,7 +126,7 @@ class TrialSteps:
         except StepFailed:
             raise
         except Exception as error:
-            raise StepFailed(f"a training step failed with {_in_a_line(error)}") from error
+            raise StepFailed(f"a training step failed with {in_a_line(error)}") from error
         progress = tm._progress
         progress.own, progress.losses = None, FiniteLosses(1)  # one that is not finite is an answer
         if loss is None:
@@ -158,7 +158,8 @@ def _remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def _in_a_line(error: Exception) -> str:
+def in_a_line(error: Exception) -> str:
+    """Return the kind of an error and what it says, without its cure."""
     what = error.what if isinstance(error, TrainManagerError) else str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {what}"
 
