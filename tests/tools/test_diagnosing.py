@@ -14,10 +14,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
+from torch.utils.data import DataLoader, Dataset, Subset, SubsetRandomSampler, TensorDataset
 
 from examples import diffusion, lbfgs, meta_learning
 from tests.training import At
-from train_manager import ExtensionNotFound, InMemory, InputError, StageError, TrainManager, add_loss, demo, diagnose
+from train_manager import (
+    ExtensionNotFound,
+    InMemory,
+    InputError,
+    SeededDataLoader,
+    StageError,
+    TrainManager,
+    add_loss,
+    demo,
+    diagnose,
+)
 from train_manager.extensions import EMA, Accumulate, Metrics, default_extensions
 from train_manager.telling.findings import Findings
 from train_manager.testing import tiny_manager
@@ -109,7 +120,7 @@ def test_the_answer_is_a_table() -> None:
 
     assert str(found) == (
         "initial loss  clean: mse_loss 0.836 against 0.698 (the variance of the targets)\n"
-        "input         clean: 1 batch, 16 rows, outputs after 3 steps"
+        "input         clean: all 16 rows, outputs after 3 steps"
     )
 
 
@@ -422,8 +433,74 @@ def test_rows_that_are_in_an_evaluation_set_too_are_found_and_counted() -> None:
 
     assert told(found) == ["warning: 5 of the 10 rows of evaluation set 'valid' are in train_data @ valid"]
     assert found.covered[0].text == (
-        "1 batch, 16 rows, compared with 10 of evaluation set 'valid', outputs after 3 steps"
+        "all 16 rows, compared with all 10 rows of evaluation set 'valid', outputs after 3 steps"
     )
+
+
+def loader(x: Tensor, y: Tensor, **options: Any) -> Any:
+    return DataLoader(TensorDataset(x, y), batch_size=4, **options)
+
+
+def in_memory(x: Tensor, y: Tensor, **options: Any) -> Any:
+    return InMemory(x, y, batch_size=4, **options)
+
+
+def part(x: Tensor, y: Tensor, **options: Any) -> Any:
+    return DataLoader(Subset(TensorDataset(x, y), range(len(x))), batch_size=4, **options)
+
+
+def seeded(x: Tensor, y: Tensor, **options: Any) -> Any:
+    return SeededDataLoader(TensorDataset(x, y), batch_size=4, **options)
+
+
+MANY = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("made", [loader, in_memory, part, seeded])
+def test_all_rows_of_data_in_memory_are_looked_at(made: Any) -> None:
+    y, broken = (MANY.sum(1) > 1).long(), MANY.clone()
+    broken[150, 0] = math.nan
+    found = asked("input", train_data=made(broken, y), eval_data={"valid": made(broken[160:], y[160:], shuffle=True)})
+
+    assert told(found) == [
+        "error: 1 of 400 numbers in the inputs is nan or infinite @ batch.0",
+        "warning: 40 of the 40 rows of evaluation set 'valid' are in train_data @ valid",
+    ]
+    assert found.covered[0].text == (
+        "all 200 rows, compared with all 40 rows of evaluation set 'valid', outputs after 3 steps"
+    )
+
+
+class Computed(Dataset[Any]):
+    """Rows that are made as they are asked for."""
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: int) -> Any:
+        return MANY[index], int(MANY[index].sum() > 1)
+
+
+def test_it_is_told_how_many_of_the_rows_were_read() -> None:
+    found = asked("input", train_data=DataLoader(Computed(), batch_size=4))
+
+    assert found.covered[0].text == "80 of 200 rows, outputs after 3 steps"
+
+
+def test_rows_that_a_sampler_leaves_out_are_not_those_of_the_training() -> None:
+    data = TensorDataset(MANY, (MANY.sum(1) > 1).long())
+    halves = [DataLoader(data, batch_size=4, sampler=SubsetRandomSampler(range(n, n + 60))) for n in (0, 60)]
+    found = asked("input", train_data=halves[0], eval_data={"valid": halves[1]})
+
+    assert told(found) == []
+    assert found.covered[0].text.startswith("all 60 rows, compared with all 60 rows of evaluation set 'valid'")
+
+
+def test_the_training_data_as_an_evaluation_set_are_a_note() -> None:
+    data = in_memory(X, Y)
+    found = asked("input", train_data=data, eval_data={"valid": data})
+
+    assert told(found) == ["note: 16 of the 16 rows of evaluation set 'valid' are in train_data itself @ valid"]
 
 
 def test_a_set_to_measure_the_training_with_is_a_note() -> None:

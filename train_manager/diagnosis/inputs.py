@@ -68,7 +68,7 @@ def check_numbers(batches: Sequence[Mapping[Path, Tensor]], targets: Sequence[An
         values = [batch[path] for batch in batches if path in batch]
         yield from _not_finite("inputs", _in_batch(path), values)
         if all(one.dim() == 2 and one.shape[1] == values[0].shape[1] for one in values):
-            yield from _constant(path, torch.cat([one.detach().cpu() for one in values]))
+            yield from _constant(path, [one.detach() for one in values if len(one)])
     yield from _not_finite("targets", "", [one for some in targets for one in tensors_in(some)])
 
 
@@ -122,11 +122,15 @@ def _not_finite(kind: str, name: str, values: Sequence[Tensor]) -> Iterator[Find
         yield Finding(CHECK, "error", what, name, "leave these rows out, or fill them in", {"count": bad})
 
 
-def _constant(path: Path, rows: Tensor) -> Iterator[Finding]:
-    same, count = int((rows == rows[0]).all(0).sum()), rows.shape[1]
-    if len(rows) < 2 or not same:
+def _constant(path: Path, values: Sequence[Tensor]) -> Iterator[Finding]:
+    rows = sum(map(len, values))
+    if rows < 2:
         return
-    what = f"{same} of {count} features {'is' if same == 1 else 'are'} the same in all {len(rows)} rows"
+    first, count = values[0][0], values[0].shape[1]
+    same = int(torch.stack([(one == first).all(0) for one in values]).all(0).sum())
+    if not same:
+        return
+    what = f"{same} of {count} features {'is' if same == 1 else 'are'} the same in all {rows} rows"
     level: Level = "warning" if same == count else "note"
     yield Finding(CHECK, level, what, _in_batch(path), "they tell the model nothing: were they read as meant?")
 
@@ -205,35 +209,35 @@ class Rows:
     Attributes:
         count: how many there are.
         distinct: their hashes.
-        places: where the tensors lie in memory.
     """
 
     def __init__(self, batches: Iterable[Mapping[Path, Tensor]]) -> None:
-        self.count, self.distinct, self.places = 0, set[int](), set[int]()
+        self.count, self.distinct = 0, set[int]()
         for batch in batches:
             hashes = _hashes(list(batch.values()))
             self.count += len(hashes)
             self.distinct.update(hashes)
-            self.places.update(one.data_ptr() for one in batch.values())
 
 
-def check_rows(train: Rows, name: str, evaluated: Rows) -> Iterator[Finding]:
-    """Yield whether rows of an evaluation set are trained on.
+def check_rows(train: Rows, name: str, evaluated: Rows, *, is_itself: bool = False) -> Iterator[Finding]:
+    """Yield whether rows of an evaluation set are trained on; that is a note of a set to measure the training with.
 
-    Batches of ``train_data`` itself, the very tensors, are a set to measure the training with: a note. So are rows of
-    data which repeat their rows as often.
+    Args:
+        train: those that are trained on.
+        name: of the evaluation set; one that begins with "train" is there to measure the training with.
+        evaluated: the rows of the set.
+        is_itself: the set has the very batches of the training.
     """
-    shared = len(train.distinct & evaluated.distinct)
+    shared, count = len(train.distinct & evaluated.distinct), len(evaluated.distinct)
     if not shared:
         return
-    is_itself = name.startswith("train") or bool(train.places & evaluated.places)
-    repeats = 1 - len(train.distinct) / train.count
-    is_usual = is_itself or shared / len(evaluated.distinct) <= 2 * repeats
-    what = f"{shared:,} of the {len(evaluated.distinct):,} rows of evaluation set {name!r} are in train_data"
+    is_meant = is_itself or name.startswith("train")
+    rows = "rows" if count == evaluated.count else "distinct rows"
+    what = f"{shared:,} of the {count:,} {rows} of evaluation set {name!r} are in train_data"
     what += " itself" if is_itself else ""
     cure = "split the data before they are repeated or augmented, and by what belongs together"
     numbers = {"shared": shared, "compared": evaluated.count}
-    yield Finding(CHECK, "note" if is_usual else "warning", what, name, "" if is_usual else cure, numbers)
+    yield Finding(CHECK, "note" if is_meant else "warning", what, name, "" if is_meant else cure, numbers)
 
 
 def _hashes(tensors: Sequence[Tensor]) -> list[int]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from time import perf_counter
-from typing import Any, Final, final
+from typing import Any, Final, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from train_manager.data.batch import parts_of, without_source
 from train_manager.data.iteration import is_read_once
 from train_manager.data.one_pass import one_pass
 from train_manager.data.randomness import preserved_random_state
+from train_manager.diagnosis.all_rows import all_rows, count_of
 from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.diagnosis.batch_leaves import Path
 from train_manager.diagnosis.initial_loss import check_initial_loss
@@ -42,6 +43,8 @@ from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.tools.preserve import preserved_training
 from train_manager.tools.trial_steps import StepFailed, TrialSteps, in_a_line
+
+Value = TypeVar("Value")
 
 LIMIT: Final = 60.0
 """Seconds that all checks take together, about."""
@@ -179,13 +182,16 @@ class _Diagnosis:
 
     def _read(self, data: Any, count: int) -> list[Any]:
         """Return the first batches, at least one, as far as some of the time that is left goes."""
-        until, found = perf_counter() + self._left() / 4, list[Any]()
         with one_pass(data) as batches:
-            for batch in islice(batches, count):
-                found.append(without_source(batch))
-                if perf_counter() > until:
-                    break
-        return found
+            return [without_source(batch) for batch in self._while_time(islice(batches, count))]
+
+    def _while_time(self, values: Iterable[Value]) -> Iterator[Value]:
+        """Yield values, at least one, as far as some of the time that is left goes."""
+        until = perf_counter() + self._left() / 4
+        for value in values:
+            yield value
+            if perf_counter() > until:
+                break
 
     # ---- the checks --------------------------------------------------------------------------------------------------
 
@@ -311,26 +317,27 @@ class _Diagnosis:
         paths = paths_of_inputs(first.batch, first.parts.get("inputs"), first.parts.get("targets"))
         if not paths:
             return _could_not(name, "the batches hold no tensors")
-        inputs = [at_paths(batch, paths) for batch in self._steps.batches]
-        targets = [parts_of(batch).get("targets") for batch in self._steps.batches]
-        found = [*check_numbers(inputs, targets), *check_scale(first.scale)]
+        batches = all_rows(self._tm.train_data) or self._steps.batches
+        inputs = [at_paths(batch, paths) for batch in map(without_source, batches)]
+        found = [*check_numbers(inputs, [*map(_targets, batches)]), *check_scale(first.scale)]
+        targets = map(_targets, self._steps.batches)
         labels = [one for one in targets if isinstance(one, Tensor) and one.dim() == 1 and one.dtype == torch.long]
         found += check_labels(labels)
         cause = None if first.error is None else first.error.__cause__
         if isinstance(cause, LabelsOutOfRange):
             found.append(Finding(name, "error", cause.what, "targets", cause.cure))
-        rows = Rows(inputs)
-        batches = "1 batch" if len(inputs) == 1 else f"{len(inputs)} batches"
-        covered, unread = [f"{batches}, {rows.count:,} rows"], list[str]()
+        rows = Rows(self._while_time(inputs))
+        covered, unread = [_rows_text(rows, self._tm.train_data)], list[str]()
         for set_name, data in self._tm.eval_data.items():
             if is_read_once(data):
                 unread.append(f"evaluation set {set_name!r} can be read once, so it was not read")
                 continue
             with preserved_random_state():
-                evaluated = Rows(at_paths(batch, paths) for batch in self._read(data, EVALUATED))
-            found += check_rows(rows, set_name, evaluated)
-            compared = f"compared with {evaluated.count:,} of" if evaluated.count else "not compared with those of"
-            covered.append(f"{compared} evaluation set {set_name!r}")
+                batches = all_rows(data) or self._read(data, EVALUATED)
+            evaluated = Rows(self._while_time(at_paths(without_source(batch), paths) for batch in batches))
+            found += check_rows(rows, set_name, evaluated, is_itself=_is_itself(data, self._tm.train_data))
+            compared = f"with {_rows_text(evaluated, data)}" if evaluated.count else "not with those"
+            covered.append(f"compared {compared} of evaluation set {set_name!r}")
         try:
             found += self._answers(paths)
             covered.append(f"outputs after {ANSWERED_AFTER} steps")
@@ -355,6 +362,25 @@ class _Diagnosis:
 
 def _could_not(check: str, reason: str) -> Findings:
     return Findings(covered=[Coverage(check, reason, could_look=False)])
+
+
+def _targets(batch: Any) -> Any:
+    return parts_of(without_source(batch)).get("targets")
+
+
+def _rows_text(rows: Rows, data: Any) -> str:
+    """Return how many rows were looked at, of how many."""
+    total = count_of(data)
+    if total is None:
+        return f"{rows.count:,} rows"
+    return f"all {total:,} rows" if total == rows.count else f"{rows.count:,} of {total:,} rows"
+
+
+def _is_itself(data: Any, train_data: Any) -> bool:
+    """Return whether a set is the training data, or a list of its very batches."""
+    if isinstance(data, list | tuple) and isinstance(train_data, list | tuple):
+        return {*map(id, data)} <= {*map(id, train_data)}
+    return data is train_data
 
 
 def _is_soft(call: LossCall) -> bool:
