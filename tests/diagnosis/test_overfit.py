@@ -35,8 +35,8 @@ def test_a_batch_is_learned_below_a_tenth_of_its_first_loss() -> None:
     ("losses", "cure"),
     [
         (itertools.repeat(2.0), "does the loss reach the model? look for detach(), no_grad(), argmax, and what the "),
-        (falling(2.0, 1.01), "it grew: is the rate of 0.1 too large (lr_finder(tm)), or the sign of the loss wrong?"),
-        (falling(2.0, 0.998), "is the rate of 0.1 too small (lr_finder(tm)), a part of the model cut off or frozen?"),
+        (falling(2.0, 1.01), "it grew: is the learning rate of 0.1 too large (lr_finder(tm)), or the sign of the"),
+        (falling(2.0, 0.998), "is the learning rate of 0.1 too small (lr_finder(tm)), or a part of the model cut off?"),
     ],
     ids=["the same", "growing", "slow"],
 )
@@ -48,7 +48,31 @@ def test_what_was_not_learned_is_a_warning_with_what_to_look_at(losses: Iterable
 
 
 def test_a_batch_that_nearly_was_learned_is_a_note() -> None:
-    assert told(asked(falling(2.0, 0.99))) == [("note", "it nearly was: is the learning rate too small?")]
+    found = asked(falling(2.0, 0.99))
+
+    assert told(found) == [("note", "that is fine; to be sure, raise the learning rate")]
+    assert found[0].what == "one batch was nearly learned: its loss went from 2 to 0.271 in 200 steps"
+
+
+def test_a_batch_is_learned_below_a_tenth_of_the_loss_of_knowing_nothing() -> None:
+    losses = [30.0, *itertools.repeat(1.8, 199)]
+
+    assert asked(losses).is_clean
+    assert [one.level for one in asked(losses, share=0.08)] == ["warning"]
+
+
+def test_outputs_that_are_the_same_for_all_examples_are_never_learned() -> None:
+    found = asked(falling(2.0, 0.9), is_same_for_all=lambda: True)
+
+    assert told(found) == [
+        ("warning", "do all units of a layer give 0? look at the scale of the inputs, then at the learning rate")
+    ]
+
+
+def test_a_loss_that_moves_by_rounding_alone_has_not_grown() -> None:
+    found = asked([2.0, *itertools.repeat(2.0 + 1e-7, 199)], has_gradients=lambda: True)
+
+    assert told(found) == [("warning", "gradients arrive: is the learning rate too small? lr_finder(tm)")]
 
 
 @pytest.mark.parametrize("by", [0.9995, 1.01])

@@ -35,6 +35,13 @@ def test_a_check_that_has_found_nothing_is_clean_with_what_it_covered() -> None:
     assert str(Findings(covered=[CLEAN])) == "batch leak  clean: 12 of 12 changes ran, train mode"
 
 
+def test_a_check_that_has_nothing_to_compare_is_not_called_clean_and_passes() -> None:
+    findings = Findings(covered=[Coverage("initial loss", "the loss has none", answer="nothing to compare")])
+
+    findings.require_none()
+    assert str(findings) == "initial loss  nothing to compare: the loss has none"
+
+
 def test_clean_findings_pass() -> None:
     Findings([Finding("batch leak", "note", "a norm mixes")], [CLEAN]).require_none()
 

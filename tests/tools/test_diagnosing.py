@@ -87,7 +87,7 @@ def test_a_training_in_order_is_clean_in_all_checks() -> None:
 
     found.require_none()
     assert told(found) == ["note: 32 of the 32 rows of evaluation set 'valid' are in train_data itself @ valid"]
-    assert list(dict.fromkeys(one.check for one in found.covered)) == ["batch leak", "loss leak", *CHECKS[1:]]
+    assert list(dict.fromkeys(one.check for one in found.covered)) == [*CHECKS]
 
 
 def test_a_regression_in_order_is_clean_in_all_checks() -> None:
@@ -135,7 +135,7 @@ def test_a_model_that_mixes_examples_is_found() -> None:
 
 
 def test_a_loss_that_stretches_the_targets_is_found() -> None:
-    found = asked("batch leak", Model(1), loss=squared, train_data=[(X, X.sum(1))])
+    found = asked("loss leak", Model(1), loss=squared, train_data=[(X, X.sum(1))])
 
     assert told(found) == [
         "error: the loss compares each prediction with the targets of all examples: (16, 1) against (16,) @ the loss"
@@ -160,6 +160,39 @@ def test_a_parameter_that_is_missing_in_the_optimizer_is_found() -> None:
     assert told(found) == ["warning: 1 parameter has a gradient and is in no optimizer @ head.bias"]
 
 
+class Listed(Model):
+    """Its second layer is in a plain list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(8, 8)]
+        self.hidden = self.layers[0]._call_impl
+
+
+def test_layers_in_a_plain_list_are_found() -> None:
+    found = asked("parameters", Listed())
+
+    assert told(found) == [
+        "error: 2 tensors that learn are no parameters of the model @ a tensor of shape (8, 8), a tensor of shape (8,)"
+    ]
+    assert found[0].cure == (
+        "keep layers in an nn.ModuleList, not in a list; give a tensor as nn.Parameter; or freeze them: "
+        "requires_grad_(False)"
+    )
+
+
+def test_tensors_that_an_optimizer_has_or_that_each_step_makes_are_no_finding() -> None:
+    class Attacked(TrainManager):
+        def train_batch(self, model: Any, inputs: Tensor, targets: Tensor) -> None:
+            self.update(F.cross_entropy(model(inputs.detach().requires_grad_()), targets))
+
+    model = Listed()
+    optimizer = SGD([*model.parameters(), *model.layers[0].parameters()], 0.1)
+    tm = Attacked(model=model, train_data=[(X, Y)], optimizer=optimizer)
+
+    diagnose(tm, ["parameters"], quiet=True).require_none()
+
+
 def test_a_frozen_head_is_told() -> None:
     model = Model()
     model.head.requires_grad_(False)
@@ -168,6 +201,7 @@ def test_a_frozen_head_is_told() -> None:
     assert told(found) == [
         "note: 2 parameters of the optimizer are frozen, beside others that are trained @ head.weight, head.bias"
     ]
+    assert found.covered[0].text == "4 parameters (2 trained, 2 frozen), 1 optimizer, train mode"
 
 
 def test_gradients_of_zero_after_three_steps_are_found() -> None:
@@ -261,6 +295,32 @@ def test_a_learning_rate_of_zero_is_told_without_a_step() -> None:
     assert told(found) == ["warning: the learning rate is 0, so nothing is learned"]
 
 
+@pytest.mark.parametrize("made", [SGD, Adam])
+def test_a_learning_rate_that_is_far_too_small_is_named_first(made: Any) -> None:
+    found = asked("overfit", optimizer=lambda p: made(p, 1e-10))
+
+    assert [one.level for one in found] == ["warning"]
+    assert found[0].cure == "gradients arrive: is the learning rate of 1e-10 too small? lr_finder(tm)"
+
+
+def test_a_model_that_died_after_a_large_first_loss_has_learned_nothing() -> None:
+    found = asked("overfit", Model(hidden=lambda h: 0 * h, last=lambda o: o + 30 * torch.tensor([1.0, -1.0])))
+
+    assert [one.level for one in found] == ["warning"]
+    assert found[0].what.endswith("in 200 steps, and the outputs are the same for all examples")
+
+
+def test_less_than_a_tenth_of_the_first_loss_is_not_enough_above_that_of_knowing_nothing() -> None:
+    model = Model(1)
+    model.body.requires_grad_(False)
+    nn.init.constant_(model.head.bias, 30)
+    model.head.weight.requires_grad_(False)
+    found = diagnose(tiny_manager(**regression(model, optimizer=lambda p: SGD([model.head.bias], 0.3))), ["overfit"])
+
+    assert [one.level for one in found] == ["note"]
+    assert found[0].cure.startswith("a part of the model is frozen; else is the learning rate of 0.3 too small")
+
+
 def test_a_loss_that_does_not_reach_the_model_is_told() -> None:
     class Apart(nn.Module):
         def __init__(self) -> None:
@@ -337,13 +397,21 @@ def test_targets_far_from_zero_are_found_also_if_the_squared_error_is_written_ou
     )
 
 
-def test_a_loss_whose_first_value_is_not_known_is_never_called_clean() -> None:
-    found = asked("initial loss", loss=lambda prediction, targets: prediction.square().sum())
+def test_a_loss_without_a_known_first_value_has_nothing_to_compare() -> None:
+    found = asked("initial loss", Model(1), loss=nn.L1Loss(), train_data=[(X, X[:, :1])])
 
-    assert not_looked_at(found) == [
-        "initial loss: the loss calls no cross_entropy, binary_cross_entropy, nll_loss or mse_loss whose first value "
-        "is known"
-    ]
+    found.require_none()
+    assert str(found) == (
+        "initial loss  nothing to compare: the loss has no known first value, as cross_entropy, nll_loss,\n"
+        "                binary_cross_entropy and mse_loss have"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_a_squared_error_of_two_shapes_is_not_judged() -> None:
+    found = asked("initial loss", Model(1), loss=nn.MSELoss(), train_data=[(X, X[:, 0])])
+
+    assert not_looked_at(found) == ["initial loss: not judged: shapes (16, 1) and (16,) differ"]
 
 
 def test_a_check_that_fails_is_told_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,9 +603,9 @@ class TrainsItself:
     ids=["iterator", "map", "no data", "lazy", "no optimizer"],
 )
 def test_what_cannot_be_looked_at_is_never_called_clean(options: dict[str, Any], why: str) -> None:
-    found = diagnose(tiny_manager(**{**options, "epochs": 1}), ["batch leak", "parameters", "overfit"], quiet=True)
+    found = diagnose(tiny_manager(**{**options, "epochs": 1}), CHECKS[:4], quiet=True)
 
-    assert not_looked_at(found) == [f"{check}: {why}" for check in CHECKS[:3]]
+    assert not_looked_at(found) == [f"{check}: {why}" for check in CHECKS[:4]]
 
 
 def test_a_model_that_trains_itself_is_never_called_clean() -> None:
@@ -565,7 +633,7 @@ def test_a_generator_is_not_read() -> None:
 def test_a_batch_of_one_is_never_called_clean() -> None:
     tm = tiny_manager(train_data=[(X[:1], Y[:1])], eval_data=None)
 
-    assert not_looked_at(diagnose(tm, ["batch leak", "input"], quiet=True)) == [
+    assert not_looked_at(diagnose(tm, ["batch leak", "loss leak", "input"], quiet=True)) == [
         "batch leak: the batch has one example only",
         "loss leak: there are less than two examples",
         "input: the batch has one example only, so that outputs cannot be compared",
@@ -602,7 +670,8 @@ def test_an_unknown_check_is_refused_with_the_one_that_is_meant() -> None:
         diagnose(tiny_manager(), ["overfitt"])
     assert str(caught.value) == (
         "diagnose has no check 'overfitt'\n"
-        "  did you mean 'overfit'? there are 'batch leak', 'parameters', 'overfit', 'initial loss', 'input'"
+        "  did you mean 'overfit'? there are 'batch leak', 'loss leak', 'parameters', 'overfit', "
+        "'initial loss', 'input'"
     )
 
 

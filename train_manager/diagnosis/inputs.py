@@ -42,7 +42,11 @@ def paths_of_inputs(batch: Any, inputs: Any, targets: Any = None) -> list[Path]:
     wanted, others = {id(one) for one in tensors_in(inputs)}, {id(one) for one in tensors_in(targets)}
     tensors = {path: id(leaf) for path, leaf in leaves_of(batch) if _is_dense(leaf)}
     same = [path for path, key in tensors.items() if key in wanted]
-    return [path for path in same if tensors[path] not in others] or same or [path for path, key in tensors.items() if key not in others]
+    return (
+        [path for path in same if tensors[path] not in others]
+        or same
+        or [path for path, key in tensors.items() if key not in others]
+    )
 
 
 def at_paths(batch: Any, paths: Iterable[Path]) -> dict[Path, Tensor]:
@@ -172,8 +176,7 @@ def check_answers(call: Callable[[Any], Any], batch: Any, paths: Sequence[Path])
         return
     base = _outputs(call, batch)
     size = len(next(iter(inputs.values())))
-    of_rows = [one for one in base if one.dim() and len(one) == size]
-    if of_rows and all(torch.allclose(one, one[:1].expand_as(one), rtol=1e-5) for one in of_rows):
+    if are_same_for_all(base, size):
         cure = "is an input used? do all units of a layer give 0? are the first weights 0?"
         yield Finding(CHECK, "warning", f"the outputs are the same for all {size} examples", "", cure)
         return
@@ -184,12 +187,23 @@ def check_answers(call: Callable[[Any], Any], batch: Any, paths: Sequence[Path])
             yield Finding(CHECK, "warning", "no output depends on an input", _in_batch(path), cure)
 
 
+def are_same_for_all(outputs: Any, size: int) -> bool:
+    """Return whether the outputs with as many rows as a batch has are the same in all of them."""
+    of_rows = [_as_floats(one) for one in dense_tensors(outputs) if size > 1 and one.dim() and len(one) == size]
+    return bool(of_rows) and all(torch.allclose(one, one[:1].expand_as(one), rtol=1e-5) for one in of_rows)
+
+
 def _outputs(call: Callable[[Any], Any], batch: Any) -> list[Tensor]:
     with preserved_random_state(), torch.no_grad():
-        return [torch.view_as_real(one) if one.is_complex() else one.float() for one in _tensors(call(batch))]
+        return [_as_floats(one) for one in dense_tensors(call(batch))]
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def _as_floats(values: Tensor) -> Tensor:
+    return torch.view_as_real(values) if values.is_complex() else values.float()
+
+
+def dense_tensors(value: Any) -> list[Tensor]:
+    """Return the tensors in a batch or in outputs that are neither sparse nor nested."""
     return [one for _, one in leaves_of(value) if _is_dense(one)]
 
 

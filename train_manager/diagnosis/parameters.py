@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -45,6 +45,12 @@ OF_THE_LOSS: Final = (
     "give {them} to one: [*model.parameters(), *loss.parameters()], or freeze {them}: requires_grad_(False)",
 )
 
+UNREGISTERED: Final = (
+    "{count} {tensors} that {learn} {are} no {parameters} of the model",
+    "keep layers in an nn.ModuleList, not in a list; give a tensor as nn.Parameter; or freeze {them}: "
+    "requires_grad_(False)",
+)
+
 
 def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Optimizer, loss: Any = None) -> Findings:
     """Find parameters that a training leaves out, and layers in eval mode, after a backward pass of its loss.
@@ -77,7 +83,42 @@ def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Opt
     found = [*_of_gradients(model, loss, by_name), *_of_modes(model)]
     optimizer = "1 optimizer" if len(by_name) == 1 else f"{len(by_name):,} optimizers"
     mode = "train" if model.training else "eval"
-    return Findings(found, [Coverage(CHECK, f"{len(parameters):,} parameters, {optimizer}, {mode} mode")])
+    trained = sum(one.requires_grad for one in parameters)
+    frozen = f" ({trained:,} trained, {len(parameters) - trained:,} frozen)" if trained < len(parameters) else ""
+    return Findings(found, [Coverage(CHECK, f"{len(parameters):,} parameters{frozen}, {optimizer}, {mode} mode")])
+
+
+def check_unregistered(
+    leaves: Sequence[Tensor], model: nn.Module, optimizers: Mapping[str, Optimizer], loss: Any = None
+) -> Iterator[Finding]:
+    """Yield whether tensors that learn are parameters of nothing, as those of layers in a plain list.
+
+    Args:
+        leaves: what a backward pass gives gradients to, as ``leaves_behind`` returns it.
+        model: what is trained.
+        optimizers: by name.
+        loss: if it is a module, its parameters are known too.
+    """
+    known = {*map(id, _parameters(model, loss))}
+    known |= {id(one) for optimizer in optimizers.values() for one in parameters_in(optimizer)}
+    yield from told([one for one in leaves if id(one) not in known], {}, "error", UNREGISTERED)
+
+
+def leaves_behind(loss: Tensor) -> list[Tensor]:
+    """Return the tensors without a graph of their own that a backward pass of a loss gives gradients to.
+
+    >>> weight = torch.ones(2, requires_grad=True)
+    >>> [one is weight for one in leaves_behind((2 * weight).sum())]
+    [True]
+    """
+    ahead, seen, found = [loss.grad_fn], set[Any](), list[Tensor]()
+    while ahead:
+        node = ahead.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            ahead += [inner for inner, _ in node.next_functions]
+            found += [node.variable] if hasattr(node, "variable") else []
+    return found
 
 
 def _of_gradients(model: nn.Module, loss: Any, optimizers: Mapping[str, Optimizer]) -> Iterator[Finding]:
@@ -114,7 +155,7 @@ def _shifts(model: nn.Module, zeros: set[int]) -> set[int]:
 
 
 def any_nonzero(gradient: Tensor) -> bool:
-    """Return whether a gradient, dense or sparse, is not zero somewhere."""
+    """Return whether a gradient, sparse or not, has a number that is not zero; this waits for the device."""
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
     return bool(torch.count_nonzero(values))
 

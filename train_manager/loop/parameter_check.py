@@ -108,6 +108,7 @@ def told(
         return
     are, have, them = ("is", "has", "it") if len(found) == 1 else ("are", "have", "them")
     words = {"count": f"{len(found):,}", "parameters": "parameter" if len(found) == 1 else "parameters"}
+    words |= {"tensors": "tensor", "learn": "learns"} if len(found) == 1 else {"tensors": "tensors", "learn": "learn"}
     words |= {"are": are, "have": have, "them": them}
     words["which"] = "the optimizer" if optimizer == "optimizer" else f"optimizer {optimizer!r}"
     what, cure = (text.format(**words) for text in texts)

@@ -87,11 +87,13 @@ class Coverage:
         check: the check.
         text: what was compared, or why the check could not look.
         could_look: whether the check has looked at all. One that has not is never called clean.
+        answer: what is told where nothing was found; "nothing to compare" if there is nothing that can be wrong.
     """
 
     check: str
     text: str
     could_look: bool = True
+    answer: str = "clean"
 
 
 @final
@@ -160,7 +162,7 @@ class Findings(Sequence[Finding]):
             if not covered.could_look:
                 yield f"could not look: {covered.text}"
             else:
-                yield f"looked at: {covered.text}" if found else f"clean: {covered.text}"
+                yield f"{'looked at' if found else covered.answer}: {covered.text}"
 
 
 def _beside(head: str, text: str) -> str:

@@ -19,21 +19,23 @@ from train_manager.data.randomness import preserved_random_state
 from train_manager.diagnosis.all_rows import all_rows, count_of
 from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.diagnosis.batch_leaves import Path
-from train_manager.diagnosis.initial_loss import check_initial_loss
+from train_manager.diagnosis.initial_loss import check_initial_loss, share_of_nothing
 from train_manager.diagnosis.inputs import (
     Rows,
+    are_same_for_all,
     at_paths,
     check_answers,
     check_labels,
     check_numbers,
     check_rows,
     check_scale,
+    dense_tensors,
     paths_of_inputs,
 )
 from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall
 from train_manager.diagnosis.loss_leak import check_loss_leak
 from train_manager.diagnosis.overfit import SECONDS, check_overfit
-from train_manager.diagnosis.parameters import any_nonzero, check_parameters
+from train_manager.diagnosis.parameters import any_nonzero, check_parameters, check_unregistered, leaves_behind
 from train_manager.loop.losses import Losses
 from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.windows import preserved_gradients
@@ -61,7 +63,7 @@ LEAK_STEPS: Final = 45
 ANSWERED_AFTER: Final = 3
 """Steps after which gradients of zero and equal outputs are told: a layer may begin with zeros."""
 
-CHECKS: Final = ("batch leak", "parameters", "overfit", "initial loss", "input")
+CHECKS: Final = ("batch leak", "loss leak", "parameters", "overfit", "initial loss", "input")
 
 
 def diagnose(
@@ -79,8 +81,9 @@ def diagnose(
 
     The checks, in their order; each is told as it begins:
 
-    - "batch leak": examples of a batch leak into each other, in the model or in the loss
-    - "parameters": some are in no optimizer, in two, frozen, or without a gradient in ten steps
+    - "batch leak": examples of a batch leak into each other in the model
+    - "loss leak": the loss compares an example with the targets of others
+    - "parameters": some are in no optimizer, in two, frozen, or without a gradient in ten steps; layers in a list
     - "overfit": one batch is not learned in 200 steps
     - "initial loss": it is far above that of a model that knows nothing; a softmax is before ``cross_entropy``
     - "input": nan, unscaled features, labels, an input that changes nothing, rows that are in an evaluation set too
@@ -153,7 +156,11 @@ class _Diagnosis:
             return Findings(covered=[Coverage(name, "train_data has no batch", could_look=False) for name in names])
         self._steps = TrialSteps(self._tm, self._keep, batches)
         looks = dict(
-            zip(CHECKS, (self._leak, self._parameters, self._overfit, self._initial_loss, self._input), strict=True)
+            zip(
+                CHECKS,
+                (self._leak, self._loss_leak, self._parameters, self._overfit, self._initial_loss, self._input),
+                strict=True,
+            )
         )
         found = Findings()
         for number, name in enumerate(names, start=1):
@@ -196,21 +203,29 @@ class _Diagnosis:
     # ---- the checks --------------------------------------------------------------------------------------------------
 
     def _leak(self) -> Findings:
+        def look(train_manager: TrainManager) -> Findings:
+            batch = train_manager.fixtures["batch"]
+            return check_batch_leak(self._tm.model, batch, call=lambda _, other: self._steps.probe(other))
+
+        return self._within_a_step("batch leak", look)
+
+    def _within_a_step(self, name: str, look: Callable[[TrainManager], Findings]) -> Findings:
         expected = LEAK_STEPS * self._steps.first.seconds
         if expected > self._left():
-            return _could_not("batch leak", f"left out: it would take about {expected:.0f} seconds")
+            return _could_not(name, f"left out: it would take about {expected:.0f} seconds")
         found: list[Findings] = []
 
-        def look(train_manager: TrainManager) -> None:
-            batch = train_manager.fixtures["batch"]
-            found.append(check_batch_leak(self._tm.model, batch, call=lambda _, other: self._steps.probe(other)))
-            found.append(self._loss_leak())
+        def keep(train_manager: TrainManager) -> None:
+            found.append(look(train_manager))
 
-        with self._steps.training(post_train_step_batch=look) as step:
+        with self._steps.training(post_train_step_batch=keep) as step:
             step(self._steps.batches[0])
         return sum(found, Findings())
 
     def _loss_leak(self) -> Findings:
+        return self._within_a_step("loss leak", self._leak_of_loss)
+
+    def _leak_of_loss(self, _: TrainManager) -> Findings:
         """Look at the loss of the batch whose stage is open."""
         tm, cells = self._tm, self._tm._store.cells
         if "prediction" not in tm.fixtures:
@@ -252,6 +267,11 @@ class _Diagnosis:
                     parameter.grad = gradient
                 found = check_parameters(self._tm.model, self._tm.optimizers, self._tm.loss)
 
+        leaves: list[list[Tensor]] = [[], []]  # of two steps: a tensor that each makes anew, as inputs, is no parameter
+        for steps, some in enumerate(leaves, start=1):
+            self._steps.after(
+                steps, pre_train_backward=lambda backward_loss, some=some: some.extend(leaves_behind(backward_loss))
+            )
         with self._steps.training(pre_train_optimizer_step=keep, post_train_step_batch=look) as step:
             for number in range(1, ANSWERED_AFTER + WINDOWS):
                 if number == ANSWERED_AFTER:
@@ -259,12 +279,15 @@ class _Diagnosis:
                 step(self._steps.batches[number % len(self._steps.batches)])
                 if number >= ANSWERED_AFTER and (found.is_clean or self._left() <= 0):
                     break
-        return found
+        both = [one for one in leaves[0] if any(one is other for other in leaves[1])]
+        unregistered = check_unregistered(both, self._tm.model, self._tm.optimizers, self._tm.loss)
+        return Findings(unregistered) + found
 
     def _overfit(self) -> Findings:
-        tm = self._tm
+        tm, last = self._tm, _LastStep()
         rates = [float(rate) for one in tm.optimizers.values() for rate in learning_rates(one)]
-        with self._steps.training() as step:
+        noting = self._steps.training(pre_train_optimizer_step=last.note_gradients, post_train_step_batch=last.look)
+        with noting as step:
             batch = self._steps.batches[0]
             seconds = min(SECONDS, self._left())
             return check_overfit(
@@ -272,6 +295,10 @@ class _Diagnosis:
                 rates=rates,
                 slowed_by=[*self._slowed_by()],
                 kept_up_by=[*self._kept_up_by()],
+                share=share_of_nothing(self._calls()),
+                is_same_for_all=last.is_same_for_all,
+                has_gradients=lambda: last.has_gradients,
+                is_frozen=not all(one.requires_grad for one in tm.model.parameters()),
                 may_compete=len(tm.optimizers) > 1,
                 seconds=seconds,
             )
@@ -302,15 +329,17 @@ class _Diagnosis:
         if smoothing:
             yield f"label_smoothing {smoothing:g}"
 
-    def _initial_loss(self) -> Findings:
+    def _calls(self) -> list[LossCall]:
+        """Return the calls of torch's losses in the first step, or the one that would give the same loss."""
         first = self._steps.first
-        calls = first.calls
-        if not calls and first.error is None:
-            usual = LossCall.usual(*(first.parts.get(name) for name in ("prediction", "targets", "loss")))
-            calls = [] if usual is None else [usual]
-        if not calls and first.error is not None:
-            return _could_not("initial loss", str(first.error))
-        return check_initial_loss(calls)
+        if first.calls or first.error is not None:
+            return first.calls
+        usual = LossCall.usual(*(first.parts.get(name) for name in ("prediction", "targets", "loss")))
+        return [] if usual is None else [usual]
+
+    def _initial_loss(self) -> Findings:
+        calls, error = self._calls(), self._steps.first.error
+        return check_initial_loss(calls) if calls or error is None else _could_not("initial loss", str(error))
 
     def _input(self) -> Findings:
         first, name = self._steps.first, "input"
@@ -358,6 +387,36 @@ class _Diagnosis:
 
         self._steps.after(ANSWERED_AFTER, post_train_step_batch=look)
         return found
+
+
+@final
+class _LastStep:
+    """What a step on one batch, done again and again, shows.
+
+    Attributes:
+        has_gradients: a gradient that is not zero has reached an optimizer.
+    """
+
+    def __init__(self) -> None:
+        self.has_gradients = False
+        self._outputs: list[Tensor] = []
+        self._targets: list[Tensor] = []
+
+    def note_gradients(self, optimizer: Optimizer) -> None:
+        """Note whether a gradient arrives."""
+        if not self.has_gradients:
+            self.has_gradients = any(one.grad is not None and any_nonzero(one.grad) for one in parameters_in(optimizer))
+
+    def look(self, train_manager: TrainManager) -> None:
+        """Keep the outputs, and what they are to tell apart."""
+        fixtures = train_manager.fixtures
+        self._outputs = [one.detach() for one in dense_tensors(fixtures.get("prediction"))]
+        self._targets = [one for one in dense_tensors(fixtures.get("targets", fixtures["batch"])) if one.dim()]
+
+    def is_same_for_all(self) -> bool:
+        """Return whether the outputs are the same for all examples, though the targets differ."""
+        differ = [one for one in self._targets if bool((one != one[:1]).any())]
+        return bool(differ) and are_same_for_all(self._outputs, len(differ[0]))
 
 
 def _could_not(check: str, reason: str) -> Findings:
