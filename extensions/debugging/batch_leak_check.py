@@ -86,7 +86,21 @@ class BatchLeakCheck(Extension):
         model = train_manager.model
         if not isinstance(model, nn.Module):
             return could_not_look(f"{type(model).__name__} trains itself")
-        return check_batch_leak(model, batch, **self._options, call=lambda _, changed: train_manager.probe(changed))
+
+        def call(_: nn.Module, changed: Any) -> Any:
+            try:
+                return train_manager.probe(changed)
+            except Exception as error:
+                raise _ProbeFailed(f"model_forward failed with {type(error).__name__}: {error}") from error
+
+        try:
+            return check_batch_leak(model, batch, **self._options, call=call)
+        except _ProbeFailed as error:  # an own train_batch may call the model in another way
+            return could_not_look(f"{error}, while train_batch calls the model in another way: override it too")
+
+
+class _ProbeFailed(Exception):
+    """The model gives nothing for the batch as it is."""
 
 
 def _where_not_looked(findings: Findings) -> list[Finding]:

@@ -360,3 +360,11 @@ def test_a_loader_collates_in_its_workers_as_in_a_training() -> None:
     data = DataLoader(TensorDataset(x, torch.zeros(30).long()), batch_size=4, num_workers=1, drop_last=True)
 
     assert [len(batch[0]) for batch in FewBatches(data, "train_data")] == [4, 4, 4]
+
+
+def test_an_error_of_the_library_itself_has_a_cure_and_no_line() -> None:
+    found = rehearse(tiny_manager(optimizer=None))
+
+    assert [(one.what, one.where, one.cure) for one in found] == [
+        ("InputError: there is no optimizer to train with", "", "pass optimizer=torch.optim.AdamW")
+    ]

@@ -40,10 +40,13 @@ def stages_of(error: BaseException) -> list[str]:
 
 
 def _line_in(error: BaseException) -> str:
-    """Return the innermost line of the user's that an error came through, or the innermost of all."""
+    """Return the innermost line of the user's that an error came through, or the innermost of all.
+
+    An error of this library that came through none has a cure, and a line of its own code tells nothing.
+    """
     entries = list(_entries(error.__traceback__))
     of_user = [entry for entry in entries if _is_of_user(entry.tb_frame.f_code.co_filename)]
-    if not entries:
+    if not entries or (isinstance(error, TrainManagerError) and not of_user):
         return ""
     entry = (of_user or entries)[-1]
     code = entry.tb_frame.f_code

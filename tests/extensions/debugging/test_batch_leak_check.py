@@ -132,6 +132,23 @@ def test_it_looks_at_the_forward_pass_of_an_own_train_batch() -> None:
         tm.train()
 
 
+def test_where_an_own_train_batch_calls_the_model_in_another_way_it_says_that_it_could_not_look() -> None:
+    class Parts(TrainManager):
+        def train_batch(self, inputs: Tensor, targets: Tensor) -> None:
+            self.update(nn.functional.cross_entropy(self.model["only"](inputs), targets))
+
+    model = nn.ModuleDict({"only": nn.Linear(2, 2)})
+    tiny = tiny_manager()
+    given: Any = {"optimizer": torch.optim.SGD, "train_data": tiny.train_data, "extensions": [BatchLeakCheck()]}
+    tm = Parts(model=model, **given)
+    tm.train()
+
+    assert [str(one) for one in tm.findings] == [
+        "note: could not look: model_forward failed with NotImplementedError: Module [ModuleDict] is missing the "
+        'required "forward" function, while train_batch calls the model in another way: override it too'
+    ]
+
+
 def test_its_runs_open_no_stage() -> None:
     def opened(*extensions: Extension) -> list[str]:
         recorder = Recorder()
