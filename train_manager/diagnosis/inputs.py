@@ -42,11 +42,8 @@ def paths_of_inputs(batch: Any, inputs: Any, targets: Any = None) -> list[Path]:
     wanted, others = {id(one) for one in tensors_in(inputs)}, {id(one) for one in tensors_in(targets)}
     tensors = {path: id(leaf) for path, leaf in leaves_of(batch) if _is_dense(leaf)}
     same = [path for path, key in tensors.items() if key in wanted]
-    return (
-        [path for path in same if tensors[path] not in others]
-        or same
-        or [path for path, key in tensors.items() if key not in others]
-    )
+    besides = [path for path, key in tensors.items() if key not in others]
+    return [path for path in same if path in besides] or same or besides
 
 
 def at_paths(batch: Any, paths: Iterable[Path]) -> dict[Path, Tensor]:

@@ -108,8 +108,8 @@ class Runner:
             seed_all(seed)
         for layer in () if drops else self._dropouts:
             layer.training = False  # until the state is put back
-        for dropping in () if drops else self._droppers:
-            setattr(dropping, "dropout", 0.0)  # noqa: B010  # of it, and between its layers
+        for dropper in () if drops else self._droppers:
+            dropper.__dict__["dropout"] = 0.0  # between its layers, or of its weights
         self._allowed.begin_run()
         with warnings.catch_warnings(), own_hooks(self.model):
             warnings.simplefilter("ignore")  # of what is not so in training, as numbers read from inputs with gradients
