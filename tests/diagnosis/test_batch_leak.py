@@ -516,3 +516,16 @@ def test_a_compiled_model_is_looked_at_as_it_was_written() -> None:
 
     assert named(check_batch_leak(compiled, x)) == "1"
     assert named(check_batch_leak(model, x, call=lambda _, batch: compiled(batch))) == "1"
+
+
+def test_a_misspelt_part_of_the_batch_is_refused() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x * mask
+
+    with pytest.raises(InputError) as caught:
+        check_batch_leak(Masked(), {"x": torch.randn(4, 3), "mask": torch.ones(4, 3)}, shared=["mask", "maks"])
+
+    assert str(caught.value) == (
+        "shared names 'maks', but the batch has no such part\n  did you mean 'mask'? its parts are 'x', 'mask'"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
@@ -21,6 +21,7 @@ from train_manager.diagnosis.batch_leaves import (
     packed_again,
     put_together,
 )
+from train_manager.telling.errors import InputError, did_you_mean, near
 
 
 class Leaf(NamedTuple):
@@ -75,6 +76,7 @@ class Examples:
         self.batch = batch
         self.size = _size_of(batch, batch_axis, shared)
         self._all = dict(leaves_of(batch, lists_of=self.size))
+        _require_parts(shared, self._all)
         found = {
             path: _leaf(value, self.size, batch_axis)
             for path, value in self._all.items()
@@ -101,6 +103,15 @@ class Examples:
         copies = {path: copied(value) for path, value in self._all.items() if path not in values}
         taken = {path: self.leaves[path].wrap(value) for path, value in values.items()}
         return put_together(self.batch, {**copies, **taken})
+
+
+def _require_parts(shared: Collection[str | int], paths: Iterable[Path]) -> None:
+    """Refuse names of what the batch does not have: a misspelt one would be changed like the others."""
+    names = [name_of(path) for path in paths]
+    for one in shared:
+        if not any(_is_shared(path, [one]) for path in paths):
+            cure = f"{did_you_mean(near(str(one), names))} its parts are {', '.join(map(repr, names))}".strip()
+            raise InputError(f"shared names {one!r}, but the batch has no such part", name="shared", cure=cure)
 
 
 def _is_shared(path: Path, shared: Collection[str | int]) -> bool:
