@@ -34,7 +34,7 @@ class ActivationStatistics(LayerWatcher):
     The first 4 examples of a batch are looked at. A unit of a ``ReLU``, or of another module that cuts off below 0, is
     dead if it is 0 for all of them; a number of ``Tanh``, ``Sigmoid`` and the like is saturated if it is within 2 % of
     an end of their range. The spread is the standard deviation of all numbers. Of a module that returns several
-    tensors, such as an ``LSTM``, the first one counts. Functions such as ``F.relu`` are no modules, and are not seen.
+    tensors, such as an ``LSTM``, the first one counts. Functions such as ``F.relu`` are not modules, and are not seen.
     Modules in eval mode, or not called, are grey. ``statistics`` as the last line of a cell of a notebook shows the
     pictures.
 

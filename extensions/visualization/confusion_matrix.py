@@ -45,8 +45,8 @@ class ConfusionMatrix(EvaluationWatcher[ConfusionCounts, TensorsByName]):
         matrices: the last counts of each evaluation set.
 
     Raises:
-        InputError: ``names`` is no list; in an evaluation, prediction and targets are not of the shapes that those of a
-            classification have, or there are names, but not one for each class.
+        InputError: ``names`` is not a list; in an evaluation, prediction and targets are not of the shapes of a
+            classification, or there are names, but not one for each class.
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:

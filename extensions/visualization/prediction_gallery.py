@@ -48,7 +48,7 @@ class PredictionGallery(EvaluationWatcher[Gallery, ExamplesByName]):
             their ``place`` in the set.
 
     Raises:
-        InputError: ``names`` is no list; a number is not a whole one of at least 1; in an evaluation, the inputs are
+        InputError: ``names`` is not a list; a number is not a whole one of at least 1; in an evaluation, the inputs are
             not a tensor, the prediction and targets are not of the shapes that those of a classification have, or there
             are names, but not one for each class.
     """

@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Case(NamedTuple):
-    """A model and a batch, and what is to be found.
+    """A model and a batch, and what must be found.
 
     Attributes:
         name: what the model does, in a few words; no other case has it.

@@ -40,7 +40,7 @@ class Rolled(nn.Module):
 
 
 def rolled(case: Case) -> Case:
-    """Return the clean case with its input rolled; the model itself is to be named, and what folds is inside of it."""
+    """Return the clean case with its input rolled; the model itself must be named, and what folds is inside of it."""
     options = {key: value for key, value in case.options.items() if key != "call"}
     return case._replace(
         name=f"{case.name}, rolled", make=lambda: Rolled(case.make(), case), culprit="", options=options

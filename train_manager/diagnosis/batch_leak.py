@@ -81,7 +81,7 @@ def check_batch_leak(
         call: calls the model with the batch, ``call(model, batch)``, if it is called otherwise.
 
     Raises:
-        InputError: ``model`` is no module, ``allow`` names no module of it, or ``shared`` no part of the batch.
+        InputError: ``model`` is not a module, ``allow`` names no module of it, or ``shared`` no part of the batch.
     """
     if not isinstance(model, nn.Module):
         what = f"check_batch_leak takes a model, but was given a {type(model).__name__}"

@@ -129,7 +129,7 @@ def _is_number(tensor: Tensor) -> bool:
 
 
 def _is_mask(tensor: Tensor, *, is_alone: bool) -> bool:
-    """Return whether noise would make another kind of tensor of it; what is alone in a batch is no mask."""
+    """Return whether noise would make another kind of tensor of it; what is alone in a batch is not a mask."""
     if tensor.dtype == torch.bool or not tensor.numel():
         return True
     if not tensor.is_floating_point():

@@ -91,7 +91,7 @@ class ForwardSearch:
 
 
 def sides_of_a_bit(changes: Changes, leak: Leak) -> list[Change]:
-    """Return the change that showed a leak, and one of the other side, of the same kind where there is one."""
+    """Return the change that showed a leak, and one of the other side, of the same kind if there is one."""
     other = of_any_kind(changes, leak.change.split.other(), leak.change.kind)
     return [leak.change] if other is None else [leak.change, other]
 

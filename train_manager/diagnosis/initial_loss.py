@@ -137,7 +137,7 @@ def _squared(call: LossCall) -> _Measured | None:
 def _misgiven(call: LossCall) -> Iterator[Finding]:
     takes = {
         "cross_entropy": "cross_entropy is given probabilities, but takes what comes before a softmax",
-        "nll_loss": "nll_loss is given what are no logarithms of probabilities",
+        "nll_loss": "nll_loss is given numbers that are not logarithms of probabilities",
         "binary_cross_entropy_with_logits": (
             "binary_cross_entropy_with_logits is given probabilities, but takes what comes before a sigmoid"
         ),

@@ -63,7 +63,7 @@ class LossCall(NamedTuple):
 
 @final
 class LossCalls(TorchFunctionMode):
-    """A ``with`` block that notes them; targets that are no class are refused before the loss is computed.
+    """A ``with`` block that notes them; targets that are not a class are refused before the loss is computed.
 
     >>> with LossCalls() as calls:
     ...     loss = torch.nn.CrossEntropyLoss()(torch.zeros(2, 3), torch.tensor([0, 2]))
