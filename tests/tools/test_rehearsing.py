@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import namedtuple
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from tests.fork_server import ForkServer
 from tests.training import make_batches
 from train_manager import Extension, InMemory, InputError, SeededDataLoader, StageError, TrainManager, every, rehearse
 from train_manager.extensions import EMA, Checkpoints, Metrics, MetricStore, TensorBoard
@@ -236,21 +238,21 @@ def test_a_tensor_that_is_kept_once_or_replaced_in_each_step_does_not_grow() -> 
 # ---- what it leaves, and what it refuses -----------------------------------------------------------------------------
 
 
-def test_what_a_killed_rehearsal_has_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
-    class Kills(Extension):
-        def post_train(self) -> None:
-            os._exit(3)
+class Kills(Extension):
+    def post_train(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    tm = tiny_manager(Kills(), Checkpoints(), train_dir=tmp_path)
-    child = os.fork()
-    if not child:
-        rehearse(tm)
-    _, status = os.waitpid(child, 0)
+
+def rehearse_and_die(train_dir: Path) -> None:
+    rehearse(tiny_manager(Kills(), Checkpoints(), train_dir=train_dir))
+
+
+def test_what_a_killed_rehearsal_has_left_is_removed_by_the_next_one(tmp_path: Path, fork_server: ForkServer) -> None:
+    status = fork_server.start(rehearse_and_die, tmp_path).wait()
     left = [path.name for path in tmp_path.iterdir()]
-    tm.remove_extension("kills")
-    rehearse(tm).require_none()
+    rehearse(tiny_manager(Checkpoints(), train_dir=tmp_path)).require_none()
 
-    assert (os.waitstatus_to_exitcode(status), left, list(tmp_path.iterdir())) == (3, [".rehearsal"], [])
+    assert (status, left, list(tmp_path.iterdir())) == (-signal.SIGKILL, [".rehearsal"], [])
 
 
 def test_a_train_dir_that_was_not_there_is_not_there_after_it(tmp_path: Path) -> None:
