@@ -74,7 +74,7 @@ class Idle:
 
     @property
     def is_known(self) -> bool:
-        """Whether no further window is to be looked at."""
+        """Whether all windows have been looked at."""
         return not self._parameters or self._windows >= WINDOWS
 
     def found(self, model: Any, loss: Any, optimizer: Optimizer, name: str) -> Iterator[Finding]:

@@ -90,7 +90,7 @@ def _scale(values: Sequence[Sequence[float]]) -> str:
 def thinned(columns: Sequence[Column], most: int = MOST_POINTS) -> list[Column]:
     """Return at most so many columns, joined by examples; one of few examples is joined to its next one.
 
-    So the last, smaller batch of each epoch is no spike.
+    So the last, smaller batch of each epoch is not a spike.
 
     >>> column = Column(1, 64.0, torch.tensor([1.0]), torch.tensor([1.0]))
     >>> [joined.weight for joined in thinned([column, column._replace(weight=3.0), column])]

@@ -267,7 +267,7 @@ class _Diagnosis:
                     parameter.grad = gradient
                 found = check_parameters(self._tm.model, self._tm.optimizers, self._tm.loss)
 
-        leaves: list[list[Tensor]] = [[], []]  # of two steps: a tensor that each makes anew, as inputs, is no parameter
+        leaves: list[list[Tensor]] = [[], []]  # of two steps: inputs are made anew in each
         for steps, some in enumerate(leaves, start=1):
             self._steps.after(
                 steps, pre_train_backward=lambda backward_loss, some=some: some.extend(leaves_behind(backward_loss))

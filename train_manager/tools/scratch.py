@@ -48,7 +48,7 @@ class Written:
 
     Attributes:
         checkpoint: of the largest checkpoint.
-        rest: of all that is no checkpoint.
+        rest: of all that is not a checkpoint.
     """
 
     checkpoint: int

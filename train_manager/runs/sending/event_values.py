@@ -18,7 +18,7 @@ SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 
 
 def values_of(row: NewRow, train_dir: Path) -> Iterator[Any]:
-    """Yield what TensorBoard shows of a row; nothing of a matrix, or of a file that is no picture."""
+    """Yield what TensorBoard shows of a row; nothing of a matrix, or of a file that is not a picture."""
     for tag, number in scalars_of(row):
         yield Summary.Value(tag=tag, simple_value=number)
     tag = tag_of(row.series)

@@ -64,7 +64,7 @@ class LiveCurve:
     """A curve of means over examples; when it is full, each pair of neighbouring points is joined.
 
     A batch of less than half as many examples as the one before, as the last one of an epoch may be, joins it: the loss
-    of three images is no spike of the training.
+    of three images is not a spike of the training.
 
     Args:
         most: points that it is full at.

@@ -31,7 +31,7 @@ class Curve:
         low: the lowest values of stretches; none if all are of a single step.
         high: the highest ones.
         end: in words, where it ends, if the last value is not a number that can be drawn.
-        root: what a norm is divided by for the root mean square; None if it is no norm.
+        root: what a norm is divided by for the root mean square; None if it is not a norm.
         depth: from 0 for the first layer to 1 for the last one; None if it is not of a layer.
     """
 
