@@ -739,7 +739,9 @@ class TrainManager(InnerStages[Model]):
             if end is EpochEnd.COMPLETE:
                 feed.end()  # resets data that a hook has ended half-way, else the next epoch begins there
         finally:
-            if end is not EpochEnd.PAUSED:  # also after an error: workers must not wait while it is looked at
+            if self._asked_from_outside is not None:
+                feed.leave_until_exit()
+            elif end is not EpochEnd.PAUSED:  # also after an error: workers must not wait while it is looked at
                 feed.leave()
         return end is EpochEnd.COMPLETE
 

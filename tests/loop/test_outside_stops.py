@@ -475,6 +475,30 @@ def test_a_signal_to_all_processes_of_a_job_also_reaches_the_workers_of_a_loader
     assert (begun == ended, child.output.endswith("closed\n")) == (True, True)
 
 
+class WithLock(DataLoader[Any]):
+    """Keeps the lock in which a worker asks whether the pass is over."""
+
+    def __iter__(self) -> Any:
+        batches: Any = super().__iter__()
+        self.lock = batches._workers_done_event._cond
+        return batches
+
+
+def trains_until_a_worker_dies() -> None:
+    loader = WithLock(TensorDataset(torch.rand(4096, 2), torch.zeros(4096).long()), batch_size=4, num_workers=1)
+    worker_takes_lock = at_step(3, lambda: loader.lock.acquire(), send("SIGTERM"))  # nothing releases it any more
+    trains(Stops(), worker_takes_lock, train_data=loader)
+
+
+def test_a_worker_that_a_signal_killed_while_it_held_a_lock_does_not_keep_the_run_from_its_end(
+    fork_server: ForkServer,
+) -> None:
+    child = fork_server.start(trains_until_a_worker_dies)
+
+    assert child.wait(20) == EXITS["SIGTERM"], child.errors
+    assert child.output.endswith("closed\n")
+
+
 def is_tested(file: str) -> None:
     sys.exit(pytest.main([file, "-p", "no:cacheprovider", "-q"]))
 

@@ -21,6 +21,8 @@ from train_manager.model.modules import has_state
 from train_manager.telling.source_locations import users_level
 
 END: Final[Any] = object()
+
+_kept_until_exit: Final[list[Any]] = []
 """In place of a batch: the epoch's data has ended."""
 
 
@@ -173,6 +175,16 @@ class Feed:
         if not self._is_cut:
             self._stream, self._ahead = None, []
         self._source = None
+
+    def leave_until_exit(self) -> None:
+        """Leave an epoch that a signal ends, but keep what loads its data until the process exits.
+
+        The signal may have killed a worker of a DataLoader while that held the lock of an event, which the loader waits
+        for as it is closed: for ever, and the checkpoint would not be written. As Python exits it ends its workers
+        without that lock.
+        """
+        _kept_until_exit.append(self._stream)
+        self.leave()
 
     def _peek(self) -> Any:
         if not self._ahead and self._source is not None:
