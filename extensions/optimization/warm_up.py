@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,13 @@ from torch.optim import Optimizer
 
 from train_manager.core.decorators import always, priority, provides
 from train_manager.core.extension import Extension
+from train_manager.core.scope import Scope
 from train_manager.core.signature import with_parameters
+from train_manager.data.iteration import length_of
 from train_manager.model.optimizers import Rate, StepsOf, learning_rates, optimizer_of, set_learning_rates
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
+from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
@@ -38,17 +42,19 @@ class WarmUp(Extension):
     several optimizers it counts itself.
 
     *Runs at:* the start of ``train_optimizer_step``, after other hooks (priority 100), and its end, before other hooks
-    (priority -100); the start and the end of ``run``.
+    (priority -100); the start and the end of ``run``; the start of ``train_step_epoch``.
 
-    *Asks for:* ``update_num`` and ``epoch_num``, and ``optimizer_name`` if it is alive; the optimizer.
+    *Asks for:* ``update_num``, or ``epoch_num``, ``batch_num`` and ``stage``; ``optimizer_name`` if it is alive; the
+    optimizer.
 
     *Leaves behind:* ``warm_up_factor`` of ``train_step_batch``; with ``optimizer="critic"`` it is called
     ``warm_up_factor_critic``.
 
     Args:
         steps: the number of steps of the optimizer in which the factor grows; or
-        epochs: the number of epochs; the factor is constant within an epoch. A phase counts its own epochs, so it warms
-            up anew.
+        epochs: the number of epochs, a fraction of one for each of its batches; a phase counts its own epochs, so it
+            warms up anew. Within an epoch whose length is unknown the factor is constant: of data without ``len()``,
+            which is warned of, and in a loop of your own.
         start: the first factor.
         optimizer: the name of one of several optimizers.
 
@@ -79,7 +85,8 @@ class WarmUp(Extension):
     def _factor_hook(self) -> Callable[..., Any]:
         """Return the hook that provides the factor; a fixture of its own for each of several optimizers."""
         name = "warm_up_factor" if self.optimizer is None else f"warm_up_factor_{self.optimizer}"
-        hook = with_parameters(["train_manager", "update_num", "epoch_num"], self._multiply)
+        asked = ["update_num"] if self.epochs is None else ["epoch_num", "batch_num", "stage"]
+        hook = with_parameters(["train_manager", *asked], self._multiply)
         # last, to multiply the rates that other hooks have set
         hook = priority(100)(provides(name, stage="train_step_batch")(hook))
         return hook if self.optimizer is None else StepsOf(self.optimizer)(hook)
@@ -88,10 +95,18 @@ class WarmUp(Extension):
         optimizer_of(train_manager, self.optimizer, "WarmUp")  # a wrong name is an error
         self._update_num = update_num
 
+    def pre_train_step_epoch(self, train_manager: TrainManager, epoch_num: int) -> None:
+        if self.waits_for_epoch(epoch_num) and length_of_epoch(train_manager) is None:
+            what = "train_data has no len(), so the factor of WarmUp(epochs=...) is constant within an epoch"
+            cure = "WarmUp(steps=...) grows with each step; or set steps_per_epoch"
+            warnings.warn(f"{what}; {cure}", UserWarning, stacklevel=users_level())
+
     def _multiply(self, asked: Mapping[str, Any]) -> float:  # the hook pre_train_optimizer_step: see __init__
         self._restore()  # what Ctrl-C has kept from being restored
-        steps = asked["update_num"] if self.optimizer is None else self._own_steps
-        factor = self.factor(steps, asked["epoch_num"])
+        if self.steps is None:
+            factor = self.factor(0, asked["epoch_num"] + done_of_epoch(**asked))
+        else:
+            factor = self.factor(asked["update_num"] if self.optimizer is None else self._own_steps, 0)
         if factor != 1:
             optimizer = optimizer_of(asked["train_manager"], self.optimizer, "WarmUp")
             assert optimizer is not None, "it is about to step"
@@ -121,12 +136,12 @@ class WarmUp(Extension):
         """Return whether the end of an epoch after this one is to change something."""
         return self.epochs is not None and epoch_num < self.epochs
 
-    def factor(self, update_num: int, epoch_num: int) -> float:
+    def factor(self, update_num: int, epochs: float) -> float:
         """Return the factor after these numbers of steps and epochs."""
         if self.steps is not None:
             return factor_after(update_num, self.steps, self.start)
         assert self.epochs is not None, "one of the two is given"
-        return factor_after(epoch_num, self.epochs, self.start)
+        return factor_after(epochs, self.epochs, self.start)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the steps of the optimizer, if it is one of several."""
@@ -141,8 +156,19 @@ class WarmUp(Extension):
         self._update_num = state.get("update_num", self._update_num)
 
 
-def factor_after(done: int, length: int, start: float) -> float:
-    """Return the factor after ``done`` of ``length`` steps, which grows linearly.
+def length_of_epoch(train_manager: TrainManager) -> int | None:
+    """Return the number of batches of an epoch, or None if it is unknown."""
+    return train_manager.steps_per_epoch or length_of(train_manager.train_data)
+
+
+def done_of_epoch(train_manager: TrainManager, stage: Scope, batch_num: int, **_: Any) -> float:
+    """Return which part of the epoch lies before the present batch; 0 if its length is unknown."""
+    length = length_of_epoch(train_manager) if "train_step_epoch" in stage.path else None
+    return 0.0 if not length else min(1.0, (batch_num - 1) / length)
+
+
+def factor_after(done: float, length: int, start: float) -> float:
+    """Return the factor after ``done`` of ``length`` steps or epochs, which grows linearly.
 
     >>> [factor_after(done, 4, start=0.5) for done in (0, 2, 4, 5)]
     [0.5, 0.75, 1.0, 1.0]

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR, LinearLR
 from tests.ctrl_c import CtrlC
 from tests.extensions.optimization.two_optimizers import TwoOptimizers
 from train_manager import Extension, InputError, SkipStage, TrainManager, always
-from train_manager.extensions import WarmUp
+from train_manager.extensions import Accumulate, WarmUp
 from train_manager.extensions.optimization.warm_up import factor_after
 from train_manager.testing import tiny_manager
 
@@ -60,10 +60,48 @@ def test_the_optimizer_steps_with_the_small_rate_which_is_restored_after_the_ste
     assert rates.between == [0.5] * 6
 
 
-def test_the_factor_may_grow_by_epochs() -> None:
+def rates_by_epochs(tm: TrainManager) -> list[float]:
     rates = Rates()
-    tiny_manager(rates, WarmUp(epochs=2, start=0.5), epochs=3).train()
-    assert rates.stepped == pytest.approx([0.25] * 3 + [0.375] * 3 + [0.5] * 3)
+    tm.add_extension(rates)
+    tm.add_extension(WarmUp(epochs=2, start=0.4))
+    tm.train()
+    return rates.stepped
+
+
+def test_by_epochs_the_factor_grows_with_each_step() -> None:
+    assert rates_by_epochs(tiny_manager(epochs=3)) == pytest.approx([0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.5, 0.5])
+
+
+def test_by_epochs_the_factor_grows_with_each_step_of_an_epoch_that_is_cut() -> None:
+    tm = tiny_manager(epochs=3, steps_per_epoch=2)
+    assert rates_by_epochs(tm) == pytest.approx([0.2, 0.275, 0.35, 0.425, 0.5, 0.5])
+
+
+def test_by_epochs_an_accumulated_step_counts_the_batches_before_its_last_one() -> None:
+    tm = tiny_manager(Accumulate(3), epochs=3)
+    assert rates_by_epochs(tm) == pytest.approx([0.3, 0.45, 0.5])
+
+
+def test_by_epochs_the_factor_is_constant_in_an_epoch_without_a_known_length_which_is_warned_of() -> None:
+    tm = tiny_manager(epochs=3)
+    batches = list(tm.train_data or ())
+    tm.train_data = type("Unsized", (), {"__iter__": lambda self: iter(batches)})()
+    with pytest.warns(UserWarning, match="is constant within an epoch") as found:
+        assert rates_by_epochs(tm) == pytest.approx([0.2] * 3 + [0.35] * 3 + [0.5] * 3)
+    assert {str(one.message) for one in found} == {
+        "train_data has no len(), so the factor of WarmUp(epochs=...) is constant within an epoch; "
+        "WarmUp(steps=...) grows with each step; or set steps_per_epoch"
+    }
+
+
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_by_epochs_a_resumed_warm_up_has_the_rates_of_one_in_one_go(step: int) -> None:
+    rates = [Rates(), Rates()]
+    first, second = (tiny_manager(one, WarmUp(epochs=2, start=0.4), epochs=3) for one in rates)
+    first.train_steps(step)
+    second.load_state_dict(first.state_dict())
+    second.train()
+    assert rates[0].stepped + rates[1].stepped == rates_by_epochs(tiny_manager(epochs=3))
 
 
 def test_a_schedule_that_computes_its_rates_from_the_present_ones_is_not_changed() -> None:
