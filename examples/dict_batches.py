@@ -73,7 +73,7 @@ def manager() -> TrainManager:
         epochs=EPOCHS,
         extensions=[
             Log(every=LOG_EVERY, counts=("epoch", "batch"), rate=None),
-            Metrics(eval={"accuracy": accuracy}, table=False),
+            Metrics(eval={"accuracy": accuracy}),
         ],
     )
 

@@ -26,7 +26,7 @@ tm = TrainManager(
     epochs=30,
     train_data=InMemory(x[train], y[train], batch_size=64, shuffle=True),
     eval_data={"valid": InMemory(x[valid], y[valid], batch_size=300)},
-    extensions=[Metrics(accuracy=accuracy, table=False), EarlyStopping("valid/loss", patience=3), ClipGradients(1.0)],
+    extensions=[Metrics(accuracy=accuracy), EarlyStopping("valid/loss", patience=3), ClipGradients(1.0)],
 )
 result = tm.train()
 print(tm.history.to_pandas().round(3))

@@ -86,7 +86,7 @@ def settings() -> dict[str, Any]:
         "eval_data": {"test": [points(1000, seed=1)[:]]},
         "eval_at": "end",
         "epochs": EPOCHS,
-        "extensions": [log, Metrics(eval={"accuracy": accuracy}, table=False)],
+        "extensions": [log, Metrics(eval={"accuracy": accuracy})],
     }
 
 

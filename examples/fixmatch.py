@@ -129,7 +129,7 @@ def manager() -> TrainManager:
             LRSchedule(cosine, per="step"),
             EMA(DECAY, begin="model"),
             Log(every=LOG_EVERY, show=["loss", "parts"], counts=("epoch", "batch"), rate=None),
-            Metrics(eval={"accuracy": accuracy}, table=False),
+            Metrics(eval={"accuracy": accuracy}),
         ],
     )
 

@@ -166,7 +166,7 @@ def correct(prediction: Tensor, targets: Tensor) -> Tensor:
 
 def test_metrics_beside_an_own_train_batch_without_prediction_are_told_to_define_it() -> None:
     with pytest.raises(CheckError) as caught:
-        measured(WithoutPrediction, Metrics(correct, table=False)).train()
+        measured(WithoutPrediction, Metrics(correct)).train()
 
     assert {mistake.cure for mistake in caught.value.mistakes} == {
         'the own train_batch defines none; let it: self.fixtures["prediction"] = prediction (of Metrics, or take '
@@ -177,8 +177,8 @@ def test_metrics_beside_an_own_train_batch_without_prediction_are_told_to_define
 @pytest.mark.parametrize(
     ("cls", "metrics"),
     [
-        (WithPrediction, Metrics(correct, table=False)),
-        (WithoutPrediction, Metrics(eval={"correct": correct}, table=False)),
+        (WithPrediction, Metrics(correct)),
+        (WithoutPrediction, Metrics(eval={"correct": correct})),
     ],
 )
 def test_metrics_measure_beside_an_own_train_batch(cls: type[TrainManager], metrics: Metrics) -> None:

@@ -85,7 +85,7 @@ def main() -> None:
         extensions={
             **default_extensions(),
             "checkpoints": Checkpoints(resume=True),  # in a new folder there is none, and the training begins
-            "metrics": Metrics(accuracy, table=False),
+            "metrics": Metrics(accuracy),
             "gradient_norms": GradientNorms(),
             "confusion_matrix": ConfusionMatrix(),
             "report": Report(),

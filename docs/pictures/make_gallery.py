@@ -54,7 +54,7 @@ def pictures() -> Iterator[tuple[str, str]]:
     vars(in_notebook)["_output"] = shown
     with tempfile.TemporaryDirectory() as folder:
         with mock.patch.object(live, "is_notebook", return_value=True):
-            trained(FEW, [*few.values(), in_notebook, Metrics(accuracy=accuracy, table=False), LossCurves()], folder)
+            trained(FEW, [*few.values(), in_notebook, Metrics(accuracy=accuracy), LossCurves()], folder)
         yield "loss_curves", Path(folder, "plots", "loss_curves.svg").read_text(encoding="utf-8")
     yield "live", shown.picture.replace("<style>", f"<style>{COLORS}", 1)  # a notebook has colors of its own
     many = {"weight_histograms": WeightHistograms(every=20), "activation_statistics": ActivationStatistics()}

@@ -29,7 +29,7 @@ def train(model: nn.Module, train_data: Loader, valid_data: Loader) -> None:
         epochs=EPOCHS,
         extensions=[
             ClipGradients(LARGEST_NORM),
-            Metrics(accuracy=accuracy, table=False),
+            Metrics(accuracy=accuracy),
             EarlyStopping("valid/loss", patience=PATIENCE),
             Report(),
         ],

@@ -16,6 +16,7 @@ from train_manager.loop.books import Book
 from train_manager.metrics.averages import ExponentialMovingAverage, WeightedMeans, mean_of
 from train_manager.metrics.history_rows import refuse_names_of_places
 from train_manager.metrics.metric import metric_of
+from train_manager.metrics.shelf import from_shelf
 from train_manager.rebuilding.recorded import recorded
 from train_manager.reporting.lines import write_line
 from train_manager.reporting.tables import text_table
@@ -25,7 +26,7 @@ from train_manager.telling.showing import cut
 if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
-Functions = Mapping[str, Any] | Iterable[Callable[..., Any]]
+Functions = Mapping[str, Any] | Iterable[Callable[..., Any] | str]
 
 
 @recorded
@@ -33,24 +34,25 @@ class Metrics(Extension):
     """Measure the training and every evaluation with functions of prediction and targets, or with torchmetrics objects.
 
     >>> from train_manager.testing import tiny_manager
-    >>> def accuracy(prediction, targets):
-    ...     return prediction.argmax(dim=1) == targets
-    >>> tm = tiny_manager(Metrics(accuracy=accuracy), epochs=30)
+    >>> def distance(prediction, targets):
+    ...     return (prediction.argmax(dim=1) - targets).abs()
+    >>> tm = tiny_manager(Metrics("accuracy", "f1", distance), epochs=30)
     >>> result = tm.train()
-    metric    training   valid
-    loss        0.1622  0.1489
-    accuracy    0.9250  0.9375
-    >>> tm.eval()["valid"]["accuracy"]
-    0.9375
+    >>> round(tm.eval()["valid"]["f1"], 3)
+    0.933
 
-    A function returns one number for the batch, or one for each example. It is called like a loss, with prediction and
-    targets; or, if one of its required parameters is called ``prediction``, with the fixtures that its parameters name.
-    An object of torchmetrics, or any object with ``update``, ``compute`` and ``reset``, is moved to the device of the
-    prediction, and is reset around each training batch and each evaluation.
+    There are ``"accuracy"`` and ``"f1"``, exact over a whole evaluation set. A function returns one number for the
+    batch, or one for each example. It is called like a loss, with prediction and targets; or, if one of its required
+    parameters is called ``prediction``, with the fixtures that its parameters name. An object of torchmetrics, or any
+    object with ``update``, ``compute`` and ``reset``, is moved to the device of the prediction, and is reset around
+    each training batch and each evaluation, of which it sees every batch.
 
-    In a training batch every value is a moving average over batches. At the end of an epoch, and in an evaluation, it
-    is a mean in which every example counts once: the values of a function are weighted by the true batch size. In an
-    evaluation an object sees every batch.
+    **A plain function is a mean over batches**, weighted by the true batch size. That is exact if the function is a
+    mean over examples, as an accuracy or an error is, and wrong for an F1 score, an AUROC or a correlation: give
+    ``"f1"``, a torchmetrics object, or ``whole(function)`` of ``train_manager.metrics``.
+
+    In a training batch every value is a moving average over batches; at the end of an epoch it is the mean over the
+    batches of the epoch.
 
     *Runs at:* the start and the end of ``train_step_batch`` and ``eval_step_epoch``, and the end of
     ``train_step_epoch``, ``eval_step_batch``, ``eval`` and ``train``.
@@ -60,16 +62,15 @@ class Metrics(Extension):
 
     *Leaves behind:* the lazy fixture ``metrics`` of ``train_step_batch``, a dict of scalar tensors (the loss of the
     batch, ``moving_loss``, then the metrics; of several optimizers ``losses/critic`` and ``moving_losses/critic`` for
-    each, not their sum), which are not read on the host; the metrics in ``eval_result``, after the loss; their means
-    over the examples of the epoch in ``train_result``, and so in ``tm.history``; and a printed table at the end of the
-    training.
+    each, not their sum), which are not read on the host; the metrics in ``eval_result``, after the loss; and their
+    means over the epoch in ``train_result``, and so in ``tm.history``.
 
     Args:
-        functions: metrics that are named after their functions.
+        functions: metrics that are named after their functions; or ``"accuracy"`` and ``"f1"``.
         train: metrics of the training only, by name or as a list of functions.
         eval: metrics of the evaluations only.
         share: the weight of a new batch in a moving average, once it has seen many batches.
-        table: whether to print the table.
+        table: whether to print the last numbers as a table at the end of the training.
         file: where to print; None is ``sys.stdout`` at that time.
         named: metrics by name, of training and evaluations.
 
@@ -86,11 +87,11 @@ class Metrics(Extension):
 
     def __init__(
         self,
-        *functions: Callable[..., Any],
+        *functions: Callable[..., Any] | str,
         train: Functions = (),
         eval: Functions = (),
         share: float = 0.01,
-        table: bool = True,
+        table: bool = False,
         file: TextIO | None = None,
         **named: Any,
     ) -> None:
@@ -242,7 +243,8 @@ def by_name(functions: Functions, more: Mapping[str, Any] | None = None) -> dict
     """
     found: dict[str, Any] = {}
     pairs = functions.items() if isinstance(functions, Mapping) else ((name_of(metric), metric) for metric in functions)
-    for name, metric in [*pairs, *(more or {}).items()]:
+    for name, given in [*pairs, *(more or {}).items()]:
+        metric = from_shelf(given) if isinstance(given, str) else given
         if name in found or name in ("loss", "moving_loss"):
             raise InputError(f"two metrics are called {name!r}", name=name, cure="give one of them another name")
         found[name] = metric
@@ -255,12 +257,12 @@ def _renamed(name: str) -> str:
 
 
 def name_of(metric: Any) -> str:
-    """Return the name of a function.
+    """Return the name of a function; of one on the shelf, the one that is given.
 
     Raises:
         InputError: it is a lambda or an object without a name.
     """
-    name = getattr(metric, "__name__", "<lambda>")
+    name = metric if isinstance(metric, str) else getattr(metric, "__name__", "<lambda>")
     if isinstance(metric, type) or name == "<lambda>":
         what = f"a metric must have a name, but {metric!r:.60} has none"
         raise InputError(what, name="functions", cure="give it one: Metrics(accuracy=...)")

@@ -77,7 +77,7 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
 
 
 def quiet_metrics() -> Metrics:
-    return Metrics(accuracy=accuracy, table=False)
+    return Metrics(accuracy=accuracy)
 
 
 def adam(parameters: Any) -> torch.optim.Optimizer:

@@ -131,7 +131,7 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
 
 
 def test_a06_metrics_hold_functions_and_what_they_have_made_until_they_are_reset() -> None:
-    metrics = Metrics(accuracy=accuracy, table=False)
+    metrics = Metrics(accuracy=accuracy)
     tm = tiny_manager(metrics)
     evaluated = tm.eval()["valid"]["accuracy"]
     data: Any = tm.eval_data["valid"]

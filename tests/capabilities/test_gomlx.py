@@ -189,7 +189,7 @@ def test_g09_the_loss_of_a_step_is_that_before_the_constraint_and_its_metrics_ar
         return weight.abs().sum()
 
     losses: list[list[float]] = []
-    metrics = Metrics(train={"size": size}, table=False)
+    metrics = Metrics(train={"size": size})
     for extensions in ([Constrain(torch.zeros_like, "0"), metrics], []):
         losses.append([])
         note = Extension.of(post_train_step_batch=lambda loss: losses[-1].append(loss.item()))
@@ -618,7 +618,7 @@ def test_g33_there_may_be_no_labels() -> None:
 
 
 def test_g34_there_may_be_no_metrics() -> None:
-    tm = tiny_manager(Metrics(train={}, eval={}, table=False))
+    tm = tiny_manager(Metrics(train={}, eval={}))
     tm.train()
 
     assert list(tm.eval()["valid"]) == ["loss"]
@@ -631,7 +631,7 @@ def accuracy(prediction: Tensor, targets: Tensor) -> Tensor:
 def test_g35_training_shows_the_loss_then_its_moving_average_then_the_users_metrics() -> None:
     seen: list[list[str]] = []
     watch = Extension.of(post_train_step_batch=lambda metrics: seen.append(list(metrics)))
-    tiny_manager(Metrics(accuracy=accuracy, table=False), watch).train()
+    tiny_manager(Metrics(accuracy=accuracy), watch).train()
 
     assert seen == [["loss", "moving_loss", "accuracy"]] * 3
 
@@ -640,7 +640,7 @@ def test_g36_an_evaluation_gives_the_mean_loss_then_the_users_metrics_over_each_
     """The last batch is shorter than the others."""
     inputs, targets = torch.rand(7, 2), torch.tensor([0, 1, 0, 1, 1, 1, 0])
     data = InMemory(inputs, targets, batch_size=4)
-    tm = tiny_manager(Metrics(accuracy=accuracy, table=False), eval_data={"test": data})
+    tm = tiny_manager(Metrics(accuracy=accuracy), eval_data={"test": data})
     result = tm.eval()["test"]
 
     with torch.no_grad():
@@ -663,7 +663,7 @@ def test_g37_data_without_an_end_is_not_evaluated() -> None:
 
 
 def test_g38_one_batch_is_evaluated_alone() -> None:
-    tm = tiny_manager(Metrics(accuracy=accuracy, table=False))
+    tm = tiny_manager(Metrics(accuracy=accuracy))
     data: Any = tm.train_data
     inputs, targets = data[0]
     result = tm.eval_on_batch(data[0])
@@ -676,7 +676,7 @@ def test_g38_one_batch_is_evaluated_alone() -> None:
 
 
 def test_g39_the_metrics_of_the_training_can_be_reset() -> None:
-    metrics = Metrics(accuracy=accuracy, table=False)
+    metrics = Metrics(accuracy=accuracy)
     tiny_manager(metrics).train()
     assert list(metrics.training) == ["loss", "moving_loss", "accuracy"]
     metrics.reset()

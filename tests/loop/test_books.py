@@ -321,7 +321,7 @@ def mean_of_inputs(prediction: Tensor, targets: Tensor) -> Tensor:
 
 
 def test_metrics_of_an_open_epoch_leave_out_those_of_a_phase() -> None:
-    tm = manager(Metrics(mean_of_inputs, table=False), data=batches(1, 1, 1, 1))
+    tm = manager(Metrics(mean_of_inputs), data=batches(1, 1, 1, 1))
     with tm.run():
         tm.train_steps(2)
         with tm.phase("other", train_data=batches(100, 200), epochs=1):
@@ -337,13 +337,13 @@ def test_metrics_of_an_epoch_whose_first_batch_is_skipped_leave_out_the_epoch_be
             if epoch_num == 1 and batch_num == 1:
                 raise SkipBatch
 
-    tm = manager(Metrics(mean_of_inputs, table=False), SkipFirst(), data=batches(1, 3), epochs=2)
+    tm = manager(Metrics(mean_of_inputs), SkipFirst(), data=batches(1, 3), epochs=2)
     tm.train()
     assert [row["mean_of_inputs"] for row in tm.history.epochs] == [2, 3]
 
 
 def test_metrics_of_an_open_epoch_leave_out_batches_of_a_loop_of_ones_own() -> None:
-    tm = manager(Metrics(mean_of_inputs, table=False), data=batches(1, 3))
+    tm = manager(Metrics(mean_of_inputs), data=batches(1, 3))
     with tm.run():
         tm.train_steps(1)
         tm.train_on_batch(batches(100)[0])
@@ -353,7 +353,7 @@ def test_metrics_of_an_open_epoch_leave_out_batches_of_a_loop_of_ones_own() -> N
 
 
 def test_metrics_measure_an_own_epoch() -> None:
-    tm = manager(Metrics(mean_of_inputs, table=False))
+    tm = manager(Metrics(mean_of_inputs))
     with tm.run():
         for batch in batches(4, 8):
             tm.train_on_batch(batch)

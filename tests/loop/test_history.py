@@ -423,7 +423,7 @@ def x_of(line: Any) -> list[float]:
 
 
 def test_the_figure_has_a_panel_for_each_metric_and_a_line_for_each_set() -> None:
-    tm = tiny_manager(Metrics(accuracy=lambda p, t: p.argmax(dim=1) == t, table=False), epochs=2)
+    tm = tiny_manager(Metrics(accuracy=lambda p, t: p.argmax(dim=1) == t), epochs=2)
     tm.train()
     panels = tm.history.plot().axes
 

@@ -191,7 +191,7 @@ def test_the_region_runs_with_the_default_extensions(tmp_path: Path, capsys: pyt
         EvalTotals,
         lambda: FreezeModules("0"),
         LossCurves,
-        lambda: Metrics(spread=lambda prediction: prediction.std(), table=False),
+        lambda: Metrics(spread=lambda prediction: prediction.std()),
         MetricStore,
         StopOnNonFinite,
         lambda: TimeLimit(3600),

@@ -725,7 +725,7 @@ def noisy(**options: Any) -> TrainManager:
     model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
     data = InMemory(torch.rand(40, 2), torch.randint(2, (40,)), batch_size=16, shuffle=True)
     given = {"model": model, "optimizer": Adam, "train_data": data, "eval_data": {"valid": [(X, Y)]}, "epochs": 2}
-    return tiny_manager(Metrics(table=False), EMA(0.9), Accumulate(2), **{**given, **options})
+    return tiny_manager(Metrics(), EMA(0.9), Accumulate(2), **{**given, **options})
 
 
 def result_of(tm: TrainManager) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def noisy(**options: Any) -> TrainManager:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
     given: dict[str, Any] = {"optimizer": torch.optim.AdamW, "train_data": shuffled(), "epochs": 2, **options}
-    return tiny_manager(Metrics(table=False), EMA(0.9), model=model, **given)
+    return tiny_manager(Metrics(), EMA(0.9), model=model, **given)
 
 
 def all_of(tm: TrainManager) -> dict[str, Any]:

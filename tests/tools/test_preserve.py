@@ -136,7 +136,7 @@ def test_a_training_after_a_rehearsal_is_to_the_bit_the_training_without_it(
 ) -> None:
     found = []
     for tries in (nothing, lambda tm: rehearse(tm).require_none()):
-        tm = noisy(kind, EMA(0.9), Metrics(table=False), seed=seed)
+        tm = noisy(kind, EMA(0.9), Metrics(), seed=seed)
         found.append(trained(tm, before, tries))
 
     assert_same(found[0], found[1])

@@ -33,7 +33,7 @@ def told(findings: Findings) -> list[tuple[str, str, str]]:
 
 
 def test_a_training_without_a_fault_is_clean(tmp_path: Path) -> None:
-    tm = tiny_manager(Checkpoints(), MetricStore(), Metrics(table=False), EMA(0.9), epochs=9, train_dir=tmp_path)
+    tm = tiny_manager(Checkpoints(), MetricStore(), Metrics(), EMA(0.9), epochs=9, train_dir=tmp_path)
     found = rehearse(tm)
 
     found.require_none()
@@ -88,7 +88,7 @@ def test_a_metric_is_found_that_divides_by_zero() -> None:
         positive = (targets > 5).sum().item()
         return 1 / positive
 
-    found = rehearse(tiny_manager(Metrics(precision, table=False)))
+    found = rehearse(tiny_manager(Metrics(precision)))
 
     assert found[0].what.startswith("ZeroDivisionError: ")
     assert found[0].where.endswith(" in precision")
@@ -98,7 +98,7 @@ def test_a_metric_is_found_that_is_not_a_number() -> None:
     def recall(prediction: Tensor, targets: Tensor) -> Tensor:
         return (targets > 5).sum() / (targets > 5).sum()
 
-    found = rehearse(tiny_manager(Metrics(eval=[recall], table=False)))
+    found = rehearse(tiny_manager(Metrics(eval=[recall])))
 
     assert told(found) == [("rehearsal", "warning", "'recall' of set 'valid' is nan")]
 

@@ -11,6 +11,7 @@ Its files in reading order; each imports only those above it:
     columns_by_name  such numbers of several kinds, on their way into a store
     histograms    the last histogram of each of several series
     confusion     which classes a model takes for which
+    shelf         metrics that are named by a string, and functions of a whole evaluation set
     outside_scores  how foreign an example looks to a classifier
     gallery       the most interesting examples of an evaluation
     example_losses  the losses of each example over a training
@@ -21,3 +22,19 @@ Its files in reading order; each imports only those above it:
     metric        one metric: a function, or an object that accumulates
     monitor       one number of the evaluations, and the patience with it
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+# Type checkers read the first branch, Python the second.
+if TYPE_CHECKING:
+    from train_manager.metrics.shelf import whole as whole
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name != "whole":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from train_manager.metrics.shelf import whole
+
+        return whole

@@ -45,7 +45,8 @@ def metric_of(name: str, original: Any) -> Metric:
     Raises:
         InputError: it is neither.
     """
-    if isinstance(original, type) or not callable(original):
+    accumulates = all(callable(getattr(original, method, None)) for method in ("update", "compute", "reset"))
+    if isinstance(original, type) or not (accumulates or callable(original)):
         is_class = isinstance(original, type)
         raise InputError(
             f"metric {name!r} must be a function of (prediction, targets) or a torchmetrics object, "
@@ -53,7 +54,6 @@ def metric_of(name: str, original: Any) -> Metric:
             name=name,
             cure=f"give an instance: {original.__name__}()" if is_class else "",
         )
-    accumulates = all(callable(getattr(original, method, None)) for method in ("update", "compute", "reset"))
     return ObjectMetric(name, original) if accumulates else FunctionMetric(name, original)
 
 

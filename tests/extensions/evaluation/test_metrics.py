@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from sklearn.metrics import accuracy_score, f1_score
+from torch import Tensor, nn
 
 from tests.adding import mean_of_parts
 from tests.fork_server import ForkServer
@@ -14,7 +15,9 @@ from tests.host_reads import HostReads
 from tests.programs import code
 from train_manager import Extension, InputError, OrderError, SkipBatch, TrainManager, modifies
 from train_manager.extensions import Metrics
+from train_manager.metrics import whole
 from train_manager.metrics.history_rows import PLACE
+from train_manager.metrics.shelf import from_shelf
 from train_manager.testing import tiny_manager
 
 
@@ -43,7 +46,15 @@ class Seen(Extension):
 
 
 def silent(*functions: Any, **options: Any) -> Metrics:
-    return Metrics(*functions, table=False, **options)
+    return Metrics(*functions, **options)
+
+
+def macro_f1(prediction: Tensor, targets: Tensor) -> float:
+    return float(f1_score(targets, prediction.argmax(1), average="macro"))
+
+
+def count(prediction: Tensor, targets: Tensor) -> int:
+    return len(prediction)
 
 
 def refusal(*functions: Any, **options: Any) -> str:
@@ -283,12 +294,95 @@ tiny_manager(Metrics(accuracy=lambda p, t: p.argmax(dim=1) == t)).train()
     assert fork_server.run(code, program).code == 0
 
 
+# ---- the shelf, and whole evaluation sets ------------------------------------------------------------------------
+
+
+def trained_on_digits(*functions: Any, **named: Any) -> tuple[dict[str, float], Tensor, Tensor]:
+    """Return the results of an evaluation in batches of very different classes, and all that was said and true."""
+    generator = torch.Generator().manual_seed(3)
+    targets = torch.randint(0, 4, (200,), generator=generator).sort().values
+    inputs = torch.randn(200, 4, generator=generator) + torch.eye(4)[targets]
+    batches = [(inputs[at : at + 16], targets[at : at + 16]) for at in range(0, 200, 16)]
+    tm = tiny_manager(Metrics(*functions, **named), model=nn.Identity(), optimizer=None, train_data=None)
+    return tm.eval(batches)["eval"], inputs.argmax(1), targets
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1"])
+def test_a_metric_on_the_shelf_is_that_of_the_whole_set(name: str) -> None:
+    found, said, true = trained_on_digits(name)
+    expected = {"accuracy": accuracy_score(true, said), "f1": f1_score(true, said, average="macro")}
+
+    assert found[name] == pytest.approx(expected[name])
+
+
+def test_a_plain_function_is_a_mean_over_batches_which_an_f1_score_is_not() -> None:
+    found, said, true = trained_on_digits(f1=macro_f1)
+
+    assert found["f1"] < 0.8 * f1_score(true, said, average="macro")
+
+
+def test_a_function_of_the_whole_set_gets_all_batches_at_once() -> None:
+    found, said, true = trained_on_digits(f1=whole(macro_f1))
+
+    assert found["f1"] == pytest.approx(f1_score(true, said, average="macro"))
+
+
+def test_of_two_classes_the_f1_score_is_that_of_class_1() -> None:
+    metric = from_shelf("f1")
+    prediction, targets = torch.tensor([1.0, -1.0, 1.0, 1.0]), torch.tensor([1, 1, 0, 1])
+    metric.update(prediction, targets)
+
+    assert metric.compute().item() == pytest.approx(f1_score(targets, prediction > 0))
+
+
+def test_targets_that_do_not_count_are_left_out_of_a_metric_on_the_shelf() -> None:
+    for name, expected in {"accuracy": 0.5, "f1": 2 / 3}.items():
+        metric = from_shelf(name)
+        metric.update(torch.eye(2)[[0, 1, 1]], torch.tensor([-100, 0, 1]))
+
+        assert metric.compute().item() == pytest.approx(expected)
+
+
+def test_in_a_training_batch_the_shelf_and_whole_read_that_batch_alone() -> None:
+    seen = Seen()
+    tiny_manager(Metrics("accuracy", whole=whole(count), train={"right": accuracy}), seen).train()
+
+    assert seen.metrics[0]["accuracy"] == seen.metrics[0]["right"]
+    assert seen.metrics[0]["whole"] == 16
+
+
+def test_metrics_are_measured_on_the_device_without_a_read() -> None:
+    metrics = [from_shelf("accuracy"), from_shelf("f1"), whole(lambda prediction, targets: prediction.sum())]
+    with HostReads() as reads:
+        for metric in metrics:
+            metric.update(torch.eye(3), torch.tensor([0, 1, 1]))
+            metric.compute()
+
+    assert reads.count == 0
+
+
+def test_a_metric_that_is_not_on_the_shelf_is_refused_with_the_names_of_those_that_are() -> None:
+    assert refusal("acuracy") == "Metrics knows no metric by the name 'acuracy'\n  did you mean 'accuracy'?"
+    assert refusal("auroc") == (
+        "Metrics knows no metric by the name 'auroc'\n  there are 'accuracy', 'f1'; or give a function"
+    )
+
+
+def test_a_whole_set_of_something_other_than_tensors_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        whole(accuracy).update({"logits": torch.eye(2)}, torch.tensor([0, 1]))
+    assert str(caught.value) == (
+        "whole(accuracy) needs tensors for prediction and targets, but was given dict and Tensor\n"
+        "  give a torchmetrics object, which takes what it can add up"
+    )
+
+
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 
 def test_the_table_has_a_row_for_each_metric_and_a_column_for_each_set() -> None:
     printed = io.StringIO()
-    tiny_manager(Metrics(one=ones, file=printed)).train()
+    tiny_manager(Metrics(one=ones, table=True, file=printed)).train()
     header, *rows = [line.split() for line in printed.getvalue().splitlines()]
 
     assert header == ["metric", "training", "valid"]
@@ -297,7 +391,7 @@ def test_the_table_has_a_row_for_each_metric_and_a_column_for_each_set() -> None
 
 
 def test_the_table_has_the_means_over_the_examples_of_the_last_epoch() -> None:
-    metrics, seen = Metrics(file=io.StringIO()), Seen()
+    metrics, seen = Metrics(table=True, file=io.StringIO()), Seen()
     tm = tiny_manager(metrics, seen, epochs=2)
     tm.train()
     means = sum(loss * size for loss, size in zip(seen.losses[3:], (16, 16, 8), strict=True)) / 40
@@ -308,15 +402,15 @@ def test_the_table_has_the_means_over_the_examples_of_the_last_epoch() -> None:
 
 def test_the_table_comes_once_at_the_end_of_each_training_and_not_of_an_evaluation() -> None:
     printed = io.StringIO()
-    tm = tiny_manager(Metrics(one=ones, file=printed), epochs=3)
+    tm = tiny_manager(Metrics(one=ones, table=True, file=printed), epochs=3)
     tm.eval()
     assert printed.getvalue() == ""
     tm.train()
     assert printed.getvalue().count("training") == 1
 
 
-def test_there_is_no_table_if_table_is_false(capsys: pytest.CaptureFixture[str]) -> None:
-    tiny_manager(Metrics(one=ones, table=False)).train()
+def test_by_default_there_is_no_table(capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_manager(Metrics(one=ones)).train()
 
     assert capsys.readouterr().out == ""
 
@@ -355,9 +449,7 @@ def test_a_function_without_a_name_is_refused() -> None:
 
 
 def test_a_copy_has_measurements_of_its_own() -> None:
-    extension = Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets, table=False)
+    extension = Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets)
     expected = tiny_manager(extension, epochs=2).train().metrics
-    again = copy.deepcopy(
-        Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets, table=False)
-    )
+    again = copy.deepcopy(Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets))
     assert tiny_manager(again, epochs=2).train().metrics == expected

@@ -93,7 +93,7 @@ def epoch_lines(*others: Extension, log: Log | None = None, **options: Any) -> l
 
 
 def test_an_epoch_is_a_line_with_training_evaluation_metrics_and_seconds() -> None:
-    assert epoch_lines(Metrics(accuracy=accuracy, table=False), epochs=2) == [
+    assert epoch_lines(Metrics(accuracy=accuracy), epochs=2) == [
         "             training             valid",
         "epoch      loss  accuracy      loss  accuracy  seconds",
         "start                        0.6979    0.5625",
@@ -207,7 +207,7 @@ def test_an_evaluation_alone_has_no_line() -> None:
 def best_epochs(*values: float, **options: Any) -> list[str]:
     """Return the epochs that are the best so far, if a metric has one value after another."""
     rest = iter(values)
-    metrics = Metrics(eval={"score": lambda p, t: next(rest)}, table=False)
+    metrics = Metrics(eval={"score": lambda p, t: next(rest)})
     batch = [(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))]
     log = Log(monitor="valid/score", **options)
     options = {"eval_data": {"valid": batch}, "eval_at": "epoch", "epochs": len(values)}
@@ -343,7 +343,7 @@ def test_a_batch_without_an_epoch_has_neither_a_batch_nor_an_epoch_of_its_own() 
 def test_dicts_tuples_and_other_fixtures_are_shown_with_their_names() -> None:
     schedule = LRSchedule(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1))
     log = Log(3, show=["metrics", "learning_rates", "true_batch_size"], counts="step")
-    (line,) = lines(log, schedule, Metrics(accuracy=accuracy, table=False), eval_data=None)
+    (line,) = lines(log, schedule, Metrics(accuracy=accuracy), eval_data=None)
     assert re.sub(r"0\.\d{2,}", "0.x", line) == (
         "step 3, loss 0.x, moving_loss 0.x, accuracy 0.5, learning_rates 0.5, true_batch_size 8"
     )
@@ -355,7 +355,7 @@ def test_a_dict_of_names_says_what_the_line_calls_them() -> None:
 
 
 def test_a_name_that_comes_twice_is_shown_once() -> None:
-    (line,) = lines(Log(3, show=["loss", "metrics"], counts=()), Metrics(table=False), eval_data=None)
+    (line,) = lines(Log(3, show=["loss", "metrics"], counts=()), Metrics(), eval_data=None)
     assert re.sub(r"\d\.\d+", "x", line) == "loss x, moving_loss x"
 
 

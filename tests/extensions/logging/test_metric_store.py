@@ -75,7 +75,7 @@ def accuracy(prediction: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_history_is_stored_to_the_bit(tmp_path: Path) -> None:
-    tm = tiny_manager(MetricStore(), Metrics(accuracy, table=False), epochs=3, train_dir=tmp_path)
+    tm = tiny_manager(MetricStore(), Metrics(accuracy), epochs=3, train_dir=tmp_path)
     tm.train()
     tm.eval()
 
@@ -86,7 +86,7 @@ def test_a_count_of_a_metric_keeps_its_digits(tmp_path: Path) -> None:
     def count(prediction: torch.Tensor, targets: torch.Tensor) -> int:
         return 2**24 + 1
 
-    tm = tiny_manager(MetricStore(), Metrics(count, table=False), train_dir=tmp_path)
+    tm = tiny_manager(MetricStore(), Metrics(count), train_dir=tmp_path)
     tm.train()
 
     assert (tm.history.epochs[-1]["count"], tm.history.evaluations[-1]["count"]) == (2**24 + 1, 2**24 + 1)

@@ -203,7 +203,7 @@ def narrow(columns: int, *show: str) -> str:
     """Return the last drawing of a bar in a terminal of so many columns."""
     terminal = Terminal()
     bar = always_drawn(terminal, *show)
-    metrics = Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets, table=False)
+    metrics = Metrics(accuracy=lambda prediction, targets: prediction.argmax(dim=1) == targets)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tqdm.std._screen_shape_wrapper", lambda: lambda file: (columns, 40))
         tiny_manager(bar, metrics).train()

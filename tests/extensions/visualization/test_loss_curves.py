@@ -317,7 +317,7 @@ def test_after_ctrl_c_the_curves_are_drawn(tmp_path: Path) -> None:
 
 
 def test_metrics_of_the_training_and_of_the_evaluations_have_a_panel_by_epoch(tmp_path: Path) -> None:
-    metrics = Metrics(train={"right": accuracy}, eval={"right": accuracy, "wrong": accuracy}, table=False)
+    metrics = Metrics(train={"right": accuracy}, eval={"right": accuracy, "wrong": accuracy})
     curves = trained(tmp_path, metrics, EvalAt(4))
     found = {name: {of: curve.x for of, curve in by.items()} for name, by in curves.metrics.items()}
     assert found == {"right": {"valid": [0, 1, 2], "training": [1, 2]}, "wrong": {"valid": [0, 1, 2]}}

@@ -32,7 +32,7 @@ def points(curve: Curve) -> list[tuple[float, float]]:
 def test_the_curves_are_those_of_loss_curves(tmp_path: Path, eval_at: str) -> None:
     curves = LossCurves()
     vars(curves)["_draw_once"] = lambda *_: None
-    extensions = [MetricStore(), curves, Metrics(accuracy, table=False)]
+    extensions = [MetricStore(), curves, Metrics(accuracy)]
     model = nn.Sequential(nn.Flatten(), Adds(2, 2))
     tm = tiny_manager(*extensions, model=model, epochs=4, eval_at=eval_at, train_dir=tmp_path)
     tm.train()
