@@ -62,7 +62,7 @@ tm = TrainManager(
     epochs=20,
     train_data=InMemory(points, labels, batch_size=25, shuffle=True),
     eval_data={"held out": [held_out]},
-    extensions=[ProgressBar(), Live(), Metrics(accuracy=accuracy)],
+    extensions=[ProgressBar(), Live(), Metrics(accuracy=accuracy, table=True)],
 )
 result = tm.train()
 

@@ -18,6 +18,7 @@ from train_manager.data.iteration import length_of
 from train_manager.loop.own_losses import shown_losses
 from train_manager.manager import TrainManager
 from train_manager.rebuilding.recorded import recorded
+from train_manager.reporting.above_bars import PrintedAbove
 from train_manager.reporting.lines import NotebookOutput, is_notebook
 from train_manager.reporting.pace import Pace
 from train_manager.reporting.values import once, texts_of
@@ -36,10 +37,11 @@ UNSIZED_FORMS = ("{desc}: {n_fmt}{unit} [{elapsed}, {rate_fmt}{postfix}]", "{des
 class ProgressBar(Extension):
     """Draw bars for the epochs, for the batches of an epoch, and for each evaluation, with the fixtures that you name.
 
-    In a terminal the bars stand below the lines that ``Log`` prints; in a notebook they are an output that is updated
-    in place; into a file or a pipe nothing is printed. A fixture that is a tensor is read when the bar is drawn, not in
-    each step, so a step seldom waits for the GPU. The bar of the batches also has the median time of a step, without
-    the time of hooks. If the line is too short, times and figures are left out before the bar is.
+    In a terminal the bars stand below what is printed meanwhile, by ``Log`` or by a hook of yours; in a notebook they
+    are an output that is updated in place; into a file or a pipe nothing is printed. A fixture that is a tensor is read
+    when the bar is drawn, not in each step, so a step seldom waits for the GPU. The bar of the batches also has the
+    median time of a step, without the time of hooks. If the line is too short, times and numbers are left out before
+    the bar is.
 
     >>> import io
     >>> from train_manager.testing import tiny_manager
@@ -78,11 +80,14 @@ class ProgressBar(Extension):
         self.file = file
         self._unwatched = Pace()
         self._bars: dict[str, _Bar] = {}  # stage name -> the bar that lives as long as the stage
+        self._printed: PrintedAbove | None = None  # as long as there are bars in a terminal
         self._notebook = NotebookOutput()
         self._show = [show] if isinstance(show, str) else list(show)
         self.post_train_step_batch = with_parameters([], self._end_batch, seldom=self._show)
 
     def pre_train(self, train_manager: TrainManager, epoch_num: int) -> None:
+        if train_manager.step_limit is not None:  # train_steps(n) may end within an epoch, and has no number of them
+            return
         total = train_manager.epochs if train_manager.epochs > epoch_num else None  # None: train_epochs(n) goes beyond
         self._open("train", "epochs", "epoch", total=total, done=epoch_num)
 
@@ -139,14 +144,21 @@ class ProgressBar(Extension):
         options["interval"] = self.interval
         if is_notebook(self.file):
             self._bars[stage] = _NotebookBar(output=self._notebook, ncols=NOTEBOOK_COLUMNS, **options)
-        elif self.force or file.isatty():
-            self._bars[stage] = _Bar(file=file, pace=None if file.isatty() else self._unwatched, **options)
+        elif file.isatty():
+            if self._printed is None:
+                self._printed = PrintedAbove(file)
+            self._bars[stage] = _Bar(file=self._printed.bars, **options)
+        elif self.force:
+            self._bars[stage] = _Bar(file=file, pace=self._unwatched, **options)
 
     def _close(self, stage: str, *, leave: bool = False) -> None:
         bar = self._bars.pop(stage, None)  # None if another hook skipped the stage, or there is no terminal
         if bar is not None:
             bar.leave = leave
             bar.close()
+        if self._printed is not None and not self._bars:
+            self._printed.end()
+            self._printed = None
 
 
 class _Bar(tqdm):  # type: ignore[type-arg]  # it is not used as an iterator

@@ -20,6 +20,7 @@ Its files in reading order; each imports only those above it:
     tables             tables of numbers as text
     epoch_table        a table with a line for each epoch
     pace               how often something is drawn that nobody looks at
+    above_bars         what a program prints while bars are drawn
     lines              lines of text in a terminal, a file or a notebook
     epoch_lines        lines that tell what epochs have come to
 """

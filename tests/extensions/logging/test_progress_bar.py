@@ -3,8 +3,10 @@ from __future__ import annotations
 import gc
 import io
 import re
+import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any
 
 import pytest
@@ -89,6 +91,77 @@ def failed_at_step_5(error: BaseException) -> Terminal:
     return terminal
 
 
+@contextmanager
+def in_terminal() -> Iterator[Terminal]:
+    """Let both streams go to a terminal."""
+    terminal = Terminal()
+    with redirect_stdout(terminal), redirect_stderr(terminal):
+        yield terminal
+
+
+def screen_of(*extensions: Extension, **options: Any) -> list[str]:
+    with in_terminal() as terminal:
+        tiny_manager(ProgressBar(interval=0), *extensions, eval_data=None, **options).train()
+        return terminal.screen()
+
+
+# ---- what is printed meanwhile -----------------------------------------------------------------------------------
+
+
+def test_what_a_hook_prints_stands_above_the_bars() -> None:
+    def tells(step_num: int) -> None:
+        print("step", step_num)
+
+    *lines, bar = screen_of(Extension.of(post_train_backward=tells))
+
+    assert lines == ["step 0", "step 1", "step 2"]
+    assert bar.startswith("epochs: 100%")
+
+
+def test_a_warning_stands_above_the_bars() -> None:
+    *lines, _ = screen_of(Extension.of(post_train_backward=lambda: sys.stderr.write("a warning\n")))
+
+    assert lines == ["a warning"] * 3
+
+
+def test_a_line_that_is_printed_in_parts_stays_one() -> None:
+    parts = iter(["a", " line", " in parts\nand the ", "next"])
+    lines = screen_of(
+        Extension.of(post_train_backward=lambda: print(next(parts), end="", flush=True)), epochs=2, steps_per_epoch=2
+    )
+
+    assert lines[0] == "a line in parts"
+    assert lines[-1].endswith("and the next")
+
+
+@pytest.mark.parametrize("error", [None, ValueError("on purpose"), KeyboardInterrupt()])
+def test_after_a_training_the_streams_are_those_of_before(error: BaseException | None) -> None:
+    fails = [] if error is None else [FailAt(2, error)]
+    with in_terminal() as terminal:
+        with nullcontext() if error is None else pytest.raises(type(error)):
+            tiny_manager(ProgressBar(), *fails).train()
+
+        assert (sys.stdout, sys.stderr) == (terminal, terminal)
+
+
+def test_a_stream_that_a_hook_has_replaced_stays_replaced() -> None:
+    another = io.StringIO()
+    replace = Extension.of(post_train_backward=lambda: setattr(sys, "stdout", another))
+    with in_terminal():
+        tiny_manager(ProgressBar(), replace).train()
+
+        assert sys.stdout is another
+
+
+def test_only_a_stream_that_goes_to_a_terminal_is_looked_after() -> None:
+    file, seen = io.StringIO(), []
+    look = Extension.of(post_train_backward=lambda: seen.append(sys.stdout))
+    with in_terminal(), redirect_stdout(file):
+        tiny_manager(ProgressBar(), look, eval_data=None).train()
+
+    assert seen == [file] * 3
+
+
 # ---- what is drawn -----------------------------------------------------------------------------------------------
 
 
@@ -116,6 +189,14 @@ def test_an_evaluation_alone_has_a_bar_too() -> None:
     tiny_manager(always_drawn(terminal)).eval()
     assert len(terminal.drawn("eval valid")) == 3
     assert terminal.screen() == []
+
+
+def test_a_training_of_some_steps_has_no_bar_of_epochs() -> None:
+    terminal = Terminal()
+    tm = tiny_manager(always_drawn(terminal))
+    tm.train_steps(2)
+    assert terminal.drawn("epoch 1")
+    assert (terminal.drawn("epochs"), terminal.screen()) == ([], [])
 
 
 def test_only_the_finished_bar_of_the_epochs_stays() -> None:
@@ -285,7 +366,7 @@ def test_where_nobody_looks_a_thousand_drawings_are_the_most() -> None:
     file = io.StringIO()
     bar = ProgressBar(force=True, interval=0, file=file)
     vars(bar)["_unwatched"] = Pace(clock=lambda: 0.0)
-    tiny_manager(bar, epochs=2).train_steps(1500)
+    tiny_manager(bar, epochs=500).train()
 
     drawn = re.findall(r"(epochs|epoch \d+|eval valid): ", file.getvalue())
     assert len(drawn) == 1000 + 1  # and the last one, which is left
