@@ -591,7 +591,7 @@ def test_a_training_without_a_backward_pass_is_told_so() -> None:
 
     model = nn.Linear(2, 2)
     tm = Nothing(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), train_data=[torch.zeros(1, 2)])
-    text = r"train_batch has not called self.update\(loss\) in 1 batches, so nothing was trained, or extensions did not"
+    text = r"train_batch has not called self.update\(loss\) in 1 batches, so hooks of train_backward and"
     with pytest.warns(UserWarning, match=text):
         tm.train()
 

@@ -528,8 +528,11 @@ class TrainManager(InnerStages[Model]):
         run = self._progress.run
         epochs, steps, updates = (now - then for now, then in zip(self._counted(), before, strict=True))
         if steps and not self._progress.call.has_updated and isinstance(self.model, nn.Module):
-            what = f"train_batch has not called self.update(loss) in {steps} batches"
-            warnings.warn(f"{what}, so nothing was trained, or extensions did not see it", stacklevel=users_level())
+            what = f"train_batch has not called self.update(loss) in {steps} batches, so hooks of train_backward and"
+            told = (
+                f"{what} train_optimizer_step did not run; steps of its own, if it makes any, are seen by no extension"
+            )
+            warnings.warn(told, stacklevel=users_level())
         return TrainResult(
             stopped=run.stop_reason,
             stopped_by=run.stopped_by,

@@ -56,7 +56,7 @@ class EarlyStopping(Extension):
     weights, in the model, and a copy of them in the same memory for as long as the extension lives.
 
     Args:
-        monitor: the set and the metric, as ``"valid/loss"``.
+        monitor: the set and the metric, as ``"valid/accuracy"``; None takes the loss of the first evaluation set.
         patience: the number of evaluations in a row without improvement after which the training stops.
         mode: "min" if less is better, "max" if more is better; None derives it from the metric's name.
         min_delta: an improvement must be larger than this.
@@ -74,7 +74,7 @@ class EarlyStopping(Extension):
 
     def __init__(
         self,
-        monitor: str = "valid/loss",
+        monitor: str | None = None,
         *,
         patience: int = 5,
         mode: str | None = None,
@@ -82,9 +82,9 @@ class EarlyStopping(Extension):
         count_start: bool = False,
         restore_best: bool = False,
     ) -> None:
-        self.monitor: str = metric_name(monitor, "EarlyStopping")
+        self.monitor: str | None = None if monitor is None else metric_name(monitor, "EarlyStopping")
         limit = require_count(patience, "patience", at_least=1)
-        better = mode_of(monitor, mode, "EarlyStopping")
+        better = mode_of(monitor or "valid/loss", mode, "EarlyStopping")
         self.count_start = count_start
         least = require_number(min_delta, "min_delta", at_least=0)
         self.restore_best: bool = restore_best
@@ -98,7 +98,7 @@ class EarlyStopping(Extension):
         self._found.of(train_manager).is_trained = False  # an error may have ended the last run
 
     def pre_train(self, train_manager: TrainManager) -> None:
-        require_set(self.monitor, train_manager.eval_data, "EarlyStopping", train_manager.optimizers)
+        require_set(self._monitored(train_manager), train_manager.eval_data, "EarlyStopping", train_manager.optimizers)
         found = self._found.of(train_manager)
         found.is_trained = True
         was_loaded, found.is_loaded = found.is_loaded, False
@@ -115,7 +115,7 @@ class EarlyStopping(Extension):
     ) -> None:
         if standalone_eval:
             return
-        value = metric_value(self.monitor, eval_results, train_manager.eval_data, "EarlyStopping")
+        value = metric_value(self._monitored(train_manager), eval_results, train_manager.eval_data, "EarlyStopping")
         if value is None or (is_at_start(epoch_num, step_num, train_manager.first_step) and not self.count_start):
             return
         found = self._found.of(train_manager)
@@ -126,12 +126,15 @@ class EarlyStopping(Extension):
             found.over_at = step_num
             self._stop(train_manager)
 
+    def _monitored(self, train_manager: TrainManager) -> str:
+        return self.monitor or f"{next(iter(train_manager.eval_data), 'valid')}/loss"
+
     def _stop(self, train_manager: TrainManager) -> None:
         found = self._found.of(train_manager)
         best = "nan" if found.patience.best is None else f"{found.patience.best:.4g}"
         waited = f"in {found.patience.waited} evaluations"
         end = "" if found.best is None else f"; the weights of step {found.best.step_num} are put back"
-        reason = f"EarlyStopping: {self.monitor!r} was no better than {best} {waited}{end}"
+        reason = f"EarlyStopping: {self._monitored(train_manager)!r} was no better than {best} {waited}{end}"
         train_manager.stop(reason)
 
     @priority(-10)  # before hooks that save the model

@@ -345,6 +345,17 @@ def test_a_second_one_of_the_same_name_and_stage_is_refused(at: At) -> None:
     )
 
 
+def test_two_extensions_of_a_class_that_provide_one_name_are_told_to_be_one() -> None:
+    class Norms(Extension):
+        @fixture("step")
+        def norm(self) -> int:
+            return 1
+
+    with pytest.raises(OrderError) as error:
+        Worker([Norms(), Norms()]).check()
+    assert str(error.value).endswith("\n  let one Norms do what both do")
+
+
 def test_defining_it_is_refused_and_says_who_provides_it(at: At) -> None:
     class Provides(Extension):
         @fixture("step")  # provided

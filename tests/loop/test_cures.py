@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tests.training import At
-from train_manager import InputError, SkipBatch
+from train_manager import InputError, SkipBatch, TrainManager
 from train_manager.loop.cures import add_cure, cure_of, described
 from train_manager.testing import tiny_manager
 
@@ -165,3 +166,25 @@ def test_an_error_of_torch_that_tells_too_little_has_a_cure(fails: Callable[[], 
         fails()
 
     assert cure_of(str(caught.value), {}) == cure
+
+
+def test_a_batch_of_inputs_alone_is_unpacked_by_a_dict() -> None:
+    batch = [torch.rand(4, 2)]
+    cure = cure_of("argument 'input' must be Tensor, not list", {"inputs": batch, "batch": batch})
+    assert cure == 'this batch has inputs only: def unpack_batch(self, batch): return {"inputs": batch[0]}'
+
+
+def test_a_loop_that_unpacks_a_batch_of_inputs_alone_trains() -> None:
+    class OfInputs(TrainManager):
+        def unpack_batch(self, batch: Any) -> dict[str, Any]:
+            return {"inputs": batch[0]}
+
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loop = OfInputs(
+        model=model,
+        loss=lambda prediction: prediction.mean(),
+        optimizer=optimizer,
+        train_data=[[torch.ones(1, 2)]],
+    )
+    assert loop.train_steps(1).steps == 1

@@ -72,10 +72,16 @@ def chosen(providers: list[Provider]) -> dict[str, dict[str, Provider]]:
                 asked_by=provider.label,
                 asked_at=provider.call.defined_at,
                 defined_at=other.call.defined_at,
-                cure=f'remove one, or let one replace the other: @fixture("{provider.stage}", override=True)',
+                cure=_cure_of_two(other, provider),
             )
         in_stage[provider.name] = provider
     return found
+
+
+def _cure_of_two(first: Provider, second: Provider) -> str:
+    if first.label == second.label:
+        return f"let one {first.label.partition('.')[0]} do what both do"
+    return f'remove one, or let one replace the other: @fixture("{second.stage}", override=True)'
 
 
 @final

@@ -104,6 +104,8 @@ def _of_no_tensor(parts: Parts) -> str:
     if inputs is not batch or not isinstance(batch, Mapping | list | tuple):
         return ""
     keys = [*batch] if isinstance(batch, Mapping) else [*range(len(batch))]
+    if len(keys) == 1:
+        return f'this batch has inputs only: def unpack_batch(self, batch): return {{"inputs": batch[{keys[0]!r}]}}'
     first, second = (repr(keys[n]) if n < len(keys) else "..." for n in (0, 1))
     unpack = f"def unpack_batch(self, batch): return batch[{first}], batch[{second}]"
     return f"this batch is not a pair, so all of it is `inputs`: {unpack}"

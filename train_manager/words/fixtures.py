@@ -11,6 +11,7 @@ FIXTURES: Final = by_word(
     {
         "model": "module net network pl_module",
         "model.parameters()": "parameters params weights",
+        "model.parameters(), of which each has .grad": "grad gradient gradients grads",
         "epoch_num": "current_epoch epoch epoch_idx",
         "step_num": "global_step iteration step steps",
         "batch_num": "batch_idx batch_index batch_nb i idx iteration step",

@@ -451,3 +451,10 @@ def test_an_evaluation_by_hand_within_the_first_epoch_counts() -> None:
         tm.eval()
         tm.eval()
     assert (stopping.patience.best, stopping.patience.waited) == (3, 0)
+
+
+def test_without_a_monitor_it_watches_the_loss_of_the_first_set() -> None:
+    batch = (torch.rand(4, 2), torch.zeros(4, dtype=torch.long))
+    tm = tiny_manager(EarlyStopping(patience=1), Results(1), eval_data={"near": [batch], "far": [batch]}, epochs=9)
+    tm.train()
+    assert tm.stop_reason == "EarlyStopping: 'near/loss' was no better than 1 in 1 evaluations"
