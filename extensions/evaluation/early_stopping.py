@@ -40,12 +40,12 @@ class EarlyStopping(Extension):
 
     The model is left with its last weights, of ``patience`` evaluations after the best one; with ``restore_best``, with
     those of the best evaluation, however the training ends, except by an error. They are put back as the run or the
-    phase ends, so an evaluation within the run, and ``result.metrics``, are of the last ones. Optimizers, schedules and
-    counters are not put back. Where ``EMA`` averages the weights, its average is put back too.
+    phase ends; ``result.metrics`` are then theirs too, and an evaluation within the run is of the last ones. Optimizers,
+    schedules and counters are not put back. Where ``EMA`` averages the weights, its average is put back too.
 
     >>> tm = tiny_manager(EarlyStopping(patience=1, min_delta=0.1, restore_best=True), epochs=50)
     >>> result = tm.train()
-    >>> tm.eval()["valid"]["loss"] == tm.history.by_epoch()[0]["valid loss"] > result.metrics["valid"]["loss"]
+    >>> tm.eval()["valid"]["loss"] == tm.history.by_epoch()[0]["valid loss"] == result.metrics["valid"]["loss"]
     True
 
     *Runs at:* the start of ``run`` and ``train``, the end of ``eval``, ``phase`` and ``run``.
@@ -121,7 +121,7 @@ class EarlyStopping(Extension):
         found = self._found.of(train_manager)
         is_over = found.patience.is_over(value)
         if self.restore_best and found.patience.waited == 0 and found.patience.best == value:
-            found.best = BestWeights(train_manager)
+            found.best = BestWeights(train_manager, eval_results)
         if is_over:
             found.over_at = step_num
             self._stop(train_manager)
@@ -150,6 +150,8 @@ class EarlyStopping(Extension):
         found = self._found.of(train_manager)
         if found.best is not None and found.is_trained and found.best.put_back(train_manager):
             found.is_trained = False
+            if found.best.results:  # a checkpoint of an earlier version has none
+                train_manager._progress.run.keep_results(found.best.results, found.best.step_num)
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Forget the best weights, which are those of a smaller model."""
@@ -197,7 +199,7 @@ class Found:
         if self.best is not None:
             kept = self.best
             state |= {"weights": kept.modules, "averages": kept.averages, "best_step": kept.step_num}
-            state |= {"model": kept.name, "is_trained": self.is_trained}
+            state |= {"model": kept.name, "is_trained": self.is_trained, "results": kept.results}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -214,13 +216,15 @@ class BestWeights:
 
     Attributes:
         step_num: the number of batches that they were trained on.
+        results: what they were evaluated to.
         model: the one that they are of; None if they were loaded.
         name: that of the model in a checkpoint.
         modules: the ``state_dict`` of the model and of each module of the loss.
         averages: the state of each extension that puts other weights into the model for evaluations, as ``EMA``.
     """
 
-    def __init__(self, train_manager: TrainManager) -> None:
+    def __init__(self, train_manager: TrainManager, results: Mapping[str, Mapping[str, float]]) -> None:
+        self.results = {name: dict(result) for name, result in results.items()}
         self.step_num = train_manager.step_num
         self.model: nn.Module | None = train_manager.model
         self.name = name_of_part(train_manager, "model")
@@ -230,7 +234,7 @@ class BestWeights:
     @classmethod
     def loaded(cls, state: Mapping[str, Any]) -> BestWeights:
         best = cls.__new__(cls)
-        best.step_num, best.name = state["best_step"], state["model"]
+        best.step_num, best.name, best.results = state["best_step"], state["model"], state.get("results", {})
         best.model, best.modules, best.averages = None, list(state["weights"]), dict(state["averages"])
         return best
 

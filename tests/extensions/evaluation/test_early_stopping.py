@@ -458,3 +458,20 @@ def test_without_a_monitor_it_watches_the_loss_of_the_first_set() -> None:
     tm = tiny_manager(EarlyStopping(patience=1), Results(1), eval_data={"near": [batch], "far": [batch]}, epochs=9)
     tm.train()
     assert tm.stop_reason == "EarlyStopping: 'near/loss' was no better than 1 in 1 evaluations"
+
+
+def test_the_result_is_of_the_weights_that_are_put_back() -> None:
+    stopping = EarlyStopping(patience=2, restore_best=True)
+    result = tiny_manager(stopping, Results(9, 5, 6, 7), epochs=9).train()
+    assert (result.metrics, result.evaluated_at) == ({"valid": {"loss": 5}}, 3)
+
+
+def test_the_result_of_a_resumed_training_is_of_the_weights_that_are_put_back() -> None:
+    first, second = (
+        tiny_manager(EarlyStopping(patience=2, restore_best=True), Results(*losses), epochs=9)
+        for losses in ((9, 5, 6), (7, 7))
+    )
+    first.train_epochs(2)
+    second.load_state_dict(first.state_dict())
+    result = second.train()
+    assert (result.metrics, result.evaluated_at) == ({"valid": {"loss": 5}}, 3)
