@@ -6,27 +6,19 @@ import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from train_manager.checkpoints.checkpoint import write_checkpoint
-from train_manager.core.decorators import priority
+from train_manager.core.decorators import priority, provides
 from train_manager.core.extension import Extension
-from train_manager.diagnosis.batch_again import (
-    Moment,
-    Window,
-    broken_data,
-    modules_of,
-    place_in,
-    random_numbers,
-)
-from train_manager.diagnosis.replay import Place, broken_weights, how_broken
+from train_manager.data.randomness import random_state
+from train_manager.diagnosis.replay import Why, broken_weights, how_broken, modules_of, why_broken
 from train_manager.files.atomic import shown_path
 from train_manager.files.moves import free_path
-from train_manager.loop.books import Book
 from train_manager.loop.region import SOLE
 from train_manager.model.optimizers import parameters_with_gradients
 from train_manager.rebuilding.recorded import recorded
@@ -40,33 +32,18 @@ if TYPE_CHECKING:
 
 CHECK: Final = "non-finite"
 FOLDER: Final = "non_finite"  # in train_dir
+RANDOM: Final = "random_state_of_batch"
 LAST: Final = 1_000_000  # a priority after that of all other hooks
 
-CURES: Final = {
-    "log": "give it numbers above 0: x.clamp_min(1e-6).log()",
-    "div": "keep what it divides by away from 0: x / (y + 1e-6)",
-    "exp": "subtract the largest number before it, or use logsumexp",
-    "sqrt": "its gradient at 0 is infinite: (x + 1e-6).sqrt()",
-    "norm": "its gradient at 0 is not a number: add a small number to what it is of",
-    "pow": "keep what it is of away from 0",
-    "softmax": "a row of which all is hidden has no softmax: leave one score of each row",
-    "acos": "keep its numbers inside of -1 and 1",
-}
-"""What helps, by a part of the name of a function or of its backward."""
-
-
-class Why(NamedTuple):
-    """Why something is not finite, where that came from, and what to do."""
-
-    what: str
-    where: str
-    cure: str
-
-
 UNKNOWN: Final = Why(
-    "the same batch was finite when it ran again, or no call of a module or a function of torch was to blame",
+    "the same batch was finite when it ran again",
     "",
     "if Python's or numpy's random numbers play a part: NonFiniteFinder(python_random=True)",
+)
+EARLIER: Final = Why(
+    "the last batch of the window was finite when it ran again, so it came from one before it",
+    "",
+    "train with Accumulate(1), or without it, to find the batch and the place",
 )
 
 
@@ -86,13 +63,13 @@ class NonFiniteFinder(Extension):
     ... except NonFiniteLoss as error:
     ...     print(error.what.replace(": ", "\\n", 1))
     the loss was nan in step 1, epoch 1
-    log in module '1' (Shifted) made it of finite numbers: of 32 numbers 31 are nan, 1 is infinite
+    module '1' (Shifted) made it of finite numbers: of 32 numbers 31 are nan, 1 is infinite
 
     It looks at each loss before its backward pass, and at the gradients before each step of an optimizer. What a loss
     scale of float16 skips is none. Once something is not finite, the same batch runs again from the same random state,
-    and each call in it is looked at: the first one that makes it of finite inputs and weights is named, in the forward
-    or in the backward pass. Weights that were broken by then, and data that are, are told as such. The step ends with
-    ``NonFiniteLoss``.
+    and each call in it is looked at: the first module that makes it of finite inputs is named, for gradients with the
+    line of the function. Weights that were broken by then, and data that are, are told as such. Of a window of several
+    batches the last one runs again. The step ends with ``NonFiniteLoss``.
 
     **Each look waits for the device**: with ``check_every=1`` once for the loss of a step, and once for its gradients.
     On a GPU that takes time where the program would run ahead. ``StopOnNonFinite`` does not wait, but names only the
@@ -102,15 +79,17 @@ class NonFiniteFinder(Extension):
     hooks (priority 1,000,000); the start of ``train_backward``, before the loss is scaled (priority -1000); the start
     of ``train_optimizer_step``, when gradients are unscaled, and before they are clipped (priority 5).
 
-    *Asks for:* ``batch``, ``step_num``, ``epoch_num``, ``update_begins`` and ``update_ends``; ``backward_loss``,
-    ``optimizer`` and ``optimizer_name``.
+    *Asks for:* ``batch``, ``step_num``, ``epoch_num`` and ``update_begins``; ``backward_loss``, ``optimizer`` and
+    ``optimizer_name``.
 
-    *Leaves behind:* a finding of the check "non-finite"; with a ``train_dir`` the batch and the random state before it,
-    in ``non_finite/batch_of_step_<n>``, which ``read_checkpoint`` reads.
+    *Leaves behind:* in each batch the fixture ``random_state_of_batch``; a finding of the check "non-finite"; with a
+    ``train_dir`` the batch and the random state before it, in ``non_finite/batch_of_step_<n>``, which
+    ``read_checkpoint`` reads.
 
     Args:
-        check_every: the number of steps between two looks. With more than 1, the first broken step may be long gone
-            when it is seen, and the weights are broken then.
+        check_every: how many batches there are between two looks at the loss, and steps of an optimizer between two at
+            its gradients. With more than 1, the first broken step may be long gone when it is seen, and the weights are
+            broken then.
         python_random: copy the random states of Python and numpy too, which takes longer: where the model, the loss or
             ``train_batch`` draws from them.
 
@@ -121,41 +100,34 @@ class NonFiniteFinder(Extension):
     def __init__(self, check_every: int = 1, *, python_random: bool = False) -> None:
         self.check_every: int = require_count(check_every, "check_every", at_least=1)
         self.python_random = python_random
-        self._windows = Book(Window, per="phase")
 
     def pre_run(self, train_manager: TrainManager) -> None:
         for name, other in train_manager.extensions.items():
-            kinds = {kind.__name__ for kind in type(other).__mro__}
-            if "StopOnNonFinite" in kinds:
+            if "StopOnNonFinite" in [kind.__name__ for kind in type(other).__mro__]:
                 what = f"NonFiniteFinder and {type(other).__name__} ({name!r}) both end a training at a loss of nan"
                 cure = f"leave {name!r} out: NonFiniteFinder looks at each loss that it would look at"
                 raise InputError(what, name=name, asked_by="NonFiniteFinder", cure=cure)
 
     @priority(LAST)
-    def pre_train_step_batch(
-        self, batch: Any, step_num: int, update_begins: bool, update_ends: bool, train_manager: TrainManager
-    ) -> None:
-        window = self._windows.of(train_manager)
-        if update_begins:
-            window.moments.clear()
-        is_alone = update_begins and update_ends
-        random = random_numbers(of_all=self.python_random)
-        window.moments.append(Moment(step_num + 1, random, None if is_alone else batch))
+    @provides(RANDOM)
+    def pre_train_step_batch(self) -> dict[str, Any]:
+        if self.python_random:
+            return random_state()
+        used_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+        return {"torch": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if used_cuda else []}
 
     @priority(-1000)
     def pre_train_backward(self, train_manager: TrainManager, optimizer_name: str, step_num: int) -> None:
         if (step_num + 1) % self.check_every:
             return
         # By its name, not as a parameter, which would let those run before that scale it.
-        loss: Tensor = train_manager.fixtures["backward_loss"]
-        value = loss.item()
+        value = train_manager.fixtures["backward_loss"].item()
         if not math.isfinite(value):
             self._end(train_manager, optimizer_name, f"the loss{_of(optimizer_name)} was {value}", backward=False)
 
     @priority(5)
     def pre_train_optimizer_step(self, optimizer: Optimizer, optimizer_name: str, train_manager: TrainManager) -> None:
-        moments = self._windows.of(train_manager).moments
-        if all(moment.step % self.check_every for moment in moments):
+        if (train_manager.optimizer_updates.get(optimizer_name, 0) + 1) % self.check_every:
             return
         gradients = [one.grad for one in parameters_with_gradients(optimizer) if one.grad is not None]
         if not all_finite(gradients):
@@ -165,23 +137,27 @@ class NonFiniteFinder(Extension):
     def _end(self, train_manager: TrainManager, optimizer_name: str, happened: str, *, backward: bool) -> NoReturn:
         """Find out why, keep the finding and the batch, and raise the error."""
         step, epoch = train_manager.step_num + 1, train_manager.epoch_num + 1
-        moments: list[Moment | None] = [*self._windows.of(train_manager).moments] or [None]
-        moments[-1] = None if moments[-1] is None else moments[-1]._replace(batch=None)  # it is alive
-        why = None if backward else self._weights(train_manager, step)
-        why = why or _place(train_manager, moments if backward else moments[-1:], optimizer_name, backward=backward)
-        why = why or _data(train_manager) or UNKNOWN
+        why = self._why(train_manager, optimizer_name, step, backward=backward)
         what = f"{happened} in step {step}, epoch {epoch}: {why.what}"
         finding = Finding(CHECK, "error", what, why.where, why.cure, {"step": step, "epoch": epoch})
         with warnings.catch_warnings():  # the error tells the same
             warnings.simplefilter("ignore")
             train_manager.add_finding(finding)
         cure = f"at {why.where}: {why.cure}" if why.where else why.cure
-        raise NonFiniteLoss(what, epoch=epoch, step=step, cure=f"{cure}\n  {_kept(train_manager, moments[-1])}")
+        raise NonFiniteLoss(what, epoch=epoch, step=step, cure=f"{cure}\n  {_kept(train_manager, step)}")
 
-    def _weights(self, train_manager: TrainManager, step: int) -> Why | None:
-        names = broken_weights(modules_of(train_manager))
-        if not names:
-            return None
+    def _why(self, train_manager: TrainManager, optimizer_name: str, step: int, *, backward: bool) -> Why:
+        weights = [] if backward else broken_weights(modules_of(train_manager))
+        if weights:
+            return self._why_of_weights(weights, step)
+        fixtures = train_manager.fixtures
+        try:
+            why = why_broken(train_manager, fixtures.get(RANDOM, {}), optimizer_name, backward=backward)
+        except Exception as error:
+            return Why(f"the batch could not be run again to find out why ({error!s:.200})", "", UNKNOWN.cure)
+        return why or (EARLIER if backward and not fixtures["update_begins"] else UNKNOWN)
+
+    def _why_of_weights(self, names: list[str], step: int) -> Why:
         first = max(1, step - self.check_every)
         steps = f"step {first}" if first == step - 1 else f"a step from {first} to {step - 1}"
         cure = f"the update of {steps} broke them: try a smaller learning rate, or look at the eps of the optimizer"
@@ -200,59 +176,23 @@ def all_finite(tensors: Sequence[Tensor]) -> bool:
     dense = [tensor for tensor in dense if tensor.numel()]
     if not dense:
         return True
-    if _is_finite(torch._foreach_norm(dense)):
+    norms = torch._foreach_norm(dense)
+    if math.isfinite(torch.stack([norm.to(norms[0].device) for norm in norms]).sum().item()):
         return True
     # Squares overflow where numbers are finite; the largest of each tensor do not, but take ten times as long.
     return all(math.isfinite(largest.item()) for largest in torch._foreach_norm(dense, math.inf))
-
-
-def _is_finite(norms: Sequence[Tensor]) -> bool:
-    return math.isfinite(torch.stack([norm.to(norms[0].device) for norm in norms]).sum().item())
 
 
 def _of(optimizer_name: str) -> str:
     return "" if optimizer_name == SOLE else f" of {optimizer_name!r}"
 
 
-def _place(
-    train_manager: TrainManager, moments: Sequence[Moment | None], optimizer_name: str, *, backward: bool
-) -> Why | None:
-    """Run these batches again until one of them is not finite."""
-    for moment in moments:
-        try:
-            place = place_in(train_manager, moment, optimizer_name, backward=backward)
-        except Exception as error:
-            return Why(f"the batch could not be run again to find out why ({error!s:.200})", "", UNKNOWN.cure)
-        if place is not None and place.is_known:
-            before = "" if moment is None or moment is moments[-1] else f", in the batch of step {moment.step}"
-            where = ", ".join(text for text in (place.module, place.line) if text)
-            return Why(f"{place}{before} made it of finite numbers: {place.told}", where, _cure_of(place))
-    return None
-
-
-def _cure_of(place: Place) -> str:
-    if place.dtype is torch.float16 and "infinite" in place.told:
-        return "float16 ends at 65,504: take torch.bfloat16, or do this in float32"
-    name = place.function.lower()
-    return next((cure for part, cure in CURES.items() if part in name), "look at what it is given there")
-
-
-def _data(train_manager: TrainManager) -> Why | None:
-    for name, tensor in broken_data(train_manager).items():
-        rows = (~tensor.isfinite()).flatten(1).any(1) if tensor.dim() > 1 else ~tensor.isfinite()
-        examples = short(rows.nonzero().flatten().tolist()) if tensor.dim() else "all"
-        what = f"the data were not finite: {how_broken(tensor)}, in the examples {examples} of {name}"
-        return Why(what, name, "leave these examples out, or put a number in the place of what is missing")
-    return None
-
-
-def _kept(train_manager: TrainManager, moment: Moment | None) -> str:
+def _kept(train_manager: TrainManager, step: int) -> str:
     """Keep the batch in ``train_dir``, and return where it is."""
     if train_manager.train_dir is None:
         return "the batch is not kept, since there is no train_dir"
-    step = train_manager.step_num + 1
     path = free_path(Path(train_manager.train_dir, FOLDER, f"batch_of_step_{step}"))
-    state = {"batch": train_manager.fixtures["batch"], "random": {} if moment is None else moment.random}
+    state = {"batch": train_manager.fixtures["batch"], "random": train_manager.fixtures.get(RANDOM, {})}
     try:
         write_checkpoint(path.parent, path.name, state, {"step": step})
     except CheckpointError as error:

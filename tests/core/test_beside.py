@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from train_manager import Extensible, Extension, FixtureNotFound, fixture
-from train_manager.core.beside import beside_the_hooks, is_defined_in
-from train_manager.core.scope import Cell
+from train_manager.core.beside import beside_the_hooks
 
 
 class Worker(Extensible):
@@ -29,15 +28,11 @@ class Worker(Extensible):
         raise NotImplementedError
 
 
-def anew(cell: Cell) -> bool:
-    return is_defined_in(cell, frozenset({Worker.define.__code__}))
-
-
 def test_fixtures_have_other_values_in_it_and_lazy_ones_are_computed_anew() -> None:
     class Beside(Worker):
         def around(self) -> None:
             before = dict(self.fixtures)
-            with beside_the_hooks(self._store, self._store.open["work"], {"size": 5}, anew):
+            with beside_the_hooks(self._store, "work", {"size": 5}, ["define"]):
                 inside = dict(self.fixtures, double=self.fixtures["double"])
                 self.fixtures.modify("name", "b")
             seen.extend([before, inside, dict(self.fixtures)])
@@ -49,10 +44,44 @@ def test_fixtures_have_other_values_in_it_and_lazy_ones_are_computed_anew() -> N
     assert seen == [whole, {"name": "a", "size": 5, "double": 10}, whole]
 
 
+def test_a_lazy_fixture_that_was_modified_in_place_of_being_computed_keeps_its_value_in_it() -> None:
+    class Beside(Worker):
+        def define(self) -> None:
+            self.fixtures.modify("double", 2)
+
+        def around(self) -> None:
+            with beside_the_hooks(self._store, "work", {"size": 5}, []):
+                seen.append(self.fixtures["double"])
+
+    seen: list[int] = []
+    Beside().work()
+
+    assert seen == [2]
+
+
+def test_a_lazy_fixture_that_cleans_up_does_so_as_it_ends() -> None:
+    class Held(Extensible):
+        @fixture("work")
+        def held(self) -> Iterator[int]:
+            yield len(log)
+            log.append("left")
+
+        def work(self) -> None:
+            with self.staged("work"):
+                with beside_the_hooks(self._store, "work", {}, []):
+                    log.append(f"held {self.fixtures['held']}")
+                log.append("after it")
+
+    log: list[str] = []
+    Held().work()
+
+    assert log == ["held 0", "left", "after it"]
+
+
 def test_what_its_own_functions_have_defined_is_not_alive_until_they_define_it_again() -> None:
     class Beside(Worker):
         def around(self) -> None:
-            with beside_the_hooks(self._store, self._store.open["work"], {}, anew):
+            with beside_the_hooks(self._store, "work", {}, ["define"]):
                 with pytest.raises(FixtureNotFound):
                     self.fixtures["made"]
                 self.define()
@@ -71,7 +100,7 @@ def test_stages_open_in_it_without_their_hooks_which_run_again_after_it() -> Non
 
     class Beside(Worker):
         def around(self) -> None:
-            with beside_the_hooks(self._store, self._store.open["work"], {}, anew), self.staged("inner"):
+            with beside_the_hooks(self._store, "work", {}, ["define"]), self.staged("inner"):
                 ran.append("beside")
             with self.staged("inner"):
                 ran.append("body")
@@ -86,7 +115,7 @@ def test_an_error_in_it_leaves_the_fixtures_as_they_were() -> None:
     class Beside(Worker):
         def around(self) -> None:
             with pytest.raises(ZeroDivisionError):
-                with beside_the_hooks(self._store, self._store.open["work"], {"size": 5}, anew):
+                with beside_the_hooks(self._store, "work", {"size": 5}, ["define"]):
                     self.fixtures["more"] = 1 / 0
             seen.append(dict(self.fixtures))
 

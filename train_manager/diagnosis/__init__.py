@@ -22,8 +22,7 @@ Its files in reading order; each imports only those above it:
     leak_findings     what is said about a leak
     batch_leak        the check of a model: check_batch_leak
     loss_leak         the check of a loss: check_loss_leak
-    replay            where nan and infinities come from in a pass that is run again
-    batch_again       the batch of a training, run again from the same random state
+    replay            where nan and infinities come from: the batch of a training, run again
     parameters        parameters that a training leaves out, and layers in the wrong mode
     overfit           whether one batch can be learned: check_overfit
     loss_calls        the calls of torch's own losses in a step

@@ -1,65 +1,74 @@
-"""Where nan and infinities come from: a forward or backward pass is run again, and each step of it is looked at.
+"""Where nan and infinities come from: the batch of a training is run again, and the calls in it are looked at.
 
-The first call of a module that made them of finite inputs and finite weights is the place: the innermost one, in the
-order in which calls end. A pass is run again only after something was found, so each look may wait for the device.
+``train_batch`` runs from the random state that it had, without hooks, and nothing is updated. To blame is the first
+call of a module that makes nan or infinities of finite inputs: the innermost one, in the order in which calls end. On
+the way back it is the first node of the graph. This happens once, at the end of a training, so each look may wait for
+the device.
 """
 
 from __future__ import annotations
 
-import inspect
-import os
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from train_manager.data.randomness import preserved_random_state, random_state, set_random_state
+from train_manager.diagnosis.batch_leaves import leaves_of, name_of
 from train_manager.diagnosis.recorded_calls import takes_hooks
-from train_manager.model.layers import OWN_OF_PYTORCH
+from train_manager.loop.probe import beside_the_batch
+from train_manager.loop.step import Backward
+from train_manager.loop.windows import preserved_gradients
+from train_manager.model.buffers import preserved_buffers
+from train_manager.telling.showing import short
 from train_manager.telling.source_locations import shown_path
 
-PLACES_NUMBERS: Final = {"masked_fill", "masked_fill_", "full", "full_like", "new_full", "fill_", "where", "tensor"}
-"""Functions that put given numbers where they belong, such as -inf where a mask hides a score."""
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
 
-TAKES_HIDDEN: Final = {"softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention"}
-"""Functions that make finite numbers of scores of which some are -inf."""
+ANEW: Final = ("prediction", "loss", "train_batch", "loss_forward", "train_loss_forward", "model_forward")
+"""What a pass makes alive: fixtures, and methods with what they define."""
 
-DEEPEST: Final = 6  # levels of containers in which tensors are looked for
-INSIDE: Final = tuple(os.path.join(path, "") for path in (os.path.dirname(torch.__file__), Path(__file__).parents[1]))
-"""The folders of torch and of this library."""
+CURES: Final = {
+    "log": "give it numbers above 0: x.clamp_min(1e-6).log()",
+    "div": "keep what it divides by away from 0: x / (y + 1e-6)",
+    "exp": "subtract the largest number before it, or use logsumexp",
+    "sqrt": "its gradient at 0 is infinite: (x + 1e-6).sqrt()",
+    "norm": "its gradient at 0 is not a number: add a small number to what it is of",
+    "pow": "keep what it is of away from 0",
+}
+"""What helps, by a part of the name of a node."""
+
+LOOK: Final = "look at its logarithms, roots, powers and divisions; float16 ends at 65,504: take torch.bfloat16"
+
+INSIDE: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
+"""Where lines begin that are not the user's: the folders of torch and of this library, and generated code."""
+
+
+class Why(NamedTuple):
+    """Why something is not finite, where that came from, and what to do."""
+
+    what: str
+    where: str
+    cure: str
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def tensors_in(value: Any, name: str = "", deep: int = 0) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors in a value, also in dicts, lists, dataclasses and objects, with where they are in it.
-
-    >>> [name for name, _ in tensors_in({"x": torch.ones(1), "more": [torch.ones(1)]}, "inputs")]
-    ["inputs['x']", "inputs['more'][0]"]
-    """
-    if isinstance(value, Tensor):
-        yield name, value
-    elif deep == DEEPEST or isinstance(value, str | bytes | nn.Module | type):
-        return
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from tensors_in(inner, f"{name}[{key!r}]", deep + 1)
-    elif isinstance(value, list | tuple):
-        for number, inner in enumerate(value):
-            yield from tensors_in(inner, f"{name}[{number}]", deep + 1)
-    elif is_dataclass(value):
-        for one in fields(value):
-            yield from tensors_in(getattr(value, one.name, None), f"{name}.{one.name}", deep + 1)
-    elif hasattr(value, "__dict__") and not callable(value):
-        for key, inner in vars(value).items():
-            yield from tensors_in(inner, f"{name}.{key}", deep + 1)
+def tensors_in(value: Any) -> dict[str, Tensor]:
+    """Return the tensors of floating point numbers in a value, by where they are in it."""
+    found = {name_of(path): leaf.detach() for path, leaf in leaves_of(value) if isinstance(leaf, Tensor)}
+    floats = {name: leaf for name, leaf in found.items() if leaf.is_floating_point() or leaf.is_complex()}
+    return {name: leaf.to_dense() if leaf.is_sparse else leaf for name, leaf in floats.items()}
 
 
 def is_broken(value: Any, *, may_hide: bool = False) -> bool:
@@ -68,18 +77,8 @@ def is_broken(value: Any, *, may_hide: bool = False) -> bool:
     >>> is_broken([torch.tensor(-torch.inf)]), is_broken([torch.tensor(-torch.inf)], may_hide=True)
     (True, False)
     """
-    return any(_is_broken(tensor, may_hide) for _, tensor in tensors_in(value))
-
-
-def _is_broken(tensor: Tensor, may_hide: bool) -> bool:
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
-        return False
-    tensor = _dense(tensor.detach())
-    broken = tensor.isnan() | tensor.isposinf() if may_hide and not tensor.is_complex() else ~tensor.isfinite()
-    try:
-        return bool(broken.any())
-    except RuntimeError:  # inside of vmap no number can be read
-        return False
+    tensors = tensors_in(value).values()
+    return any(bool((~one.isfinite() & ~(may_hide & (one == -math.inf))).any()) for one in tensors)
 
 
 def how_broken(value: Any) -> str:
@@ -88,63 +87,39 @@ def how_broken(value: Any) -> str:
     >>> how_broken(torch.tensor([torch.nan, torch.inf, 1.0]))
     'of 3 numbers 1 is nan, 1 is infinite'
     """
-    tensors = [_dense(tensor.detach()) for _, tensor in tensors_in(value) if tensor.is_floating_point()]
-    total = sum(tensor.numel() for tensor in tensors)
-    counts = {
-        "nan": sum(int(tensor.isnan().sum()) for tensor in tensors),
-        "infinite": sum(int(tensor.isinf().sum()) for tensor in tensors),
-    }
+    numbers = torch.cat([one.reshape(-1).cpu() for one in tensors_in(value).values()])
+    counts = {"nan": int(numbers.isnan().sum()), "infinite": int(numbers.isinf().sum())}
     told = [f"{count:,} {'is' if count == 1 else 'are'} {kind}" for kind, count in counts.items() if count]
-    return f"of {total:,} {'number' if total == 1 else 'numbers'} {', '.join(told) or 'all are finite'}"
+    return f"of {len(numbers):,} {'number' if len(numbers) == 1 else 'numbers'} {', '.join(told)}"
 
 
-def _dense(tensor: Tensor) -> Tensor:
-    return tensor.coalesce().values() if tensor.is_sparse else tensor
+def modules_of(train_manager: TrainManager) -> dict[str, nn.Module]:
+    """Return the model and the modules of the loss, by the names that they are told by."""
+    parts = {"": train_manager.model, "loss": train_manager.loss}
+    return {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
 
 
 def broken_weights(modules: Mapping[str, nn.Module]) -> list[str]:
     """Return the names of parameters with a nan or an infinity, and of buffers with a nan: some hold -inf as a mask."""
-    found: dict[int, str] = {}
-    for name, module in modules.items():
-        for of, parameter in module.named_parameters(prefix=name):
-            if is_broken(parameter):
-                found.setdefault(id(parameter), of)
-        for of, buffer in module.named_buffers(prefix=name):
-            if is_broken(buffer, may_hide=True):
-                found.setdefault(id(buffer), of)
-    return list(found.values())
+    found: list[str] = []
+    for prefix, module in modules.items():
+        found += [name for name, one in module.named_parameters(prefix) if is_broken(one)]
+        found += [name for name, one in module.named_buffers(prefix) if is_broken(one, may_hide=True)]
+    return found
 
 
-# ---- where they come from --------------------------------------------------------------------------------------------
+def _broken_data(fixtures: Mapping[str, Any]) -> Why | None:
+    data = tensors_in({name: fixtures[name] for name in ("inputs", "targets") if name in fixtures})
+    for name, tensor in data.items():
+        if is_broken(tensor):
+            rows = (~tensor.isfinite()).reshape(len(tensor) if tensor.dim() else 1, -1).any(1)
+            examples = short(rows.nonzero().flatten().tolist())
+            what = f"the data were not finite: {how_broken(tensor)}, in the examples {examples} of {name}"
+            return Why(what, name, "leave these examples out, or put a number in the place of what is missing")
+    return None
 
 
-@final
-@dataclass(frozen=True)
-class Place:
-    """The first place where finite numbers became nan or infinite.
-
-    Attributes:
-        module: the name and class of the module whose call it was; empty outside of modules.
-        function: what was called there, as ``log`` or ``SqrtBackward0``; empty if that is not known.
-        line: the line of the user's that called it, as ``file:line``; empty if that is not known.
-        told: how many numbers are not finite.
-        dtype: of these; None if there are several.
-    """
-
-    module: str
-    function: str
-    line: str
-    told: str
-    dtype: torch.dtype | None = None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether anything is known of it."""
-        return bool(self.module or self.function)
-
-    def __str__(self) -> str:
-        inside = f"in {self.module}" if self.module else "outside of the modules"
-        return f"{self.function} {inside}" if self.function else inside.removeprefix("in ")
+# ---- the calls of modules --------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -153,204 +128,183 @@ class _Call:
 
     Attributes:
         module: its name and class.
-        is_clean: what it was given and its weights are finite.
-        first: how many places had been found as it began.
-        begin: the number of the next node of the graph as it began, and as it ended.
-        end: the same as it ended; None while it runs.
+        is_clean: what it was given is finite.
+        known: how many places were known as it began.
+        begin: the number of the next node of the graph as it began.
+        end: the same as it ended.
     """
 
     module: str
     is_clean: bool
-    first: int
+    known: int
     begin: int
-    end: int | None = None
+    end: float = math.inf
 
 
-@final
-class Watched(TorchFunctionMode):
-    """Looks at each call of modules and of torch's functions, while the ``with`` block is open.
+class Calls:
+    """The calls of modules.
 
-    >>> class Log(nn.Module):
-    ...     def forward(self, x):
-    ...         return x.log()
-    >>> with Watched({"": nn.Sequential(nn.Identity(), log := Log())}) as watched:
-    ...     result = log(torch.zeros(2))
-    >>> watched.place(result).module, watched.place(result).function
-    ("module '1' (Log)", 'log')
-
-    Args:
-        modules: names, and the modules of which all inner ones are watched too.
+    Attributes:
+        places: where finite numbers became nan or infinite, in the order in which the calls ended.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        super().__init__()
-        self._labels: dict[nn.Module, str] = {}
-        for name, outer in modules.items():
-            for of, module in outer.named_modules(prefix=name):
-                self._labels.setdefault(module, _label(of, module))
-        parameters = {id(one): one for outer in modules.values() for one in outer.parameters()}
-        broken = {known for known, one in parameters.items() if is_broken(one)}
-        self._unsound = {one for one in self._labels if not broken.isdisjoint(map(id, one.parameters()))}
+    def __init__(self) -> None:
+        self.places: list[Why] = []
+        self._made: list[_Call] = []
         self._open: list[_Call] = []
-        self._calls: list[_Call] = []
-        self._places: list[tuple[_Call, Any]] = []
-        self._functions: dict[_Call | None, tuple[str, str, Any]] = {}
-        self._removes = ExitStack()
 
-    def __enter__(self) -> Self:
-        for module in filter(takes_hooks, self._labels):
-            before = module.register_forward_pre_hook(self._begin, with_kwargs=True)
-            after = module.register_forward_hook(self._end, with_kwargs=True)
-            self._removes.callback(before.remove)
-            self._removes.callback(after.remove)
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
+    def begin(self, label: str, _: nn.Module, args: Any, kwargs: Any) -> None:
+        is_clean = not is_broken(args) and not any(
+            is_broken(given, may_hide="mask" in name or "bias" in name) for name, given in kwargs.items()
+        )
+        call = _Call(label, is_clean, len(self.places), _next_number())
+        self._made.append(call)
+        self._open.append(call)
 
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._removes.close()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function of torch, and note it if it is the first of its call to break finite numbers."""
-        name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
-        here = self._open[-1] if self._open else None
-        is_known = here in self._functions or name in PLACES_NUMBERS or name.startswith("__get")
-        was_clean = not is_known and not is_broken((args, kwargs), may_hide=name in TAKES_HIDDEN)
-        result = func(*args, **kwargs)
-        if was_clean and is_broken(result):
-            self._functions[here] = name, line_outside(), result
-        return result
-
-    def place(self, result: Any) -> Place | None:
-        """Return where the first numbers of a result came from that are not finite; None if all are, or it is unknown.
-
-        Args:
-            result: what came out of the pass.
-        """
-        if not is_broken(result):
-            return None
-        if self._places:
-            call, output = self._places[0]
-            function, line, _ = self._functions.get(call, ("", "", None))
-            return Place(call.module, function, line, how_broken(output), _dtype(output))
-        if None in self._functions:
-            function, line, output = self._functions[None]
-            return Place("", function, line, how_broken(output), _dtype(output))
-        return None
+    def end(self, _: nn.Module, args: Any, output: Any) -> None:
+        call = self._open.pop()
+        call.end = _next_number()
+        if not is_broken(output):
+            del self.places[call.known :]  # what they were for has no effect outside, such as -inf in a mask
+        elif call.is_clean and len(self.places) == call.known:
+            self.places.append(_made_by(call.module, output, call.module, LOOK))
 
     def module_of(self, node: Any) -> str:
         """Return the module whose call has made a node of the graph, by the numbers that nodes get; or nothing."""
         number = node._sequence_nr()
-        around = [one for one in self._calls if one.begin <= number < (number + 1 if one.end is None else one.end)]
-        return around[-1].module if around else ""  # the innermost, for it began last
-
-    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        given = _names(module, args, kwargs)
-        is_clean = not any(is_broken(value, may_hide="mask" in name or "bias" in name) for name, value in given.items())
-        number = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
-        call = _Call(self._labels[module], is_clean and module not in self._unsound, len(self._places), number)
-        self._open.append(call)
-        self._calls.append(call)
-
-    def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        call = self._open.pop()
-        call.end = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
-        if not is_broken(output):
-            del self._places[call.first :]  # what they were for has no effect outside, such as -inf in a mask
-        elif call.is_clean and len(self._places) == call.first:
-            self._places.append((call, output))
+        return next((call.module for call in reversed(self._made) if call.begin <= number < call.end), "")
 
 
-def _label(name: str, module: nn.Module) -> str:
-    kind, name = type(module).__name__, ".".join(part for part in name.split(".") if part != OWN_OF_PYTORCH)
-    return f"module {name!r} ({kind})" if name else f"the model itself ({kind})"
+def _next_number() -> int:
+    return torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
 
 
-def _names(module: nn.Module, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Return what a module is called with by the names of its parameters, as far as these can be read."""
-    try:
-        return dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
-    except (TypeError, ValueError):
-        return {"args": args, "kwargs": kwargs}
+def _made_by(maker: str, made: Any, where: str, cure: str) -> Why:
+    return Why(f"{maker} made it of finite numbers: {how_broken(made)}", where, cure)
 
 
-def _dtype(value: Any) -> torch.dtype | None:
-    found = {tensor.dtype for _, tensor in tensors_in(value) if is_broken(tensor)}
-    return found.pop() if len(found) == 1 else None
-
-
-def line_outside() -> str:
-    """Return the innermost line of the stack that is neither torch's nor this library's; or nothing."""
-    return _outside((frame.f_code.co_filename, number) for frame, number in traceback.walk_stack(None))
-
-
-def _outside(lines: Any) -> str:
-    for path, number in lines:
-        if number and not path.startswith((*INSIDE, "<frozen")) and os.path.basename(path) != "contextlib.py":
-            return f"{shown_path(path)}:{number}"
-    return ""
+@contextmanager
+def watched(modules: Mapping[str, nn.Module]) -> Iterator[Calls]:
+    """Look at the calls of modules, and of those inside of them."""
+    calls, known = Calls(), set[nn.Module]()
+    with ExitStack() as hooks:
+        for prefix, outer in modules.items():
+            for name, module in outer.named_modules(known, prefix):
+                name = name.replace("_orig_mod.", "").removesuffix("_orig_mod")  # of compiled modules
+                label = f"module {name!r}" if name else "the model itself"
+                begin = partial(calls.begin, f"{label} ({type(module).__name__})")
+                if takes_hooks(module):
+                    hooks.callback(module.register_forward_pre_hook(begin, with_kwargs=True).remove)
+                    hooks.callback(module.register_forward_hook(calls.end).remove)
+        yield calls
 
 
 # ---- backward --------------------------------------------------------------------------------------------------------
 
 
-def backward_place(loss: Tensor, watched: Watched, backward: Callable[[], object]) -> Place | None:
+def backward_place(loss: Tensor, calls: Calls) -> Why | None:
     """Run a backward pass, and return the first node of the graph that made broken gradients of finite ones.
 
     Args:
-        loss: its graph was made while ``torch.autograd.set_detect_anomaly(True, check_nan=False)`` was on, which keeps
-            the line of each node.
-        watched: the calls of modules in which the graph was made.
-        backward: runs it.
+        loss: its graph was made while ``torch.autograd.set_detect_anomaly(True)`` was on, which keeps the line of each
+            node.
+        calls: the calls of modules in which the graph was made.
     """
-    found: list[Place] = []
+    found: list[Why] = []
+
+    def look(node: Any, given_back: Any, given: Any) -> None:
+        if found or is_broken(given) or not is_broken(given_back):
+            return
+        name, module = node.name().rpartition("::")[2], calls.module_of(node)
+        lines = re.findall(r'File "(.+)", line (\d+)', "".join(node.metadata.get("traceback_", ())))
+        outside = [f"{shown_path(path)}:{line}" for path, line in lines if not path.startswith(INSIDE)]
+        where = ", ".join(text for text in (module, *outside[-1:]) if text)
+        maker = f"{name} in {module}" if module else f"{name} outside of the modules"
+        cure = next((cure for part, cure in CURES.items() if part in name.lower()), LOOK)
+        found.append(_made_by(maker, given_back, where, cure))
+
     with ExitStack() as hooks:
         for node in _nodes(loss):
-            hooks.callback(node.register_hook(partial(_look, node, watched, found)).remove)
-        backward()
+            hooks.callback(node.register_hook(partial(look, node)).remove)
+        loss.backward(retain_graph=True)
     return found[0] if found else None
-
-
-def _look(node: Any, watched: Watched, found: list[Place], given_back: Any, given: Any) -> None:
-    """Note a node that gives back broken gradients of finite ones, if it is the first."""
-    if not found and is_broken(given_back) and not is_broken(given):
-        line = _outside(_lines_in(node.metadata.get("traceback_", ())))
-        name = node.name().rpartition("::")[2]
-        found.append(Place(watched.module_of(node), name, line, how_broken(given_back), _dtype(given_back)))
-
-
-def _lines_in(stack: Any) -> Iterator[tuple[str, int]]:
-    """Yield path and number of the lines of a stack as torch keeps it, the innermost first."""
-    for entry in reversed(stack):
-        _, _, rest = entry.strip().partition('File "')
-        path, _, rest = rest.partition('", line ')
-        yield path, int(rest.partition(",")[0] or 0)
 
 
 def _nodes(loss: Tensor) -> list[Any]:
     """Return the nodes of the graph of a loss, but for those that only add up gradients at parameters."""
-    ahead, known = [loss.grad_fn], {}
+    known: dict[Any, None] = {}
+    ahead = [loss.grad_fn]
     while ahead:
         node = ahead.pop()
-        if node is not None and id(node) not in known:
-            known[id(node)] = node
+        if node is not None and node not in known:
+            known[node] = None
             ahead += [inner for inner, _ in node.next_functions]
-    return [node for node in known.values() if not hasattr(node, "variable")]
+    return [node for node in known if not hasattr(node, "variable")]
 
 
-# ---- the state of a pass ---------------------------------------------------------------------------------------------
+# ---- the batch -------------------------------------------------------------------------------------------------------
+
+
+class _Found(BaseException):
+    """Ends a batch that is run again; not an Exception, which a ``train_batch`` of the user's might catch."""
+
+    def __init__(self, why: Why) -> None:
+        super().__init__()
+        self.why = why
+
+
+def why_broken(
+    train_manager: TrainManager, random: Mapping[str, Any], optimizer_name: str, *, backward: bool
+) -> Why | None:
+    """Run the batch again, and return why its loss or its gradients are not finite; None if they are.
+
+    Args:
+        train_manager: trains on it.
+        random: the random state before the batch, of all that may draw from it.
+        optimizer_name: of the optimizer for whose loss that was found.
+        backward: whether the loss was finite, and the gradients were not.
+    """
+    modules, fixtures = modules_of(train_manager), train_manager.fixtures
+    called = [part for part in (*modules.values(), train_manager.called_model) if isinstance(part, nn.Module)]
+
+    def look(given: Backward, name: str, *_: Any) -> None:
+        loss, why = given.loss, None
+        assert loss is not None, "it was given"
+        if is_broken(loss):
+            why = calls.places[0] if calls.places else _broken_data(fixtures)
+            why = why or _made_by("code outside of the modules", loss, "", LOOK)
+        elif backward and name == optimizer_name:
+            why = backward_place(loss, calls)
+        if why is not None:
+            raise _Found(why)
+
+    with (
+        preserved_random_state(),
+        preserved_buffers(*called),
+        preserved_gradients(train_manager._setup.parameters()),
+        beside_the_batch(train_manager._store, "train_step_batch", {}, ANEW),
+        # Else compiled modules would call no hooks; the import takes seconds.
+        torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext(),
+        torch.autograd.set_detect_anomaly(True, check_nan=False),
+        torch.enable_grad(),
+        fixtures.get("autocast", nullcontext)(),
+        watched(modules) as calls,
+        _replaced(train_manager, _train_backward=look, _step_if_window_ends=lambda name: None),
+    ):
+        set_random_state({**random_state(), **random})
+        try:
+            train_manager._chosen.train_batch()
+        except _Found as found:
+            return found.why
+    return None
 
 
 @contextmanager
-def with_lines(*modules: nn.Module) -> Iterator[None]:
-    """Let torch keep the line that each node of a graph is made at, and run the code of compiled modules itself.
-
-    A compiled module calls no hooks, and its nodes have no lines.
-    """
-    parts = [part for module in modules for part in module.modules()]
-    is_compiled = any(hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) for one in parts)
-    with ExitStack() as stack:
-        stack.enter_context(torch.autograd.set_detect_anomaly(True, check_nan=False))
-        if is_compiled:  # not always, for it imports the compiler
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+def _replaced(holder: object, **methods: Any) -> Iterator[None]:
+    """Let an object have other methods for a ``with`` block."""
+    vars(holder).update(methods)
+    try:
         yield
+    finally:
+        for name in methods:
+            del vars(holder)[name]

@@ -790,9 +790,9 @@ class Interface(Extensible, Generic[Model]):
 
         It is what ``model_forward`` gives, as ``unpack_batch`` and your other own methods have it, in the present mode
         and precision. No stage is counted and no hook runs; what ``add_loss`` and ``report_loss`` are given is dropped.
-        Lazy fixtures of the batch are computed anew, those that a hook has defined stay; after it all fixtures are as
-        they were. What the forward pass itself does stays done: random states move, and buffers and attributes of
-        modules may change. The caller puts these back.
+        Lazy fixtures of the batch are computed anew, those that a hook has defined stay; after it the fixtures of the
+        batch are as they were. What the forward pass itself does stays done: random states move, and buffers and
+        attributes of modules may change. The caller puts these back.
 
         >>> from train_manager import Extension
         >>> from train_manager.testing import tiny_manager
@@ -820,13 +820,7 @@ class Interface(Extensible, Generic[Model]):
             what = f"probe() was called, but {type(self.model).__name__} trains itself: it has no forward pass"
             raise StageError(what, stages=self.fixtures.path, cure="call the model itself")
         else:
-            step = self._progress.step
-            try:
-                self._progress.step = step.for_probe()
-                batch = self._setup.on_device(batch)
-                return require_prediction(probed(type(self), kind, self._store, self._chosen, batch), self.model)
-            finally:
-                self._progress.step = step
+            return require_prediction(probed(self._store, kind, self._setup.on_device(batch)), self.model)
         cure = "call it in a hook such as post_train_step_batch, or in train_batch(self, ...)"
         raise StageError(what, stages=self.fixtures.path, cure=cure)
 
