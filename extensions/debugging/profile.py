@@ -107,8 +107,7 @@ class Profile(Extension):
         """Return a table of the hooks, the dearest first."""
         rows = sorted(self.hooks.items(), key=lambda row: -row[1][0])
         lines = [["hook", "us", "calls"], *([name, f"{us:.1f}", str(calls)] for name, (us, calls) in rows)]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        return "\n".join(aligned(line, widths) for line in lines)
+        return aligned(lines)
 
     def _of_hooks(self, calls: Calls, train_manager: TrainManager) -> dict[str, tuple[float, int]]:
         """Return the microseconds of each hook for each call, with what it calls, and the number of calls."""

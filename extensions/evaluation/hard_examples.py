@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch import Tensor
 
 from train_manager.core.extension import Extension
 from train_manager.data.batch import parts_of
-from train_manager.data.numbered import examples_at, numbers_examples
+from train_manager.data.endless import Endless
+from train_manager.data.interleaved import Interleaved
+from train_manager.data.randomness import preserved_random_state
+from train_manager.data.row_batches import RowBatches
+from train_manager.data.seeded_loader import SeededDataLoader
+from train_manager.data.together import Together
 from train_manager.loop.books import Book
-from train_manager.loop.example_losses import losses_by_rows, losses_of_examples, unchanged
+from train_manager.loop.example_losses import losses_of_examples
 from train_manager.loop.interface import Interface
-from train_manager.loop.losses import Losses
 from train_manager.metrics.confusion import classified
 from train_manager.metrics.example_losses import ExampleLoss, ExampleLosses
 from train_manager.rebuilding.recorded import recorded
@@ -86,7 +92,7 @@ class HardExamples(Extension):
 
     def pre_train(self, train_manager: TrainManager) -> None:
         data = train_manager.train_data
-        if not numbers_examples(data):
+        if not all(map(_numbers_examples, _sets_in(data).values())):
             what = f"HardExamples needs the numbers of examples, which train_data ({type(data).__name__}) do not give"
             cure = "give the data as InMemory(x, y, ...), Rows(dataset, ...) or SeededDataLoader(dataset, ...)"
             raise InputError(what, name="train_data", asked_by="HardExamples", cure=cure)
@@ -96,7 +102,8 @@ class HardExamples(Extension):
             index = train_manager.fixtures["example_index"]
         except InputError:  # a batch of train_on_batch
             return
-        losses = _losses_in(train_manager, prediction, len(index))
+        is_own = any(train_manager._overrides(name, Interface) for name in ("loss_forward", "train_loss_forward"))
+        losses = losses_of_examples(train_manager._store, len(index), is_own=is_own)
         right = _right(prediction, train_manager.fixtures.get("targets"), len(index))
         self._losses.of(train_manager).append(datasource_name, index, losses, right)
 
@@ -104,20 +111,21 @@ class HardExamples(Extension):
         hardest = self._losses.of(train_manager).hardest(self.show)
         if writer is None or not hardest:
             return
-        shown = [one for one in hardest if one.source == hardest[0].source]  # a picture is of one set
-        batch = examples_at(train_manager.train_data, [one.number for one in shown], shown[0].source)
-        inputs = None if batch is None else parts_of(batch).get("inputs")
+        source = hardest[0].source  # a picture is of one set
+        numbers = [one.number for one in hardest if one.source == source]
+        inputs = parts_of(_examples_at(_sets_in(train_manager.train_data).get(source), numbers)).get("inputs")
         if isinstance(inputs, Tensor):
             writer.image(NAME, grid_of(inputs))
-        writer.text(NAME, table_of(hardest))
+        writer.text(NAME, str(self))
 
     def __str__(self) -> str:
         """Return the table of the hardest examples."""
-        return table_of(self.hardest(self.show))
+        rows = _rows(self.hardest(self.show))
+        return aligned([HEAD, *rows]) if rows else "no example was seen so far"
 
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
-        return html_table(HEAD, _cells(self.hardest(self.show)), "the examples with the largest mean losses")
+        return html_table(HEAD, _rows(self.hardest(self.show)), "the examples with the largest mean losses")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the numbers of all examples."""
@@ -129,46 +137,32 @@ class HardExamples(Extension):
         self._losses.load_state_dict(state["losses"])
 
 
-def _losses_in(train_manager: TrainManager, prediction: Any, count: int) -> Tensor:
-    """Return the loss of each example of the batch that is trained on."""
-    fixtures, store = train_manager.fixtures, train_manager._store
-    loss, call = train_manager._named_loss  # as the loop has called it in this step
-    names = () if call is None else call.parameters
-    is_own = any(train_manager._overrides(name, Interface) for name in ("loss_forward", "train_loss_forward"))
-    if not is_own and loss is not None and loss is train_manager.loss and {*names} <= {"prediction", "targets"}:
-        return losses_of_examples(loss, prediction, fixtures.get("targets"), count, names)
-
-    parts = {name: fixtures[name] for name in ("batch", "inputs", "targets", "prediction") if name in fixtures}
-
-    def loss_of_row(row: dict[str, Any]) -> Any:
-        for name, value in row.items():
-            store.cells[name].value = value  # not by `modify`, which a hook would have to declare
-        with Losses() as losses:
-            return losses.total(train_manager.call_by_name(train_manager.train_loss_forward))
-
-    try:
-        with unchanged(train_manager.train_loss_forward):
-            return losses_by_rows(loss_of_row, parts, count)
-    finally:
-        for name, value in parts.items():
-            store.cells[name].value = value
+def _sets_in(data: Any) -> dict[str, Any]:
+    """Return the sets that data consist of, by the names that their batches have."""
+    if isinstance(data, Endless):
+        return _sets_in(data.data)
+    if isinstance(data, Interleaved):
+        return {name: inner for name, one in data.data.items() for inner in _sets_in(one).values()}
+    return {"train": data}
 
 
-def table_of(examples: Sequence[ExampleLoss]) -> str:
-    """Return examples as lines of text.
-
-    >>> print(table_of([ExampleLoss(5, 2.5, 0.25, 1, True, 4, "train")]))
-    example    loss  variability  forgotten  epochs
-    5        2.5000       0.2500          1       4
-    """
-    if not examples:
-        return "no example was seen so far"
-    lines = [list(HEAD), *_cells(examples)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return "\n".join(aligned(line, widths) for line in lines)
+def _numbers_examples(data: Any) -> bool:
+    # Not by hasattr: before the first batch it is missing. Together gives several, one for each set.
+    return not isinstance(data, Together) and inspect.getattr_static(data, "example_index", None) is not None
 
 
-def _cells(examples: Sequence[ExampleLoss]) -> list[list[str]]:
+def _examples_at(data: Any, numbers: Sequence[int]) -> Any:
+    """Return a batch of the examples of these numbers; None if the data cannot give them."""
+    with preserved_random_state():
+        if isinstance(data, RowBatches):
+            return data._batch(torch.tensor(numbers, device=data._device))
+        if isinstance(data, SeededDataLoader) and callable(data.collate_fn):
+            return data.collate_fn([data.dataset[number] for number in numbers])
+    return None
+
+
+def _rows(examples: Sequence[ExampleLoss]) -> list[list[str]]:
+    """Return the cells of a table."""
     several = len({one.source for one in examples}) > 1
     return [
         [
@@ -184,10 +178,9 @@ def _cells(examples: Sequence[ExampleLoss]) -> list[list[str]]:
 
 def _right(prediction: Any, targets: Any, count: int) -> Tensor | None:
     """Return which examples were classified rightly; None if the targets are not numbers of classes."""
-    if not isinstance(targets, Tensor) or targets.is_floating_point():
-        return None
     try:
         found = classified(prediction, targets, NAME)
     except InputError:
         return None
-    return found.said == found.true if len(found.said) == count else None
+    is_of_each = len(found.said) == count and not targets.is_floating_point()
+    return found.said == found.true if is_of_each else None

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.training import At, sgd
+from train_manager import TrainManager, fixture
 from train_manager.loop.example_losses import losses_of_examples, row
 from train_manager.loop.losses import WeightedLosses
 
@@ -32,32 +34,64 @@ LOSSES: Mapping[str, Any] = {
     "module": nn.CrossEntropyLoss(),
     "module that does not mind": Reduces(),
     "lambda": lambda output, target: F.cross_entropy(output, target),
-    "of one value": lambda output, target: F.cross_entropy(output, target).reshape(1),
 }
+
+
+class Predicts(nn.Module):
+    """Returns what it was made with, times a weight."""
+
+    def __init__(self, prediction: Any) -> None:
+        super().__init__()
+        self.prediction, self.weight = prediction, nn.Parameter(torch.ones(()))
+
+    def forward(self, inputs: Tensor) -> Any:
+        if isinstance(self.prediction, Tensor):
+            return self.prediction * self.weight
+        return {name: head * self.weight for name, head in self.prediction.items()}
+
+
+def losses_with(
+    loss: Any, prediction: Any = PREDICTION, targets: Any = TARGETS, kind: type[TrainManager] = TrainManager
+) -> Tensor:
+    """Return the losses of the examples in a batch of a training."""
+    found: list[Tensor] = []
+
+    def look(train_manager: Any) -> None:
+        found.append(losses_of_examples(train_manager._store, 6, is_own=kind is not TrainManager))
+
+    data = [(torch.arange(6.0), targets)]
+    kind(
+        model=Predicts(prediction),
+        loss=loss,
+        optimizer=sgd,
+        train_data=data,
+        extensions=[At("post_train_step_batch", look)],
+    ).train()
+    return found[0]
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_each_example_has_the_loss_that_it_would_have_alone(loss: Any) -> None:
-    torch.testing.assert_close(losses_of_examples(loss, PREDICTION, TARGETS, 6), EACH)
+    torch.testing.assert_close(losses_with(loss), EACH)
 
 
 def test_a_loss_that_is_called_by_names_gets_its_parts_by_names() -> None:
     def loss(targets: Tensor, prediction: Tensor, reduction: str = "mean") -> Tensor:
         return F.cross_entropy(prediction, targets, reduction=reduction)
 
-    found = losses_of_examples(loss, PREDICTION, TARGETS, 6, ["targets", "prediction"])
+    found = losses_with(loss)
     torch.testing.assert_close(found, EACH)
 
 
 def test_several_numbers_of_an_example_are_their_mean() -> None:
-    found = losses_of_examples(nn.MSELoss(), PREDICTION, torch.zeros(6, 3), 6)
+    found = losses_with(nn.MSELoss(), targets=torch.zeros(6, 3))
 
     torch.testing.assert_close(found, PREDICTION.square().mean(1))
 
 
 def test_heads_are_added_up_with_their_weights() -> None:
     loss = WeightedLosses({"class": (F.cross_entropy, 2.0), "size": (lambda head: head.abs().mean(), 0.5)})
-    found = losses_of_examples(loss, {"class": PREDICTION, "size": PREDICTION}, {"class": TARGETS}, 6)
+    found = losses_with(loss, {"class": PREDICTION, "size": PREDICTION}, {"class": TARGETS})
 
     torch.testing.assert_close(found, 2 * EACH + 0.5 * PREDICTION.abs().mean(1))
 
@@ -74,11 +108,27 @@ def test_the_loss_keeps_its_reduction_and_its_buffers() -> None:
             self.calls += 1
             return super().forward(output + 0 * torch.rand(()), target)
 
-    loss, state = Counting(), torch.get_rng_state()
-    torch.testing.assert_close(losses_of_examples(loss, PREDICTION, TARGETS, 6), EACH)
+    loss = Counting()
+    torch.manual_seed(0)
+    torch.rand(())
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    torch.testing.assert_close(losses_with(loss), EACH)
 
-    assert (loss.reduction, loss.calls.item()) == ("mean", 0)
+    assert (loss.reduction, loss.calls.item()) == ("mean", 1)  # that of the training
     assert torch.get_rng_state().equal(state)
+
+
+def test_a_loss_of_ones_own_sees_one_row_and_what_is_computed_of_it() -> None:
+    class Own(TrainManager):
+        @fixture("train_step_batch")
+        def scale(self, inputs: Tensor) -> Tensor:
+            return inputs.mean()
+
+        def loss_forward(self, prediction: Tensor, targets: Tensor, scale: Tensor, true_batch_size: int) -> Tensor:
+            return F.cross_entropy(prediction, targets) * scale / true_batch_size
+
+    torch.testing.assert_close(losses_with(None, kind=Own), EACH * torch.arange(6.0))
 
 
 class Named(NamedTuple):

@@ -21,6 +21,5 @@ Its files in reading order; each imports only those above it:
     named_sets    the base of Interleaved and Together: sets by name, each read pass after pass
     interleaved   several sets of data in turns
     together      several sets of data at once
-    numbered      data that number their examples, and examples by their numbers
     mixing        examples that are blended with one another
 """

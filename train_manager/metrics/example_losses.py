@@ -1,26 +1,18 @@
-"""The losses of each example over a training, by its number: mean, spread, and how often it was forgotten.
-
-They stay on their device until some batches of them are read at once.
-"""
+"""The losses of each example over a training, by its number: mean, spread, and how often it was forgotten."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeAlias, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-FULL: Final = 64  # so many batches are read at once
+FULL: Final = 64  # so many batches are read at once, since each waits for the device
 
-COLUMNS: Final = {
-    **{"epochs": torch.long, "mean": torch.double, "squares": torch.double},
-    **{"forgotten": torch.long, "learned": torch.bool, "right": torch.int8},
-}
-
-Seen: TypeAlias = tuple[str, Tensor, Tensor, Tensor | None]
-"""Of a batch: the name of its set, and of its examples the numbers, the losses, and whether they were classified
-rightly, if that is known."""
+COLUMNS: Final = ("epochs", "mean", "squares", "forgotten", "learned", "right")
+"""What is kept of each example; ``right`` is 1 if the last time was, -1 if it was not, and 0 if that is not known."""
 
 
 class ExampleLoss(NamedTuple):
@@ -58,11 +50,18 @@ class ExampleLosses:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[Seen] = []
-        self._tables: dict[str, dict[str, Tensor]] = {}
+        self._waiting: list[tuple[str, Tensor, Tensor, Tensor | None]] = []
+        self._tables: dict[str, Tensor] = {}  # of each set, with a row for each example
 
     def append(self, source: str, index: Tensor, losses: Tensor, right: Tensor | None) -> None:
-        """Add a batch; one in 64 waits for the device."""
+        """Add a batch.
+
+        Args:
+            source: the name of its set.
+            index: the numbers of its examples.
+            losses: theirs.
+            right: whether they were classified rightly; None if that is not known.
+        """
         self._waiting.append((source, index.detach(), losses.detach(), right))
         if len(self._waiting) == FULL:
             self._read()
@@ -72,60 +71,45 @@ class ExampleLosses:
         self._read()
         found: list[ExampleLoss] = []
         for source, table in self._tables.items():
-            means = torch.where(table["epochs"] > 0, table["mean"], -torch.inf)
-            seen = int((table["epochs"] > 0).sum())
-            order = means.sort(descending=True, stable=True).indices[: min(n, seen)]
-            found += [_example(source, table, index) for index in order.tolist()]
+            numbers = table[:, 0].nonzero().flatten()
+            order = table[numbers, 1].sort(descending=True, stable=True).indices[:n]
+            found += [_example(source, number, table[number].tolist()) for number in numbers[order].tolist()]
         return sorted(found, key=lambda one: -one.loss)[:n]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the numbers of each set."""
         self._read()
-        return {
-            source: {name: column.clone() for name, column in table.items()} for source, table in self._tables.items()
-        }
+        return {source: table.clone() for source, table in self._tables.items()}
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what ``state_dict`` returned."""
         self._waiting.clear()
-        self._tables = {source: {name: one.clone() for name, one in table.items()} for source, table in state.items()}
+        self._tables = {source: table.clone() for source, table in state.items()}
 
     def _read(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for source, index, losses, right in waiting:
-            index = index.cpu().long()
-            table = self._tables[source] = _with_room(self._tables.get(source), int(index.max()) + 1)
-            _add(table, index, losses.cpu().double(), None if right is None else right.cpu())
+        for source, index, losses, right in self._waiting:
+            index = index.cpu()
+            table = self._tables.get(source, torch.zeros(0, len(COLUMNS), dtype=torch.double))
+            if index.max() >= len(table):  # doubled, so that it is not copied for each batch
+                table = F.pad(table, (0, 0, 0, max(int(index.max()) + 1 - len(table), len(table))))
+            table[index] = _added(table[index], losses.cpu(), None if right is None else right.cpu())
+            self._tables[source] = table
+        self._waiting.clear()
 
 
-def _with_room(table: dict[str, Tensor] | None, size: int) -> dict[str, Tensor]:
-    table = table or {name: torch.zeros(0, dtype=dtype) for name, dtype in COLUMNS.items()}
-    more = size - len(table["epochs"])
-    if more <= 0:
-        return table
-    more = max(more, len(table["epochs"]))  # doubled, so that a set of unknown size is not copied for each batch
-    empty = {"right": -1}  # not known
-    return {
-        name: torch.cat([one, torch.full((more,), empty.get(name, 0), dtype=one.dtype)]) for name, one in table.items()
-    }
-
-
-def _add(table: dict[str, Tensor], index: Tensor, losses: Tensor, right: Tensor | None) -> None:
-    """Add losses to means and sums of squared differences (Welford's algorithm)."""
-    table["epochs"][index] += 1
-    difference = losses - table["mean"][index]
-    table["mean"][index] += difference / table["epochs"][index]
-    table["squares"][index] += difference * (losses - table["mean"][index])
+def _added(rows: Tensor, losses: Tensor, right: Tensor | None) -> Tensor:
+    """Return rows with one loss more in means and sums of squared differences (Welford's algorithm)."""
+    epochs, mean, squares, forgotten, learned, before = rows.unbind(1)
+    difference = losses - mean
+    mean = mean + difference / (epochs + 1)
+    squares = squares + difference * (losses - mean)
     if right is not None:
-        table["forgotten"][index] += (table["right"][index] == 1) & ~right
-        table["learned"][index] |= right
-        table["right"][index] = right.to(torch.int8)
+        forgotten = forgotten + ((before == 1) & ~right)
+        learned, before = learned.maximum(right.double()), right * 2.0 - 1
+    return torch.stack([epochs + 1, mean, squares, forgotten, learned, before], 1)
 
 
-def _example(source: str, table: Mapping[str, Tensor], index: int) -> ExampleLoss:
-    epochs = int(table["epochs"][index])
-    variability = float(table["squares"][index] / epochs) ** 0.5
-    is_known = int(table["right"][index]) >= 0
-    forgotten = int(table["forgotten"][index]) if is_known else None
-    learned = bool(table["learned"][index]) if is_known else None
-    return ExampleLoss(index, float(table["mean"][index]), variability, forgotten, learned, epochs, source)
+def _example(source: str, number: int, row: list[float]) -> ExampleLoss:
+    epochs, mean, squares, forgotten, learned, right = row
+    count, was_learned = (int(forgotten), bool(learned)) if right else (None, None)
+    return ExampleLoss(number, mean, (squares / epochs) ** 0.5, count, was_learned, int(epochs), source)

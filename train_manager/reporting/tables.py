@@ -16,8 +16,7 @@ def text_table(columns: Mapping[str, Mapping[str, float]], corner: str = "") -> 
     """
     rows = list(dict.fromkeys(row for values in columns.values() for row in values))
     lines = [[corner, *columns], *([row, *(shown_figure(values, row) for values in columns.values())] for row in rows)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    return "\n".join(aligned(line, widths) for line in lines)
+    return aligned(lines)
 
 
 def shown_figure(values: Mapping[str, float], row: str) -> str:
@@ -28,10 +27,16 @@ def shown_figure(values: Mapping[str, float], row: str) -> str:
     return f"{value:.4f}" if 0.01 <= abs(value) < 10_000 or value == 0 else f"{value:.4g}"
 
 
-def aligned(cells: list[str], widths: list[int]) -> str:
-    """Return a line whose first cell is aligned to the left and the others to the right."""
-    rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return "  ".join([cells[0].ljust(widths[0]), *rest]).rstrip()
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of cells as text, with the first column to the left and the others to the right.
+
+    >>> print(aligned([["hook", "us"], ["EMA.post_train", "7.5"]]))
+    hook             us
+    EMA.post_train  7.5
+    """
+    first, *others = [len(max(column, key=len)) for column in zip(*lines, strict=True)]
+    rows = ([line[0].ljust(first), *map(str.rjust, line[1:], others)] for line in lines)
+    return "\n".join("  ".join(row).rstrip() for row in rows)
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:

@@ -220,6 +220,19 @@ def test_all_data_that_number_their_examples_will_do(make: Any, tmp_path: Path) 
     assert [*(tmp_path / "plots").glob("hard_examples-*.png")]
 
 
+def test_examples_that_are_read_again_for_the_picture_draw_no_random_numbers(tmp_path: Path) -> None:
+    class Noisy(Pairs):
+        def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+            return X[number] + torch.rand(2) / 100, Y[number]
+
+    def state_after(*extensions: Extension, folder: str) -> Tensor:
+        data = SeededDataLoader(Noisy(), batch_size=16)
+        tiny_manager(*extensions, MetricStore(), train_data=data, train_dir=tmp_path / folder, seed=0).train()
+        return torch.get_rng_state()
+
+    assert state_after(HardExamples(), folder="one").equal(state_after(folder="two"))
+
+
 def test_each_of_several_sets_has_numbers_of_its_own() -> None:
     tm = trained(train_data=Interleaved({"one": in_memory(), "two": in_memory()}))
 
