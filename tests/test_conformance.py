@@ -73,7 +73,7 @@ CASES = {
     "EarlyStopping": Case(lambda: shipped.EarlyStopping("valid/loss", patience=100), watches=True),
     "EMA": Case(lambda: shipped.EMA(decay=0.5, use_buffers=True)),
     "Attribution": Case(lambda: shipped.Attribution(2), watches=True),
-    "OutOfDistribution": Case(lambda: shipped.OutOfDistribution("other"), watches=True),
+    "OutOfDistribution": Case(lambda: shipped.OutOfDistribution("valid"), watches=True),
     "Profile": Case(lambda: shipped.Profile(1, 2), watches=True),
     "EvalTotals": Case(lambda: shipped.EvalTotals(), watches=True),
     "FreezeModules": Case(lambda: shipped.FreezeModules("1", "2")),

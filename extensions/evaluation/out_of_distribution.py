@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from train_manager.metrics.outside_scores import SCORES, auroc
 from train_manager.rebuilding.recorded import recorded
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_number, require_one_of
+
+if TYPE_CHECKING:
+    from train_manager.manager import TrainManager
 
 
 @recorded
@@ -33,7 +36,7 @@ class OutOfDistribution(Extension):
     the score tells nothing. It is in the history like any metric, so ``monitor="noise/auroc_energy"`` works. The scores
     themselves are in ``scores``. Foreign sets are evaluated like any other, so they need targets, whatever these are.
 
-    *Runs at:* the start of ``eval``, the end of ``eval_step_batch``, and the end of ``eval_step_epoch``.
+    *Runs at:* the start of ``train`` and of ``eval``, and the end of ``eval_step_batch`` and of ``eval_step_epoch``.
 
     *Asks for:* ``prediction``, ``datasource_name`` and ``eval_result``.
 
@@ -49,8 +52,9 @@ class OutOfDistribution(Extension):
         scores: of the examples of each set, in its last evaluation; higher is more foreign.
 
     Raises:
-        InputError: ``score`` is neither, or ``temperature`` is not above 0; in an evaluation, the prediction is not a
-            tensor with a column for each class, or a foreign set comes before the known one.
+        InputError: ``score`` is neither, or ``temperature`` is not above 0; as a training begins, ``eval_data`` lacks a
+            set; in an evaluation, the prediction is not a tensor with a column for each class, or a foreign set comes
+            before the known one.
     """
 
     def __init__(
@@ -64,6 +68,14 @@ class OutOfDistribution(Extension):
     @property
     def scores(self) -> Mapping[str, Tensor]:
         return {name: torch.cat(of_batches) for name, of_batches in self._scores.items()}
+
+    def pre_train(self, train_manager: TrainManager) -> None:
+        sets = train_manager.eval_data  # a phase may have none
+        missing = next((name for name in (self.inside, *self.outside) if name not in sets), None)
+        if sets and missing is not None:
+            what = f"OutOfDistribution was given the set {missing!r}, but eval_data has {' and '.join(map(repr, sets))}"
+            cure = "name the sets as in eval_data: OutOfDistribution(outside=[...], inside=...)"
+            raise InputError(what, name=missing, asked_by="OutOfDistribution", cure=cure)
 
     def pre_eval(self) -> None:
         self._scores = {}

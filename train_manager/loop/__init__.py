@@ -5,7 +5,6 @@ Its files in reading order; each imports only those above it:
     outside_stops  signals that end a run
     results       what training and evaluation return
     losses        losses that a model adds, and losses of several heads
-    example_losses  the loss of each example of a batch
     own_losses    what an own train_batch adds to the loss, and what it updates with
     model_calls   how a model is called with its inputs
     objectives    prediction, loss and metrics in one object
@@ -17,7 +16,8 @@ Its files in reading order; each imports only those above it:
     step          one batch that is trained on
     windows       from the first backward of an optimizer to its step
     outputs       what a batch, a prediction and a loss must be
-    probe         the prediction for another batch, beside the training
+    probe         what is done with a batch beside the training
+    example_losses  the loss of each example of a batch
     region        a batch without the stages inside its own
     setup         what is trained, with what and on what
     feed          the batches that a run trains and evaluates on

@@ -83,6 +83,19 @@ def test_a_prediction_without_classes_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(("outside", "inside", "wrong"), [("nope", "valid", "nope"), ("noise", "known", "known")])
+def test_a_set_that_there_is_not_is_refused_before_the_first_step(outside: str, inside: str, wrong: str) -> None:
+    tm = manager(OutOfDistribution(outside, inside))
+    with pytest.raises(InputError) as caught:
+        tm.train()
+
+    assert str(caught.value).startswith(
+        f"OutOfDistribution was given the set {wrong!r}, but eval_data has 'valid' and 'noise'\n"
+        "  name the sets as in eval_data: OutOfDistribution(outside=[...], inside=...)"
+    )
+    assert tm.step_num == 0
+
+
 def test_another_score_is_refused() -> None:
     with pytest.raises(InputError, match=r"^score must be 'energy' or 'max_softmax', but is 'entropy'$"):
         OutOfDistribution("noise", score="entropy")
