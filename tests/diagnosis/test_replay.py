@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from train_manager.diagnosis.replay import (
     Why,
-    backward_place,
+    backward_places,
     broken_weights,
     how_broken,
     is_broken,
@@ -147,7 +147,8 @@ def test_no_hook_stays_on_a_module() -> None:
 
 def backward_place_of(model: nn.Module, inputs: Tensor) -> Why | None:
     with torch.autograd.set_detect_anomaly(True, check_nan=False), watched({"": model}) as calls:
-        return backward_place(model(inputs).sum(), calls)
+        found = backward_places(model(inputs).sum(), calls)
+    return found[0] if found else None
 
 
 ROOT = {

@@ -202,8 +202,8 @@ def watched(modules: Mapping[str, nn.Module]) -> Iterator[Calls]:
 # ---- backward --------------------------------------------------------------------------------------------------------
 
 
-def backward_place(loss: Tensor, calls: Calls) -> Why | None:
-    """Run a backward pass, and return the first node of the graph that made broken gradients of finite ones.
+def backward_places(loss: Tensor, calls: Calls) -> list[Why]:
+    """Run a backward pass, and return the nodes of the graph that made broken gradients of finite ones, as they ran.
 
     Args:
         loss: its graph was made while ``torch.autograd.set_detect_anomaly(True)`` was on, which keeps the line of each
@@ -213,7 +213,7 @@ def backward_place(loss: Tensor, calls: Calls) -> Why | None:
     found: list[Why] = []
 
     def look(node: Any, given_back: Any, given: Any) -> None:
-        if found or is_broken(given) or not is_broken(given_back):
+        if is_broken(given) or not is_broken(given_back):
             return
         name, module = node.name().rpartition("::")[2], calls.module_of(node)
         lines = re.findall(r'File "(.+)", line (\d+)', "".join(node.metadata.get("traceback_", ())))
@@ -227,7 +227,7 @@ def backward_place(loss: Tensor, calls: Calls) -> Why | None:
         for node in _nodes(loss):
             hooks.callback(node.register_hook(partial(look, node)).remove)
         loss.backward(retain_graph=True)
-    return found[0] if found else None
+    return found
 
 
 def _nodes(loss: Tensor) -> list[Any]:
@@ -245,14 +245,6 @@ def _nodes(loss: Tensor) -> list[Any]:
 # ---- the batch -------------------------------------------------------------------------------------------------------
 
 
-class _Found(BaseException):
-    """Ends a batch that is run again; not an Exception, which a ``train_batch`` of the user's might catch."""
-
-    def __init__(self, why: Why) -> None:
-        super().__init__()
-        self.why = why
-
-
 def why_broken(
     train_manager: TrainManager, random: Mapping[str, Any], optimizer_name: str, *, backward: bool
 ) -> Why | None:
@@ -266,17 +258,15 @@ def why_broken(
     """
     modules, fixtures = modules_of(train_manager), train_manager.fixtures
     called = [part for part in (*modules.values(), train_manager.called_model) if isinstance(part, nn.Module)]
+    found: list[Why] = []
 
     def look(given: Backward, name: str, *_: Any) -> None:
-        loss, why = given.loss, None
-        assert loss is not None, "it was given"
-        if is_broken(loss):
+        assert given.loss is not None, "it was given"
+        if is_broken(given.loss):
             why = calls.places[0] if calls.places else _broken_data(fixtures)
-            why = why or _made_by("code outside of the modules", loss, "", LOOK)
+            found.append(why or _made_by("code outside of the modules", given.loss, "", LOOK))
         elif backward and name == optimizer_name:
-            why = backward_place(loss, calls)
-        if why is not None:
-            raise _Found(why)
+            found.extend(backward_places(given.loss, calls))
 
     with (
         preserved_random_state(),
@@ -294,9 +284,10 @@ def why_broken(
         set_random_state({**random_state(), **random})
         try:
             train_manager._chosen.train_batch()
-        except _Found as found:
-            return found.why
-    return None
+        except Exception:
+            if not found:
+                raise
+    return found[0] if found else None
 
 
 @contextmanager
