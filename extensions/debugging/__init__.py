@@ -3,7 +3,7 @@
 Its extensions, one per file:
 
     BatchLeakCheck   a warning if examples of the first batch leak into each other
-    NonFiniteFinder  the module, the line and the batch that the first nan or infinity comes from
+    NonFiniteFinder  the module and the batch that the first nan or infinity comes from
     Profile          what a few steps do, call by call
     StopOnNonFinite  an error soon after a loss that is nan or infinite
 """

@@ -1,4 +1,4 @@
-"""The module, the line and the batch that a first nan or infinity comes from."""
+"""The module and the batch that a first nan or infinity comes from."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EARLIER: Final = Why(
 
 @recorded
 class NonFiniteFinder(Extension):
-    """Find the module, the line and the batch that the first nan or infinity of a training comes from.
+    """Find the module and the batch that the first nan or infinity of a training comes from.
 
     >>> from torch import nn
     >>> from train_manager import NonFiniteLoss
@@ -67,9 +67,10 @@ class NonFiniteFinder(Extension):
 
     It looks at each loss before its backward pass, and at the gradients before each step of an optimizer. What a loss
     scale of float16 skips is none. Once something is not finite, the same batch runs again from the same random state,
-    and each call in it is looked at: the first module that makes it of finite inputs is named, for gradients with the
-    line of the function. Weights that were broken by then, and data that are, are told as such. Of a window of several
-    batches the last one runs again. The step ends with ``NonFiniteLoss``.
+    and each call in it is looked at: the first module that makes it of finite inputs is named. Of gradients it is the
+    first function that makes them of finite ones, with its module and its line. Weights that were broken by then, and
+    data that are, are told as such. Of a window of several batches the last one runs again. The step ends with
+    ``NonFiniteLoss``.
 
     **Each look waits for the device**: with ``check_every=1`` once for the loss of a step, and once for its gradients.
     On a GPU that takes time where the program would run ahead. ``StopOnNonFinite`` does not wait, but names only the

@@ -26,7 +26,6 @@ from train_manager.diagnosis.batch_leaves import leaves_of, name_of
 from train_manager.diagnosis.recorded_calls import takes_hooks
 from train_manager.loop.probe import beside_the_batch
 from train_manager.loop.step import Backward
-from train_manager.loop.windows import preserved_gradients
 from train_manager.model.buffers import preserved_buffers
 from train_manager.telling.showing import short
 from train_manager.telling.source_locations import shown_path
@@ -271,7 +270,6 @@ def why_broken(
     with (
         preserved_random_state(),
         preserved_buffers(*called),
-        preserved_gradients(train_manager._setup.parameters()),
         beside_the_batch(train_manager._store, "train_step_batch", {}, ANEW),
         # Else compiled modules would call no hooks; the import takes seconds.
         torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext(),
