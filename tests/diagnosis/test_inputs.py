@@ -10,10 +10,10 @@ from train_manager.diagnosis.inputs import (
     Rows,
     check_answers,
     check_labels,
-    check_numbers,
     check_rows,
+    check_scale,
+    inputs_of_first_layer,
     paths_of_inputs,
-    scale_at_first_layer,
 )
 
 X = torch.rand(10, 3, generator=torch.Generator().manual_seed(0))
@@ -21,7 +21,7 @@ PATH = ("x",)
 
 
 def rows(*tensors: Tensor) -> Rows:
-    return Rows({PATH: one} for one in tensors)
+    return Rows(({PATH: one}, None) for one in tensors)
 
 
 def told(found: Any) -> list[tuple[str, str]]:
@@ -29,16 +29,16 @@ def told(found: Any) -> list[tuple[str, str]]:
 
 
 def test_some_features_that_are_all_the_same_are_a_note_and_all_of_them_a_warning() -> None:
-    assert told(check_numbers([{PATH: X * torch.tensor([1, 1, 0])}], [])) == [
-        ("note", "1 of 3 features is the same in all 10 rows")
-    ]
-    assert told(check_numbers([{PATH: 0 * X}, {PATH: 0 * X}], [])) == [
-        ("warning", "3 of 3 features are the same in all 20 rows")
-    ]
+    assert told(rows(X * torch.tensor([1, 1, 0])).found()) == [("note", "1 of 3 features is the same in all 10 rows")]
+    assert told(rows(0 * X, 0 * X).found()) == [("warning", "3 of 3 features are the same in all 20 rows")]
+
+
+def test_rows_of_several_lengths_have_no_features_to_compare() -> None:
+    assert told(rows(torch.ones(2, 3), torch.ones(2, 4), torch.ones(2, 3)).found()) == []
 
 
 def test_nan_in_targets_is_found() -> None:
-    assert told(check_numbers([], [{"box": torch.tensor([1.0, torch.inf])}])) == [
+    assert told(Rows([({}, {"box": torch.tensor([1.0, torch.inf])})]).found()) == [
         ("error", "1 of 2 numbers in the targets is nan or infinite")
     ]
 
@@ -70,11 +70,12 @@ def test_sparse_inputs_are_left_out() -> None:
 
 def test_the_scale_is_that_of_the_first_layer_with_weights() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
-    with scale_at_first_layer(model) as scales:
+    with inputs_of_first_layer(model) as layers:
         model(1000 * X)
 
-    assert scales[0].layer == "1 (Linear)"
-    assert scales[0].size < 2
+    [(layer, given)] = layers
+    assert layer == "1 (Linear)"
+    assert told(check_scale(layer, given)) == []
 
 
 def test_outputs_are_compared_with_the_same_random_numbers() -> None:

@@ -28,7 +28,6 @@ Its files in reading order; each imports only those above it:
     loss_calls        the calls of torch's own losses in a step
     initial_loss      whether the first loss is that of a model that knows nothing: check_initial_loss
     inputs            what is wrong with the data: their numbers, their labels, rows that are in two sets
-    all_rows          all rows of data whose tensors are in memory
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from statistics import mean
 from typing import Final, NamedTuple
 
@@ -19,6 +19,21 @@ CHECK: Final = "initial loss"
 TOO_LARGE: Final = 2.0
 """So many times the loss of a model that knows nothing is told."""
 
+MISGIVEN: Final = {
+    "cross_entropy": (
+        "cross_entropy is given probabilities, but takes what comes before a softmax",
+        "leave the softmax out of the model",
+    ),
+    "nll_loss": (
+        "nll_loss is given numbers that are not logarithms of probabilities",
+        "put a log_softmax before it, or take cross_entropy",
+    ),
+    "binary_cross_entropy_with_logits": (
+        "binary_cross_entropy_with_logits is given probabilities, but takes what comes before a sigmoid",
+        "leave the sigmoid out of the model",
+    ),
+}
+
 
 def check_initial_loss(calls: Iterable[LossCall]) -> Findings:
     """Find out whether the first loss is far above that of a model that knows nothing.
@@ -32,21 +47,28 @@ def check_initial_loss(calls: Iterable[LossCall]) -> Findings:
     'cross_entropy is given probabilities, but takes what comes before a softmax'
 
     Args:
-        calls: those of torch's losses in the first step.
+        calls: those of torch's losses in the first step; several of a function are told as their mean.
     """
     calls = list(calls)
-    found = list(dict.fromkeys(finding for call in calls for finding in _misgiven(call)))
-    compared: list[str] = []
-    for name, measured in _measured(calls).items():
-        loss, expected = (mean(values) for values in zip(*((one.loss, one.expected) for one in measured), strict=True))
-        text = measured[0].text.format(expected)
-        compared.append(f"{name} {loss:.3g} against {text}")
-        found += _too_large(name, loss, expected, text)
     if not calls:
         why = "the loss has no known first value, as cross_entropy, nll_loss, binary_cross_entropy and mse_loss have"
         return Findings(covered=[Coverage(CHECK, why, answer="nothing to compare")])
+    wrong = {call.name: call for call in calls if _is_misgiven(call)}
+    found = [
+        Finding(CHECK, "error", what, wrong[name].made_by.lower(), cure)
+        for name, (what, cure) in MISGIVEN.items()
+        if name in wrong
+    ]
+    compared: list[str] = []
+    for name in dict.fromkeys(call.name for call in calls if call.is_first):
+        measured = [one for call in calls if call.is_first and call.name == name and (one := _measured(call))]
+        if measured:
+            loss, expected = mean(one.loss for one in measured), mean(one.expected for one in measured)
+            text = measured[0].text.format(expected)
+            compared.append(f"{name} {loss:.3g} against {text}")
+            found += _too_large(name, loss, expected, text)
     if not compared and not found:
-        return Findings(covered=[Coverage(CHECK, _why_not(calls[0]), could_look=False)])
+        return Findings.not_looked(CHECK, _why_not(calls[0]))
     return Findings(found, [Coverage(CHECK, ", ".join(compared) or "what the loss is given")])
 
 
@@ -56,11 +78,14 @@ def _why_not(call: LossCall) -> str:
     return f"not judged: what {call.name} begins with is not known for these targets"
 
 
-def share_of_nothing(calls: Iterable[LossCall]) -> float:
-    """Return the loss of a model that knows nothing as a part of the first loss, at most 1; 1 if it is not known."""
-    measured = list(_measured(calls).values())
-    loss = sum(one.loss for one in measured[0]) if len(measured) == 1 else 0.0
-    return min(1.0, sum(one.expected for one in measured[0]) / loss) if loss > 0 else 1.0
+def _too_large(name: str, loss: float, expected: float, text: str) -> list[Finding]:
+    if loss <= TOO_LARGE * expected:
+        return []
+    what = f"the first loss, {name} {loss:.3g}, is {loss / expected:,.3g} times that of a model that knows nothing"
+    cure = "begin with smaller weights in the last layer, and look at the scale of the inputs"
+    if name == "mse_loss":
+        cure = "scale the targets to mean 0 and variance 1, or let the last bias begin with their mean"
+    return [Finding(CHECK, "warning", what, "", f"that is {text}: {cure}", {"loss": loss, "expected": expected})]
 
 
 class _Measured(NamedTuple):
@@ -71,90 +96,37 @@ class _Measured(NamedTuple):
     text: str
 
 
-def _measured(calls: Iterable[LossCall]) -> dict[str, list[_Measured]]:
-    """Return the first losses, by the function; several of a step are told as their mean."""
-    found: dict[str, list[_Measured]] = {}
-    for call in calls:
-        measured = _squared(call) if call.name == "mse_loss" else _entropy(call)
-        if call.is_first and measured is not None:
-            found.setdefault(call.name, []).append(measured)
-    return found
-
-
-def _too_large(name: str, loss: float, expected: float, text: str) -> Iterator[Finding]:
-    if loss <= TOO_LARGE * expected:
-        return
-    what = f"the first loss, {name} {loss:.3g}, is {loss / expected:,.3g} times that of a model that knows nothing"
-    if name == "mse_loss":
-        cure = f"that is {text}: scale the targets to mean 0 and variance 1, or let the last bias begin with their mean"
-    else:
-        cure = f"that is {text}: begin with smaller weights in the last layer, and look at the scale of the inputs"
-    yield Finding(CHECK, "warning", what, "", cure, {"loss": loss, "expected": expected})
-
-
-def _entropy(call: LossCall) -> _Measured | None:
-    """Measure the plain cross entropy, whatever weights the loss gives the classes."""
-    output, target = call.output.double(), call.target
-    if call.name.startswith("binary"):
-        if output.shape != target.shape or not output.numel():
-            return None
-        has_logits = call.name.endswith("with_logits")
-        of_one = F.binary_cross_entropy_with_logits if has_logits else F.binary_cross_entropy
-        share = target.double().mean().clamp(0, 1)
-        shares, count = torch.stack([share, 1 - share]), 2
-        loss = of_one(output, target.double()).item()
-    elif target.is_floating_point():
-        if output.shape != target.shape:
-            return None
-        count, axis = classes_of(output), 1 if output.dim() > 1 else 0
-        shares = target.double().movedim(axis, -1).reshape(-1, count).mean(0)
-        loss = F.cross_entropy(output, target.double()).item()
-    else:
-        labels = labels_in(call)
-        if not labels.numel():
-            return None
-        count = classes_of(output)
-        shares = torch.bincount(labels, minlength=count).double() / labels.numel()
-        function = F.nll_loss if call.name == "nll_loss" else F.cross_entropy
+def _measured(call: LossCall) -> _Measured | None:
+    """Measure a loss without the weights that it gives the classes; None if what it begins with is not known."""
+    output, target, labels, function = call.output.double(), call.target, labels_in(call), getattr(F, call.name)
+    if labels.numel():
+        shares = torch.bincount(labels, minlength=classes_of(output)).double() / labels.numel()
         loss = function(output, target, ignore_index=call.options.get("ignore_index", -100)).item()
-    if count < 2:
+    elif output.shape != target.shape or not output.numel():
         return None
-    of_shares = abs((shares * shares.clamp_min(1e-12).log()).sum().item())
-    return _Measured(loss, math.log(count), f"{{:.3g}} (ln {count}; {of_shares:.3g} by the shares of the classes)")
-
-
-def _squared(call: LossCall) -> _Measured | None:
-    """Measure the mean squared error."""
-    output, target = call.output.double(), call.target.double()
-    if output.shape != target.shape or not target.dim() or len(target) < 2:
+    else:
+        target = target.double()
+        loss = function(output, target).item()
+        if call.name == "mse_loss":
+            variance = target.var(0, correction=0).mean().item() if target.dim() else 0.0
+            return _Measured(loss, variance, "{:.3g} (the variance of the targets)") if variance > 0 else None
+        if call.name == "cross_entropy":
+            axis = 1 if output.dim() > 1 else 0
+            shares = target.movedim(axis, -1).reshape(-1, classes_of(output)).mean(0)
+        else:
+            share = target.mean().clamp(0, 1)
+            shares = torch.stack([share, 1 - share])
+    if len(shares) < 2:
         return None
-    variance = target.var(0, correction=0).mean().item()
-    if not variance > 0:
-        return None
-    return _Measured(F.mse_loss(output, target).item(), variance, "{:.3g} (the variance of the targets)")
-
-
-def _misgiven(call: LossCall) -> Iterator[Finding]:
-    takes = {
-        "cross_entropy": "cross_entropy is given probabilities, but takes what comes before a softmax",
-        "nll_loss": "nll_loss is given numbers that are not logarithms of probabilities",
-        "binary_cross_entropy_with_logits": (
-            "binary_cross_entropy_with_logits is given probabilities, but takes what comes before a sigmoid"
-        ),
-    }
-    cures = {
-        "cross_entropy": "leave the softmax out of the model",
-        "nll_loss": "put a log_softmax before it, or take cross_entropy",
-        "binary_cross_entropy_with_logits": "leave the sigmoid out of the model",
-    }
-    if _is_misgiven(call):
-        yield Finding(CHECK, "error", takes[call.name], call.made_by.lower(), cures[call.name])
+    entropy = -torch.special.xlogy(shares, shares).sum().item()
+    text = f"{{:.3g}} (ln {len(shares)}; {abs(entropy):.3g} by the shares of the classes)"
+    return _Measured(loss, math.log(len(shares)), text)
 
 
 def _is_misgiven(call: LossCall) -> bool:
     if call.name == "binary_cross_entropy_with_logits":
         return call.made_by == "Sigmoid"
-    if call.name not in ("cross_entropy", "nll_loss") or classes_of(call.output) < 2:
+    if call.name not in MISGIVEN or classes_of(call.output) < 2:
         return False
     rows = call.output.movedim(1 if call.output.dim() > 1 else 0, -1).double()
     if call.name == "nll_loss":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from train_manager.data.batch import tensors_in
 from train_manager.data.randomness import preserved_random_state
@@ -25,12 +26,10 @@ ROWS: Final = 8
 WITH_WEIGHTS: Final = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase)
 
 
-class Scale(NamedTuple):
-    """The numbers that reach the first layer with weights: the largest, and whether they look like bytes."""
-
-    layer: str
-    size: float
-    are_bytes: bool
+def dense_in(value: Any) -> dict[Path, Tensor]:
+    """Return the tensors in a batch or in outputs that are neither sparse nor nested."""
+    tensors = {path: one for path, one in leaves_of(value) if isinstance(one, Tensor)}
+    return {path: one for path, one in tensors.items() if one.layout == torch.strided and not one.is_nested}
 
 
 def paths_of_inputs(batch: Any, inputs: Any, targets: Any = None) -> list[Path]:
@@ -40,194 +39,76 @@ def paths_of_inputs(batch: Any, inputs: Any, targets: Any = None) -> list[Path]:
     need not use them.
     """
     wanted, others = {id(one) for one in tensors_in(inputs)}, {id(one) for one in tensors_in(targets)}
-    tensors = {path: id(leaf) for path, leaf in leaves_of(batch) if _is_dense(leaf)}
+    tensors = {path: id(one) for path, one in dense_in(batch).items()}
     same = [path for path, key in tensors.items() if key in wanted]
     besides = [path for path, key in tensors.items() if key not in others]
     return [path for path in same if path in besides] or same or besides
-
-
-def at_paths(batch: Any, paths: Iterable[Path]) -> dict[Path, Tensor]:
-    """Return the tensors of a batch at some places; those that it lacks are left out."""
-    found = dict(leaves_of(batch))
-    return {path: found[path] for path in paths if _is_dense(found.get(path))}
-
-
-def _is_dense(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.layout == torch.strided and not leaf.is_nested
-
-
-# ---- numbers ---------------------------------------------------------------------------------------------------------
-
-
-def check_numbers(batches: Sequence[Mapping[Path, Tensor]], targets: Sequence[Any]) -> Iterator[Finding]:
-    """Yield what is wrong with the numbers of some batches: nan, features that are the same in all rows.
-
-    >>> [found.what for found in check_numbers([{("x",): torch.tensor([[1.0, 2.0], [1.0, float("nan")]])}], [])]
-    ['1 of 4 numbers in the inputs is nan or infinite', '1 of 2 features is the same in all 2 rows']
-    """
-    for path in dict.fromkeys(path for batch in batches for path in batch):
-        values = [batch[path] for batch in batches if path in batch]
-        yield from _not_finite("inputs", _in_batch(path), values)
-        if all(one.dim() == 2 and one.shape[1] == values[0].shape[1] for one in values):
-            yield from _constant(path, [one.detach() for one in values if len(one)])
-    yield from _not_finite("targets", "", [one for some in targets for one in tensors_in(some)])
-
-
-def check_scale(scale: Scale | None) -> Iterator[Finding]:
-    """Yield whether the numbers that reach the first layer are of a scale that it does not learn well from."""
-    if scale is None or not scale.size > LARGE:
-        return
-    if scale.are_bytes:
-        what, cure = "bytes from 0 to 255 reach the first layer as they are", "scale them: x.float() / 255"
-    else:
-        what = f"numbers of a scale of {scale.size:.3g} reach the first layer"
-        cure = "standardise the features: (x - mean) / std, of the training data"
-    yield Finding(CHECK, "warning", what, scale.layer, cure, {"scale": scale.size})
-
-
-@contextmanager
-def scale_at_first_layer(model: nn.Module) -> Iterator[list[Scale]]:
-    """Give what reaches the first layer with weights that is called in the ``with`` block."""
-    seen: list[Scale] = []
-
-    def look(name: str) -> Callable[[nn.Module, Any], None]:
-        def hook(module: nn.Module, given: Any) -> None:
-            if not seen:
-                seen.extend(_scale(f"{name} ({type(module).__name__})", one) for one in list(tensors_in(given))[:1])
-
-        return hook
-
-    layers = [(name, one) for name, one in model.named_modules() if isinstance(one, WITH_WEIGHTS)]
-    handles = [one.register_forward_pre_hook(look(name)) for name, one in layers]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _scale(layer: str, given: Tensor) -> Scale:
-    values = given.detach().float() if given.numel() else torch.zeros(1)
-    low, high = float(values.min()), float(values.max())
-    if 0 <= low <= LARGE < high <= 255 and bool((values == values.round()).all()):
-        return Scale(layer, high, are_bytes=True)
-    size = values.square().mean(0).sqrt() if values.dim() == 2 and len(values) > 1 else values.abs()
-    return Scale(layer, float(size.max()), are_bytes=False)
-
-
-def _not_finite(kind: str, name: str, values: Sequence[Tensor]) -> Iterator[Finding]:
-    floats = [one for one in values if one.is_floating_point()]
-    count, bad = sum(one.numel() for one in floats), sum(int((~one.isfinite()).sum()) for one in floats)
-    if bad:
-        what = f"{bad:,} of {count:,} numbers in the {kind} {'is' if bad == 1 else 'are'} nan or infinite"
-        yield Finding(CHECK, "error", what, name, "leave these rows out, or fill them in", {"count": bad})
-
-
-def _constant(path: Path, values: Sequence[Tensor]) -> Iterator[Finding]:
-    rows = sum(map(len, values))
-    if rows < 2:
-        return
-    first, count = values[0][0], values[0].shape[1]
-    same = int(torch.stack([(one == first).all(0) for one in values]).all(0).sum())
-    if not same:
-        return
-    what = f"{same} of {count} features {'is' if same == 1 else 'are'} the same in all {rows} rows"
-    level: Level = "warning" if same == count else "note"
-    yield Finding(CHECK, level, what, _in_batch(path), "they tell the model nothing: were they read as meant?")
 
 
 def _in_batch(path: Path) -> str:
     return f"batch.{name_of(path)}" if path else "batch"
 
 
-# ---- labels ----------------------------------------------------------------------------------------------------------
+# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def check_labels(batches: Sequence[Tensor]) -> Iterator[Finding]:
-    """Yield whether each of some batches of labels has one class only.
-
-    >>> [found.what for found in check_labels([torch.zeros(8).long(), torch.ones(8).long()])]
-    ['each of the first 2 batches has one class only']
-    """
-    several = [one for one in batches if one.numel() >= ROWS]
-    if several and len(several) == len(batches) and all(one.unique().numel() == 1 for one in several):
-        what = f"each of the first {len(several)} batches has one class only"
-        what = what if len(several) > 1 else "the first batch has one class only"
-        yield Finding(CHECK, "warning", what, "targets", "are the data sorted by class? shuffle them")
-
-
-# ---- answers of the model --------------------------------------------------------------------------------------------
-
-
-def check_answers(call: Callable[[Any], Any], batch: Any, paths: Sequence[Path]) -> Iterator[Finding]:
-    """Yield whether what the model returns depends on its inputs.
-
-    Args:
-        call: returns what the model gives for a batch.
-        batch: with several examples.
-        paths: where its inputs are.
-    """
-    inputs = {path: one for path, one in at_paths(batch, paths).items() if one.dim() and len(one) > 1}
-    differ = {path: one for path, one in inputs.items() if not torch.equal(one, one.roll(1, 0))}
-    if not differ:
-        return
-    base = _outputs(call, batch)
-    size = len(next(iter(inputs.values())))
-    if are_same_for_all(base, size):
-        cure = "is an input used? do all units of a layer give 0? are the first weights 0?"
-        yield Finding(CHECK, "warning", f"the outputs are the same for all {size} examples", "", cure)
-        return
-    for path, one in differ.items():
-        other = _outputs(call, put_together(batch, {path: one.roll(1, 0)}))
-        if len(other) == len(base) and all(map(torch.equal, other, base)):
-            cure = "does the model use it? else leave it out of the inputs"
-            yield Finding(CHECK, "warning", "no output depends on an input", _in_batch(path), cure)
-
-
-def are_same_for_all(outputs: Any, size: int) -> bool:
-    """Return whether the outputs with as many rows as a batch has are the same in all of them."""
-    of_rows = [_as_floats(one) for one in dense_tensors(outputs) if size > 1 and one.dim() and len(one) == size]
-    return bool(of_rows) and all(torch.allclose(one, one[:1].expand_as(one), rtol=1e-5) for one in of_rows)
-
-
-def _outputs(call: Callable[[Any], Any], batch: Any) -> list[Tensor]:
-    with preserved_random_state(), torch.no_grad():
-        return [_as_floats(one) for one in dense_tensors(call(batch))]
-
-
-def _as_floats(values: Tensor) -> Tensor:
-    return torch.view_as_real(values) if values.is_complex() else values.float()
-
-
-def dense_tensors(value: Any) -> list[Tensor]:
-    """Return the tensors in a batch or in outputs that are neither sparse nor nested."""
-    return [one for _, one in leaves_of(value) if _is_dense(one)]
-
-
-# ---- rows of two sets ------------------------------------------------------------------------------------------------
-
-
+@final
 class Rows:
-    """The rows of some batches, by hash.
+    """What the rows of a set are, batch by batch: their hashes, and the numbers that tell nothing.
 
-    >>> rows = Rows([{("x",): torch.eye(3)}, {("x",): torch.zeros(2, 3)}])
-    >>> rows.count, len(rows.distinct)
-    (5, 4)
+    >>> x = {("x",): torch.tensor([[1.0, 2.0], [1.0, float("nan")], [1.0, 2.0]])}
+    >>> rows = Rows([(x, None)])
+    >>> rows.count, len(rows.distinct), [found.what for found in rows.found()]
+    (3, 2, ['1 of 6 numbers in the inputs is nan or infinite', '1 of 2 features is the same in all 3 rows'])
 
     Args:
-        batches: the tensors of each, with an example along the first axis.
+        batches: the inputs of each by their paths, with an example along the first axis; and the targets.
 
     Attributes:
         count: how many there are.
-        distinct: their hashes.
+        distinct: the hashes of their inputs.
     """
 
-    def __init__(self, batches: Iterable[Mapping[Path, Tensor]]) -> None:
+    def __init__(self, batches: Iterable[tuple[Mapping[Path, Tensor], Any]]) -> None:
         self.count, self.distinct = 0, set[int]()
-        for batch in batches:
-            hashes = _hashes(list(batch.values()))
+        self._numbers: dict[tuple[str, str], tuple[int, int]] = {}  # those that are not finite, and all
+        self._same: dict[Path, tuple[Tensor, Tensor]] = {}  # the first row, and which features are as in it
+        for inputs, targets in batches:
+            hashes = _hashes(list(inputs.values()))
             self.count += len(hashes)
             self.distinct.update(hashes)
+            for path, one in inputs.items():
+                self._count("inputs", _in_batch(path), one)
+                self._compare(path, one.detach())
+            for one in tensors_in(targets):
+                self._count("targets", "", one)
+
+    def found(self) -> Iterator[Finding]:
+        """Yield what is wrong with the numbers: nan, features that are the same in all rows."""
+        for (kind, place), (bad, count) in self._numbers.items():
+            if bad:
+                what = f"{bad:,} of {count:,} numbers in the {kind} {'is' if bad == 1 else 'are'} nan or infinite"
+                yield Finding(CHECK, "error", what, place, "leave these rows out, or fill them in", {"count": bad})
+        for path, (_, is_same) in self._same.items():
+            same, count = int(is_same.sum()), len(is_same)
+            if same and self.count > 1:
+                are = "is" if same == 1 else "are"
+                what = f"{same} of {count} features {are} the same in all {self.count} rows"
+                level: Level = "warning" if same == count else "note"
+                cure = "they tell the model nothing: were they read as meant?"
+                yield Finding(CHECK, level, what, _in_batch(path), cure)
+
+    def _count(self, kind: str, place: str, values: Tensor) -> None:
+        if values.is_floating_point():
+            bad, count = self._numbers.get((kind, place), (0, 0))
+            self._numbers[kind, place] = bad + int((~values.isfinite()).sum()), count + values.numel()
+
+    def _compare(self, path: Path, values: Tensor) -> None:
+        if values.dim() == 2 and len(values):
+            first, is_same = self._same.get(path, (values[0], torch.ones_like(values[0], dtype=torch.bool)))
+            has_same_width = first.shape == values[0].shape
+            is_same = is_same & (values == first).all(0) if has_same_width else torch.zeros_like(is_same)
+            self._same[path] = first.clone(), is_same
 
 
 def check_rows(train: Rows, name: str, evaluated: Rows, *, is_itself: bool = False) -> Iterator[Finding]:
@@ -242,13 +123,14 @@ def check_rows(train: Rows, name: str, evaluated: Rows, *, is_itself: bool = Fal
     shared, count = len(train.distinct & evaluated.distinct), len(evaluated.distinct)
     if not shared:
         return
-    is_meant = is_itself or name.startswith("train")
     rows = "rows" if count == evaluated.count else "distinct rows"
     what = f"{shared:,} of the {count:,} {rows} of evaluation set {name!r} are in train_data"
-    what += " itself" if is_itself else ""
-    cure = "split the data before they are repeated or augmented, and by what belongs together"
     numbers = {"shared": shared, "compared": evaluated.count}
-    yield Finding(CHECK, "note" if is_meant else "warning", what, name, "" if is_meant else cure, numbers)
+    if is_itself or name.startswith("train"):
+        yield Finding(CHECK, "note", what + (" itself" if is_itself else ""), name, "", numbers)
+    else:
+        cure = "split the data before they are repeated or augmented, and by what belongs together"
+        yield Finding(CHECK, "warning", what, name, cure, numbers)
 
 
 def _hashes(tensors: Sequence[Tensor]) -> list[int]:
@@ -256,3 +138,89 @@ def _hashes(tensors: Sequence[Tensor]) -> list[int]:
     tensors = [one for one in tensors if one.dim() and len(one) == len(tensors[0]) and one.numel()]
     columns = [one.detach().cpu().contiguous().reshape(len(one), -1).view(torch.uint8).numpy() for one in tensors]
     return [hash(tuple(row.tobytes() for row in rows)) for rows in zip(*columns, strict=True)]
+
+
+# ---- scale and labels ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def inputs_of_first_layer(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
+    """Give the name and the input of the first layer with weights that is called in the ``with`` block."""
+    names = {one: f"{name} ({type(one).__name__})" for name, one in model.named_modules()}
+    seen: list[tuple[str, Tensor]] = []
+
+    def look(module: nn.Module, given: Any) -> None:
+        if not seen and module in names and isinstance(module, WITH_WEIGHTS):
+            seen.extend((names[module], one.detach().clone()) for one in list(tensors_in(given))[:1])
+
+    handle = register_module_forward_pre_hook(look)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def check_scale(layer: str, given: Tensor) -> Iterator[Finding]:
+    """Yield whether the numbers that reach a layer are of a scale that it does not learn well from.
+
+    >>> [found.what for found in check_scale("0 (Linear)", torch.tensor([[3.0, 0.0], [255.0, 0.0]]))]
+    ['bytes from 0 to 255 reach the first layer as they are']
+    """
+    values = given.float() if given.numel() else torch.zeros(1)
+    low, high = values.aminmax()
+    size = high
+    if 0 <= low <= LARGE < high <= 255 and bool((values == values.round()).all()):
+        what, cure = "bytes from 0 to 255 reach the first layer as they are", "scale them: x.float() / 255"
+    else:
+        size = values.square().mean(0).sqrt().max() if values.dim() == 2 and len(values) > 1 else values.abs().max()
+        what = f"numbers of a scale of {float(size):.3g} reach the first layer"
+        cure = "standardise the features: (x - mean) / std, of the training data"
+    if size > LARGE:
+        yield Finding(CHECK, "warning", what, layer, cure, {"scale": float(size)})
+
+
+def check_labels(batches: Sequence[Tensor]) -> Iterator[Finding]:
+    """Yield whether each of some batches of labels has one class only.
+
+    >>> [found.what for found in check_labels([torch.zeros(8).long(), torch.ones(8).long()])]
+    ['each of the first 2 batches has one class only']
+    """
+    if batches and all(one.numel() >= ROWS and one.unique().numel() == 1 for one in batches):
+        each = "the first batch" if len(batches) == 1 else f"each of the first {len(batches)} batches"
+        cure = "are the data sorted by class? shuffle them"
+        yield Finding(CHECK, "warning", f"{each} has one class only", "targets", cure)
+
+
+# ---- answers of the model --------------------------------------------------------------------------------------------
+
+
+def check_answers(call: Callable[[Any], Any], batch: Any, paths: Sequence[Path]) -> Iterator[Finding]:
+    """Yield whether what the model returns depends on its inputs.
+
+    Args:
+        call: returns what the model gives for a batch.
+        batch: with several examples.
+        paths: where its inputs are.
+    """
+    found = dense_in(batch)
+    inputs = [(path, found[path]) for path in paths if path in found and found[path].dim() and len(found[path]) > 1]
+    differ = [(path, one, one.roll(1, 0)) for path, one in inputs if not torch.equal(one, one.roll(1, 0))]
+    if not differ:
+        return
+    base, size = _outputs(call, batch), len(inputs[0][1])
+    of_rows = [one for one in base if one.dim() and len(one) == size]
+    if of_rows and all(torch.allclose(one, one[:1].expand_as(one), rtol=1e-5) for one in of_rows):
+        cure = "is an input used? do all units of a layer give 0? are the first weights 0?"
+        yield Finding(CHECK, "warning", f"the outputs are the same for all {size} examples", "", cure)
+        return
+    for path, _, rolled in differ:
+        other = _outputs(call, put_together(batch, {path: rolled}))
+        if len(other) == len(base) and all(map(torch.equal, other, base)):
+            cure = "does the model use it? else leave it out of the inputs"
+            yield Finding(CHECK, "warning", "no output depends on an input", _in_batch(path), cure)
+
+
+def _outputs(call: Callable[[Any], Any], batch: Any) -> list[Tensor]:
+    with preserved_random_state(), torch.no_grad():
+        outputs = dense_in(call(batch)).values()
+        return [torch.view_as_real(one) if one.is_complex() else one.float() for one in outputs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -10,46 +10,40 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
 
 from train_manager.loop.arguments import modules_of_loss
-from train_manager.loop.parameter_check import (
-    CHECK,
-    FROZEN,
-    IDLE,
-    SHARED,
-    UNOWNED,
-    in_no_optimizer,
-    in_several,
-    is_frozen,
-    names_of,
-    told,
-    without_gradient,
-)
+from train_manager.loop.parameter_check import CHECK, Idle, Texts, found_in_first_window, names_of, told
 from train_manager.model.optimizers import parameters_in
 from train_manager.telling.findings import Coverage, Finding, Findings
 
-ZEROS: Final = (
+ZEROS: Final[Texts] = (
+    "warning",
     "{count} {parameters} of {which} {have} a gradient of zeros alone",
     "is a layer behind {them} dead, or multiplied by zero? behind a layer that begins with zeros it is so at step 1",
 )
-SHIFTS: Final = (
+SHIFTS: Final[Texts] = (
+    "note",
     "{count} {parameters} of {which} {have} a gradient of zeros alone, in a layer that learns",
     "a loss of differences does not see what all outputs share: bias=False leaves {them} out",
 )
-AMONG_OTHERS: Final = (
+AMONG_OTHERS: Final[Texts] = (
+    "note",
     "{count} {parameters} of {which} {are} frozen, beside others that are trained",
     "leave {them} out of the optimizer if that is for good; each step passes over {them}",
 )
-OF_THE_LOSS: Final = (
+OF_THE_LOSS: Final[Texts] = (
+    "warning",
     "{count} {parameters} of the loss {are} in no optimizer",
     "give {them} to one: [*model.parameters(), *loss.parameters()], or freeze {them}: requires_grad_(False)",
 )
-
-UNREGISTERED: Final = (
+UNREGISTERED: Final[Texts] = (
+    "error",
     "{count} {tensors} that {learn} {are} no {parameters} of the model",
     "keep layers in an nn.ModuleList, not in a list; give a tensor as nn.Parameter; or freeze {them}: "
     "requires_grad_(False)",
 )
+RESTING: Final = {"norm": _NormBase, "dropout": _DropoutNd}
 
 
 def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Optimizer, loss: Any = None) -> Findings:
@@ -57,7 +51,7 @@ def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Opt
 
     It looks at the gradients as they are: call it between ``backward()`` and ``zero_grad()``. The loop tells by itself
     what its first steps can know (``tm.check_parameters``); here are also gradients of zeros, which are usual in the
-    first step behind a layer that begins with zeros, the parameters of the loss, and modes.
+    first step behind a layer that begins with zeros, the parameters of the loss, layers in a plain list, and modes.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
@@ -74,84 +68,29 @@ def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Opt
         loss: if it is a module, its parameters are looked at too.
     """
     by_name = {"optimizer": optimizers} if isinstance(optimizers, Optimizer) else dict(optimizers)
-    parameters = list(dict.fromkeys(_parameters(model, loss)))
+    of_loss = [one for module in modules_of_loss(loss) for one in module.parameters()]
+    parameters = list(dict.fromkeys([*model.parameters(), *of_loss]))
     if not by_name:
-        return Findings(covered=[Coverage(CHECK, "there is no optimizer", could_look=False)])
+        return Findings.not_looked(CHECK, "there is no optimizer")
     if all(one.grad is None for one in parameters):
         why = "no parameter has a gradient: it looks after a backward pass, before the gradients are freed"
-        return Findings(covered=[Coverage(CHECK, why, could_look=False)])
-    found = [*_of_gradients(model, loss, by_name), *_of_modes(model)]
-    optimizer = "1 optimizer" if len(by_name) == 1 else f"{len(by_name):,} optimizers"
-    mode = "train" if model.training else "eval"
-    trained = sum(one.requires_grad for one in parameters)
+        return Findings.not_looked(CHECK, why)
+    owned = {id(one) for optimizer in by_name.values() for one in parameters_in(optimizer)}
+    names = names_of(model, loss)
+    found = [
+        *told((one for one in _hidden_in(model) if id(one) not in owned), names, UNREGISTERED),
+        *told((one for one in of_loss if one.requires_grad and id(one) not in owned), names, OF_THE_LOSS),
+    ]
+    for name, optimizer in by_name.items():
+        found += found_in_first_window(model, loss, by_name, name)
+        found += Idle(optimizer).found(model, loss, optimizer, name)
+        found += _of_gradients(model, optimizer, names, name)
+    found += _of_modes(model)
+    optimizer_text = "1 optimizer" if len(by_name) == 1 else f"{len(by_name):,} optimizers"
+    trained, mode = sum(one.requires_grad for one in parameters), "train" if model.training else "eval"
     frozen = f" ({trained:,} trained, {len(parameters) - trained:,} frozen)" if trained < len(parameters) else ""
-    return Findings(found, [Coverage(CHECK, f"{len(parameters):,} parameters{frozen}, {optimizer}, {mode} mode")])
-
-
-def check_unregistered(
-    leaves: Sequence[Tensor], model: nn.Module, optimizers: Mapping[str, Optimizer], loss: Any = None
-) -> Iterator[Finding]:
-    """Yield whether tensors that learn are parameters of nothing, as those of layers in a plain list.
-
-    Args:
-        leaves: what a backward pass gives gradients to, as ``leaves_behind`` returns it.
-        model: what is trained.
-        optimizers: by name.
-        loss: if it is a module, its parameters are known too.
-    """
-    known = {*map(id, _parameters(model, loss))}
-    known |= {id(one) for optimizer in optimizers.values() for one in parameters_in(optimizer)}
-    yield from told([one for one in leaves if id(one) not in known], {}, "error", UNREGISTERED)
-
-
-def leaves_behind(loss: Tensor) -> list[Tensor]:
-    """Return the tensors without a graph of their own that a backward pass of a loss gives gradients to.
-
-    >>> weight = torch.ones(2, requires_grad=True)
-    >>> [one is weight for one in leaves_behind((2 * weight).sum())]
-    [True]
-    """
-    ahead, seen, found = [loss.grad_fn], set[Any](), list[Tensor]()
-    while ahead:
-        node = ahead.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            ahead += [inner for inner, _ in node.next_functions]
-            found += [node.variable] if hasattr(node, "variable") else []
-    return found
-
-
-def _of_gradients(model: nn.Module, loss: Any, optimizers: Mapping[str, Optimizer]) -> Iterator[Finding]:
-    names, every = names_of(model, loss), list(optimizers.values())
-    owned = {id(one) for optimizer in every for one in parameters_in(optimizer)}
-    of_loss = [one for module in modules_of_loss(loss) for one in module.parameters()]
-    yield from told(in_no_optimizer(model.parameters(), every), names, "warning", UNOWNED)
-    left_out = [one for one in of_loss if one.requires_grad and id(one) not in owned]
-    yield from told(left_out, names, "warning", OF_THE_LOSS)
-    yield from told(in_several(every), names, "warning", SHARED)
-    for name, optimizer in optimizers.items():
-        groups = [group["params"] for group in optimizer.param_groups]
-        rests = [one for group in groups if is_frozen(group) for one in group]
-        among = [one for group in groups if not is_frozen(group) for one in group if not one.requires_grad]
-        yield from told(rests, names, "warning", FROZEN, name)
-        yield from told(among, names, "note", AMONG_OTHERS, name)
-        yield from told(without_gradient(optimizer), names, "warning", IDLE, name)
-        zeros = _zeros(optimizer)
-        shifts = _shifts(model, {id(one) for one in zeros})
-        yield from told([one for one in zeros if id(one) not in shifts], names, "warning", ZEROS, name)
-        yield from told([one for one in zeros if id(one) in shifts], names, "note", SHIFTS, name)
-
-
-def _zeros(optimizer: Optimizer) -> list[Tensor]:
-    """Return the parameters whose gradient is zero everywhere; this waits for the device."""
-    return [one for one in parameters_in(optimizer) if one.grad is not None and not any_nonzero(one.grad)]
-
-
-def _shifts(model: nn.Module, zeros: set[int]) -> set[int]:
-    """Return the biases among them whose layers have weights with a gradient that is not zero."""
-    pairs = ((getattr(one, "weight", None), getattr(one, "bias", None)) for one in model.modules())
-    learn = ((weight, bias) for weight, bias in pairs if getattr(weight, "grad", None) is not None)
-    return {id(bias) for weight, bias in learn if id(bias) in zeros and id(weight) not in zeros}
+    covered = f"{len(parameters):,} parameters{frozen}, {optimizer_text}, {mode} mode"
+    return Findings(dict.fromkeys(found), [Coverage(CHECK, covered)])
 
 
 def any_nonzero(gradient: Tensor) -> bool:
@@ -160,35 +99,45 @@ def any_nonzero(gradient: Tensor) -> bool:
     return bool(torch.count_nonzero(values))
 
 
+def _hidden_in(model: nn.Module) -> list[Tensor]:
+    """Return the tensors with a gradient in attributes of modules, also in lists of layers, but the parameters."""
+    leaves = [leaf for module in model.modules() for leaf in tree_leaves(vars(module))]
+    tensors = [one for leaf in leaves for one in (leaf.parameters() if isinstance(leaf, nn.Module) else [leaf])]
+    known = {*map(id, model.parameters())}
+    learn = (one for one in tensors if isinstance(one, Tensor) and one.is_leaf and one.requires_grad)
+    return [one for one in learn if one.grad is not None and id(one) not in known]
+
+
+def _of_gradients(model: nn.Module, optimizer: Optimizer, names: Mapping[int, str], name: str) -> list[Finding]:
+    """Return what is frozen beside others, and what has a gradient of zeros; a bias of a layer that learns apart."""
+    groups: list[list[Tensor]] = [group["params"] for group in optimizer.param_groups]
+    trained = (group for group in groups if any(one.requires_grad for one in group))
+    zeros = [one for one in parameters_in(optimizer) if one.grad is not None and not any_nonzero(one.grad)]
+    keys = {*map(id, zeros)}
+    pairs = ((getattr(one, "weight", None), getattr(one, "bias", None)) for one in model.modules())
+    learn = ((weight, bias) for weight, bias in pairs if getattr(weight, "grad", None) is not None)
+    shifts = {id(bias) for weight, bias in learn if id(weight) not in keys}
+    return [
+        *told((one for group in trained for one in group if not one.requires_grad), names, AMONG_OTHERS, name),
+        *told((one for one in zeros if id(one) not in shifts), names, ZEROS, name),
+        *told((one for one in zeros if id(one) in shifts), names, SHIFTS, name),
+    ]
+
+
 def _of_modes(model: nn.Module) -> Iterator[Finding]:
     """Yield the layers in eval mode of a model in train mode, unless they are frozen."""
-    if not model.training:
-        return
-    resting = [(name, module) for name, module in model.named_modules() if not module.training]
-    norms = [name for name, one in resting if isinstance(one, _NormBase) and _is_trained(one)]
-    dropouts = [name for name, one in resting if isinstance(one, _DropoutNd) and one.p > 0 and _is_beside(name, model)]
-    for kind, names in (("norm", norms), ("dropout", dropouts)):
+    resting = [(name, one) for name, one in model.named_modules() if model.training and not one.training]
+    for kind, type_of_it in RESTING.items():
+        names = [name for name, one in resting if isinstance(one, type_of_it) and _is_trained(name, model)]
         if names:
             layers = f"{kind} is" if len(names) == 1 else f"{kind}s are"
             what = f"{len(names):,} {layers} in eval mode, while the model is trained"
             yield Finding(CHECK, "warning", what, ", ".join(names), "call model.train() after each evaluation")
 
 
-def _is_trained(module: nn.Module) -> bool:
-    return any(one.requires_grad for one in module.parameters())
-
-
-def _is_beside(name: str, model: nn.Module) -> bool:
-    """Return whether the innermost module around a layer that has parameters is trained."""
-    while name:
-        name = name.rpartition(".")[0]
-        around = model.get_submodule(name)
-        if next(around.parameters(), None) is not None:
-            return _is_trained(around)
-    return False
-
-
-def _parameters(model: nn.Module, loss: Any) -> Iterator[nn.Parameter]:
-    yield from model.parameters()
-    for module in modules_of_loss(loss):
-        yield from module.parameters()
+def _is_trained(name: str, model: nn.Module) -> bool:
+    """Return whether a layer is trained; one without parameters is if the innermost module around it with some is."""
+    around = [*model.get_submodule(name).parameters()]
+    if around or not name:
+        return any(one.requires_grad for one in around)
+    return _is_trained(name.rpartition(".")[0], model)

@@ -114,6 +114,11 @@ class Findings(Sequence[Finding]):
         self._found = tuple(found)
         self.covered = tuple(covered)
 
+    @classmethod
+    def not_looked(cls, check: str, reason: str) -> Self:
+        """Return what a check tells that could not look."""
+        return cls(covered=[Coverage(check, reason, could_look=False)])
+
     @overload
     def __getitem__(self, index: int) -> Finding: ...
     @overload
@@ -126,12 +131,6 @@ class Findings(Sequence[Finding]):
 
     def __add__(self, other: Findings) -> Findings:
         return Findings([*self, *other], [*self.covered, *other.covered])
-
-    def of(self, check: str) -> Findings:
-        """Return those of one check."""
-        return Findings(
-            (one for one in self if one.check == check), (one for one in self.covered if one.check == check)
-        )
 
     @property
     def is_clean(self) -> bool:
@@ -148,28 +147,24 @@ class Findings(Sequence[Finding]):
             raise FoundError(self)
 
     def __str__(self) -> str:
-        checks = list(dict.fromkeys([*(one.check for one in self), *(one.check for one in self.covered)]))
+        checks = list(dict.fromkeys(one.check for one in (*self, *self.covered)))
         width = max(map(len, checks), default=0) + 2
-        return "\n".join(_beside(f"{check:<{width}}", "\n".join(self._answers(check))) for check in checks)
+        return "\n".join(line for check in checks for line in self._lines(check, width))
 
     def __repr__(self) -> str:
         return f"<Findings: {len(self)} of {len(self.covered)} checks>"
 
-    def _answers(self, check: str) -> Iterator[str]:
-        found = [one for one in self if one.check == check]
-        yield from map(str, found)
-        for covered in (one for one in self.covered if one.check == check):
-            if not covered.could_look:
-                yield f"could not look: {covered.text}"
-            else:
-                yield f"{'looked at' if found else covered.answer}: {covered.text}"
-
-
-def _beside(head: str, text: str) -> str:
-    """Return a text with a head before its first line; what is too long goes on below its own beginning."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        indent = "         " if line.startswith("  ") else "  "  # below what a label tells
-        options = {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": indent}
-        lines += textwrap.wrap(line, WIDTH - len(head), **options) or [""]  # type: ignore[arg-type]
-    return "\n".join((head if not number else " " * len(head)) + line for number, line in enumerate(lines))
+    def _lines(self, check: str, width: int) -> Iterator[str]:
+        """Yield those of one check in the table; what is too long goes on below its own beginning."""
+        lines = [line for one in self if one.check == check for line in str(one).splitlines()]
+        covered: dict[str, list[str]] = {}
+        for one in (one for one in self.covered if one.check == check):
+            answer = "looked at" if lines else one.answer
+            covered.setdefault(answer if one.could_look else "could not look", []).append(one.text)
+        head = f"{check:<{width}}"
+        for line in [*lines, *(f"{answer}: {', '.join(dict.fromkeys(texts))}" for answer, texts in covered.items())]:
+            below = " " * (width + (9 if line.startswith("  ") else 2))  # below what a label tells
+            yield from textwrap.wrap(
+                head + line, WIDTH, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
+            )
+            head = " " * width

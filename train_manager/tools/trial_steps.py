@@ -6,86 +6,105 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
-from typing import Any, final
+from typing import Any, Final, TypeVar, final
 
 import torch
 from torch import Tensor
 
 from train_manager.core.extension import Extension
-from train_manager.data.batch import parts_of
+from train_manager.data.batch import parts_of, without_source
+from train_manager.data.one_pass import one_pass
 from train_manager.data.randomness import random_state
-from train_manager.diagnosis.batch_leaves import leaves_of, put_together
-from train_manager.diagnosis.inputs import Scale, scale_at_first_layer
+from train_manager.diagnosis.batch_leaves import copied
+from train_manager.diagnosis.inputs import inputs_of_first_layer
 from train_manager.diagnosis.loss_calls import LossCall, LossCalls
 from train_manager.manager import TrainManager
 from train_manager.metrics.deferred import FiniteLosses
-from train_manager.telling.errors import TrainManagerError
 from train_manager.tools.preserve import preserved_training
 
+Value = TypeVar("Value")
 
-class StepFailed(Exception):
-    """A training step has failed, or shows nothing; the text tells why a check could not look."""
+LIMIT: Final = 60.0
+"""Seconds that all checks take together, about."""
+
+BATCHES: Final = 20
+"""So many training batches are trained on by turns."""
+
+READ: Final = 1000
+"""At most so many batches of a set are read."""
 
 
-@final
-class FirstStep:
-    """What the first training step shows, without what it has changed.
-
-    Attributes:
-        batch: as it was trained on.
-        parts: the ``inputs``, ``targets``, ``prediction`` and ``loss`` of it, as far as there are any.
-        added: the names of the losses that the model has added.
-        calls: those of torch's losses.
-        scale: what has reached the first layer.
-        draws: the step has drawn random numbers.
-        seconds: how long it took.
-        error: why it failed.
-    """
-
-    def __init__(self, batch: Any) -> None:
-        self.batch = batch
-        self.parts: dict[str, Any] = dict(parts_of(batch))
-        self.added: list[str] = []
-        self.calls: list[LossCall] = []
-        self.scale: Scale | None = None
-        self.draws = False
-        self.seconds = 0.0
-        self.error: StepFailed | None = None
-
-    def look(self, train_manager: TrainManager) -> None:
-        """Keep the fixtures of the batch, at the end of its step."""
-        fixtures = train_manager.fixtures
-        self.batch = fixtures["batch"]
-        names = ("inputs", "targets", "prediction", "loss")
-        self.parts = {name: fixtures[name] for name in names if name in fixtures}
-        losses = fixtures["losses"]
-        self.added = sorted(losses.of_forward) if losses.added is not None else []
+class CouldNotLook(Exception):
+    """A check could not look; the text tells why."""
 
 
 @final
 class TrialSteps:
-    """Trains on some batches, and puts everything back.
+    """Trains on the first batches of a training, and puts everything back.
 
     Args:
         train_manager: what will train.
         keep: the names of extensions that do not pause.
-        batches: the batches, at least one.
 
     Attributes:
-        batches: the same.
-        first: what the first step shows.
+        tm: the same manager.
+        batches: the first ones.
+        failed: why the first step failed; no other is done then.
+        seconds: how long the second step took.
+        batch: the first one as it was trained on.
+        parts: the ``inputs``, ``targets``, ``prediction`` and ``loss`` of the first step, as far as there are any.
+        added: the names of the losses that the model has added in it.
+        calls: those of torch's losses in it.
+        layers: the first layer with weights and what has reached it; one at most.
+        draws: the first step has drawn random numbers.
+
+    Raises:
+        CouldNotLook: there is no batch.
     """
 
-    def __init__(self, train_manager: TrainManager, keep: Sequence[str], batches: Sequence[Any]) -> None:
-        self._tm, self._keep, self.batches = train_manager, keep, batches
-        self.first = self._first_step()
+    def __init__(self, train_manager: TrainManager, keep: Sequence[str]) -> None:
+        self.tm, self._keep, self._ends = train_manager, keep, perf_counter() + LIMIT
+        with self.reading(train_manager.train_data) as batches:
+            self.batches = list(self.some(batches, BATCHES))
+        if not self.batches:
+            raise CouldNotLook("train_data has no batch")
+        self.failed: Exception | None = None
+        self.seconds, self.draws, self.batch, self.added = 0.0, False, self.batches[0], list[str]()
+        self.parts: dict[str, Any] = dict(parts_of(self.batch))
+        self.calls: list[LossCall] = []
+        self.layers: list[tuple[str, Tensor]] = []
+        try:
+            self._do_first_steps()
+        except Exception as error:  # what the training itself would raise
+            self.failed = error
+
+    def left(self) -> float:
+        """Return the seconds that are left for all checks."""
+        return self._ends - perf_counter()
+
+    @contextmanager
+    def reading(self, data: Any) -> Iterator[Iterator[Any]]:
+        """Give the batches of a pass over a set of data, which is then as it was."""
+        with preserved_training(self.tm, self._keep, "diagnose"), one_pass(data) as batches:
+            yield map(without_source, batches)
+
+    def some(self, batches: Iterator[Any], most: int = READ) -> Iterator[Any]:
+        """Yield batches, at least one, as far as some of the time that is left goes."""
+        until = perf_counter() + self.left() / 8
+        for batch in islice(batches, most):
+            yield batch
+            if perf_counter() > until:
+                break
 
     @contextmanager
     def training(self, **hooks: Callable[..., Any]) -> Iterator[Callable[[Any], float]]:
         """Give what trains on a batch and returns its loss; after the ``with`` block nothing has been trained."""
-        tm = self._tm
+        if self.failed is not None:
+            raise self.failed
+        tm = self.tm
         with ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")  # the training itself will warn of the same
@@ -98,57 +117,47 @@ class TrialSteps:
             stack.enter_context(tm.run())
             yield self._step
 
-    def after(self, steps: int, **hooks: Callable[..., Any]) -> None:
-        """Train for some steps, with hooks in the last one alone."""
+    def within(self, look: Callable[[], Value], *, steps: int = 1, costs: int = 0) -> Value:
+        """Train for some steps, and return what a look in the last one gives, which costs as much as further steps.
+
+        Raises:
+            CouldNotLook: there is not enough time.
+        """
+        seen, expected = list[Value](), costs * self.seconds
+        if expected > self.left():
+            raise CouldNotLook(f"left out: it would take about {expected:.0f} seconds")
         with self.training() as step:
             for number in range(1, steps):
                 step(self.batches[number % len(self.batches)])
-            with self._tm._adding([Extension.of(**hooks)]):
+            with self.tm._adding([Extension.of(post_train_step_batch=lambda: seen.append(look()))]):
                 step(self.batches[0])
-
-    def probe(self, batch: Any) -> Any:
-        """Return the prediction for another batch, in a hook of a step.
-
-        Raises:
-            StepFailed: there is none.
-        """
-        try:
-            return self._tm.probe(batch)
-        except Exception as error:
-            is_own = "prediction" not in self.first.parts
-            cure = ", while train_batch calls the model in another way: override model_forward too" if is_own else ""
-            raise StepFailed(f"model_forward failed with {in_a_line(error)}{cure}") from error
+        return seen[0]
 
     def _step(self, batch: Any) -> float:
-        tm = self._tm
-        try:
-            loss = tm.train_on_batch(_copied(batch))
-        except StepFailed:
-            raise
-        except Exception as error:
-            raise StepFailed(f"a training step failed with {in_a_line(error)}") from error
+        tm = self.tm
+        loss = tm.train_on_batch(copied(batch))
         progress = tm._progress
         progress.own, progress.losses = None, FiniteLosses(1)  # one that is not finite is an answer
         if loss is None:
-            raise StepFailed("train_batch has no loss: set fixtures['loss'] in it, or call self.update(loss)")
+            raise CouldNotLook("train_batch has no loss: set fixtures['loss'] in it, or call self.update(loss)")
         return loss.item()
 
-    def _first_step(self) -> FirstStep:
-        first, batch = FirstStep(self.batches[0]), self.batches[0]
-        with self.training(post_train_step_batch=first.look) as step:
-            with LossCalls() as calls, scale_at_first_layer(self._tm.model) as scales:
-                before, began = _random_states(), perf_counter()
-                try:
-                    step(batch)
-                    first.draws = not all(map(torch.equal, before, _random_states()))
-                except StepFailed as error:
-                    first.error = error
-            if first.error is None and perf_counter() - began > 1:  # it may have made much that the next one has
-                began = perf_counter()
-                step(batch)
-            first.seconds = perf_counter() - began
-        first.calls, first.scale = calls.noted, next(iter(scales), None)
-        return first
+    def _do_first_steps(self) -> None:
+        with self.training() as step:
+            looking = self.tm._adding([Extension.of(post_train_step_batch=self._look)])
+            with LossCalls() as calls, inputs_of_first_layer(self.tm.model) as self.layers, looking:
+                self.calls, before = calls.noted, _random_states()
+                step(self.batches[0])
+                self.draws = not all(map(torch.equal, before, _random_states()))
+            began = perf_counter()  # the first step may have made much that the next one has
+            step(self.batches[0])
+            self.seconds = perf_counter() - began
+
+    def _look(self) -> None:
+        fixtures = self.tm.fixtures
+        self.batch, losses = fixtures["batch"], fixtures["losses"]
+        self.parts = {name: fixtures[name] for name in ("inputs", "targets", "prediction", "loss") if name in fixtures}
+        self.added = sorted(losses.of_forward) if losses.added is not None else []
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
@@ -158,17 +167,6 @@ def _remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def in_a_line(error: Exception) -> str:
-    """Return the kind of an error and what it says, without its cure."""
-    what = error.what if isinstance(error, TrainManagerError) else str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {what}"
-
-
 def _random_states() -> list[Tensor]:
     state = random_state()
     return [state["torch"], *state["cuda"]]
-
-
-def _copied(batch: Any) -> Any:
-    """Return a batch with copies of its tensors, as a step may write into them."""
-    return put_together(batch, {path: one.clone() for path, one in leaves_of(batch) if isinstance(one, Tensor)})
