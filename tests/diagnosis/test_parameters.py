@@ -103,6 +103,28 @@ def test_a_parameter_in_two_optimizers_is_told() -> None:
     ]
 
 
+class Hiding(nn.Module):
+    """Keeps layers where no one finds their parameters."""
+
+    def __init__(self, *, learns: bool) -> None:
+        super().__init__()
+        self.head, self.hidden, self.learns = nn.Linear(2, 2), {"layers": [nn.Linear(2, 2)]}, learns
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        with torch.set_grad_enabled(self.learns):
+            hidden = self.hidden["layers"][0](inputs)
+        return self.head(hidden)  # type: ignore[no-any-return]
+
+
+def test_layers_that_learn_in_a_list_are_an_error_and_a_teacher_in_it_is_not() -> None:
+    places = "a tensor of shape (2, 2), a tensor of shape (2,)"
+
+    assert told(after_a_backward(Hiding(learns=True))) == [
+        ("error", "2 tensors that learn are no parameters of the model", places)
+    ]
+    assert told(after_a_backward(Hiding(learns=False))) == []
+
+
 def test_a_frozen_head_in_a_group_of_its_own_is_told() -> None:
     model = net()
     model[1].requires_grad_(False)

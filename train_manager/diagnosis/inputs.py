@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, final
@@ -71,44 +72,43 @@ class Rows:
 
     def __init__(self, batches: Iterable[tuple[Mapping[Path, Tensor], Any]]) -> None:
         self.count, self.distinct = 0, set[int]()
-        self._numbers: dict[tuple[str, str], tuple[int, int]] = {}  # those that are not finite, and all
+        self._numbers, self._bad = Counter[str](), Counter[str]()
         self._same: dict[Path, tuple[Tensor, Tensor]] = {}  # the first row, and which features are as in it
         for inputs, targets in batches:
             hashes = _hashes(list(inputs.values()))
             self.count += len(hashes)
             self.distinct.update(hashes)
-            for path, one in inputs.items():
-                self._count("inputs", _in_batch(path), one)
-                self._compare(path, one.detach())
-            for one in tensors_in(targets):
-                self._count("targets", "", one)
+            for path, values in inputs.items():
+                self._count(_in_batch(path), values)
+                self._compare(path, values.detach())
+            for values in tensors_in(targets):
+                self._count("targets", values)
 
     def found(self) -> Iterator[Finding]:
         """Yield what is wrong with the numbers: nan, features that are the same in all rows."""
-        for (kind, place), (bad, count) in self._numbers.items():
-            if bad:
-                what = f"{bad:,} of {count:,} numbers in the {kind} {'is' if bad == 1 else 'are'} nan or infinite"
-                yield Finding(CHECK, "error", what, place, "leave these rows out, or fill them in", {"count": bad})
+        for place, bad in self._bad.items():
+            kind, are = "targets" if place == "targets" else "inputs", "is" if bad == 1 else "are"
+            what = f"{bad:,} of {self._numbers[place]:,} numbers in the {kind} {are} nan or infinite"
+            yield Finding(CHECK, "error", what, place, "leave these rows out, or fill them in", {"count": bad})
         for path, (_, is_same) in self._same.items():
             same, count = int(is_same.sum()), len(is_same)
             if same and self.count > 1:
-                are = "is" if same == 1 else "are"
-                what = f"{same} of {count} features {are} the same in all {self.count} rows"
+                what = f"{same} of {count} features {'is' if same == 1 else 'are'} the same in all {self.count} rows"
                 level: Level = "warning" if same == count else "note"
                 cure = "they tell the model nothing: were they read as meant?"
                 yield Finding(CHECK, level, what, _in_batch(path), cure)
 
-    def _count(self, kind: str, place: str, values: Tensor) -> None:
-        if values.is_floating_point():
-            bad, count = self._numbers.get((kind, place), (0, 0))
-            self._numbers[kind, place] = bad + int((~values.isfinite()).sum()), count + values.numel()
+    def _count(self, place: str, values: Tensor) -> None:
+        bad = int((~values.isfinite()).sum()) if values.is_floating_point() else 0
+        self._numbers[place] += values.numel()
+        self._bad += Counter({place: bad})  # which drops those with none
 
     def _compare(self, path: Path, values: Tensor) -> None:
         if values.dim() == 2 and len(values):
-            first, is_same = self._same.get(path, (values[0], torch.ones_like(values[0], dtype=torch.bool)))
-            has_same_width = first.shape == values[0].shape
-            is_same = is_same & (values == first).all(0) if has_same_width else torch.zeros_like(is_same)
-            self._same[path] = first.clone(), is_same
+            first, is_same = self._same.get(path, (values[0].clone(), torch.ones_like(values[0], dtype=torch.bool)))
+            has_same_width = first.shape == values.shape[1:]
+            same_here = (values == first).all(0) if has_same_width else torch.zeros_like(is_same)
+            self._same[path] = first, is_same & same_here
 
 
 def check_rows(train: Rows, name: str, evaluated: Rows, *, is_itself: bool = False) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from itertools import cycle, islice
 from typing import Any, Final
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 from train_manager.core.beside import beside_the_hooks
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import is_read_once
+from train_manager.data.one_pass import one_pass
 from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.diagnosis.batch_leaves import Path
 from train_manager.diagnosis.initial_loss import check_initial_loss
@@ -162,9 +164,9 @@ def _loss_leak(trial: TrialSteps) -> Findings:
     tm = trial.tm
 
     def loss(prediction: Any, targets: Any) -> Tensor:
-        given = {"prediction": prediction, "targets": targets}
-        store = tm._store
-        with beside_the_hooks(store, store.open["train_step_batch"], given, lambda cell: False), Losses() as losses:
+        given = {"prediction": prediction, **({"targets": targets} if "targets" in tm.fixtures else {})}
+        scope = tm._store.open["train_step_batch"]
+        with beside_the_hooks(tm._store, scope, given, lambda cell: False), Losses() as losses:
             return losses.total(tm._chosen.train_loss_forward())
 
     def look() -> Findings:
@@ -190,13 +192,14 @@ def _parameters(trial: TrialSteps) -> Findings:
                 parameter.grad = gradient
             found.append(check_parameters(tm.model, tm.optimizers, tm.loss))
 
-    with trial.training(pre_train_optimizer_step=keep, post_train_step_batch=look) as step:
-        for number in range(1, ANSWERED_AFTER + WINDOWS):
-            if number == ANSWERED_AFTER:
-                gradients.clear()
-            step(trial.batches[number % len(trial.batches)])
-            if number >= ANSWERED_AFTER and (found[-1].is_clean or trial.left() <= 0):
-                break
+    with trial.training() as step:
+        for batch in islice(cycle(trial.batches), ANSWERED_AFTER - 1):
+            step(batch)
+        with trial.looking(pre_train_optimizer_step=keep, post_train_step_batch=look):
+            for batch in islice(cycle(trial.batches), WINDOWS):
+                step(batch)
+                if found[-1].is_clean or trial.left() <= 0:
+                    break
     return found[-1]
 
 
@@ -248,26 +251,25 @@ def _labels_and_scale(trial: TrialSteps) -> Findings:
 
 
 def _rows(trial: TrialSteps) -> Findings:
-    train_data = trial.tm.train_data
-    rows, covered = _read(trial, train_data)
-    found = Findings(rows.found(), [Coverage("input", covered)])
-    for name, data in trial.tm.eval_data.items():
-        if is_read_once(data):
-            found += Findings.not_looked("input", f"evaluation set {name!r} can be read once, so it was not read")
-            continue
-        evaluated, covered = _read(trial, data)
-        told = Coverage("input", f"compared with {covered} of evaluation set {name!r}")
-        found += Findings(check_rows(rows, name, evaluated, is_itself=_is_itself(data, train_data)), [told])
+    train_data, paths = trial.tm.train_data, _paths(trial)
+
+    def read(data: Any) -> tuple[Rows, str]:
+        with one_pass(data) as batches:
+            rows = Rows((_at(paths, batch), parts_of(batch).get("targets")) for batch in trial.some(batches))
+            is_all = next(batches, batches) is batches
+        return rows, f"{'all' if is_all else 'the first'} {rows.count:,} rows"
+
+    with trial.preserved():
+        rows, covered = read(train_data)
+        found = Findings(rows.found(), [Coverage("input", covered)])
+        for name, data in trial.tm.eval_data.items():
+            if is_read_once(data):
+                found += Findings.not_looked("input", f"evaluation set {name!r} can be read once, so it was not read")
+            else:
+                evaluated, covered = read(data)
+                told = Coverage("input", f"compared with {covered} of evaluation set {name!r}")
+                found += Findings(check_rows(rows, name, evaluated, is_itself=_is_itself(data, train_data)), [told])
     return found
-
-
-def _read(trial: TrialSteps, data: Any) -> tuple[Rows, str]:
-    """Return the rows of a set as far as the time goes, and how many these are."""
-    paths = _paths(trial)
-    with trial.reading(data) as batches:
-        rows = Rows((_at(paths, batch), parts_of(batch).get("targets")) for batch in trial.some(batches))
-        is_all = next(batches, batches) is batches
-    return rows, f"{'all' if is_all else 'the first'} {rows.count:,} rows"
 
 
 def _is_itself(data: Any, train_data: Any) -> bool:

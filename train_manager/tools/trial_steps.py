@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -67,7 +67,8 @@ class TrialSteps:
 
     def __init__(self, train_manager: TrainManager, keep: Sequence[str]) -> None:
         self.tm, self._keep, self._ends = train_manager, keep, perf_counter() + LIMIT
-        with self.reading(train_manager.train_data) as batches:
+        data: Any = train_manager.train_data
+        with self.preserved(), one_pass(data) as batches:
             self.batches = list(self.some(batches, BATCHES))
         if not self.batches:
             raise CouldNotLook("train_data has no batch")
@@ -85,22 +86,20 @@ class TrialSteps:
         """Return the seconds that are left for all checks."""
         return self._ends - perf_counter()
 
-    @contextmanager
-    def reading(self, data: Any) -> Iterator[Iterator[Any]]:
-        """Give the batches of a pass over a set of data, which is then as it was."""
-        with preserved_training(self.tm, self._keep, "diagnose"), one_pass(data) as batches:
-            yield map(without_source, batches)
+    def preserved(self) -> AbstractContextManager[object]:
+        """Return a ``with`` block after which the training is as it was."""
+        return preserved_training(self.tm, self._keep, "diagnose")
 
     def some(self, batches: Iterator[Any], most: int = READ) -> Iterator[Any]:
         """Yield batches, at least one, as far as some of the time that is left goes."""
         until = perf_counter() + self.left() / 8
         for batch in islice(batches, most):
-            yield batch
+            yield without_source(batch)
             if perf_counter() > until:
                 break
 
     @contextmanager
-    def training(self, **hooks: Callable[..., Any]) -> Iterator[Callable[[Any], float]]:
+    def training(self) -> Iterator[Callable[[Any], float]]:
         """Give what trains on a batch and returns its loss; after the ``with`` block nothing has been trained."""
         if self.failed is not None:
             raise self.failed
@@ -110,12 +109,15 @@ class TrialSteps:
             warnings.simplefilter("ignore")  # the training itself will warn of the same
             folders = [] if tm.train_dir is None else [tm.train_dir, *tm.train_dir.parents]
             stack.callback(_remove_empty, [folder for folder in folders if not folder.exists()])
-            stack.enter_context(preserved_training(tm, self._keep, "diagnose"))
+            stack.enter_context(self.preserved())
             if "torch._dynamo" in sys.modules:  # a compiled model would be compiled anew, with what looks into it
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
-            stack.enter_context(tm._adding([Extension.of(**hooks)] if hooks else None))
             stack.enter_context(tm.run())
             yield self._step
+
+    def looking(self, **hooks: Callable[..., Any]) -> AbstractContextManager[object]:
+        """Return a ``with`` block whose steps have these hooks."""
+        return self.tm._adding([Extension.of(**hooks)])
 
     def within(self, look: Callable[[], Value], *, steps: int = 1, costs: int = 0) -> Value:
         """Train for some steps, and return what a look in the last one gives, which costs as much as further steps.
@@ -129,7 +131,7 @@ class TrialSteps:
         with self.training() as step:
             for number in range(1, steps):
                 step(self.batches[number % len(self.batches)])
-            with self.tm._adding([Extension.of(post_train_step_batch=lambda: seen.append(look()))]):
+            with self.looking(post_train_step_batch=lambda: seen.append(look())):
                 step(self.batches[0])
         return seen[0]
 
@@ -144,7 +146,7 @@ class TrialSteps:
 
     def _do_first_steps(self) -> None:
         with self.training() as step:
-            looking = self.tm._adding([Extension.of(post_train_step_batch=self._look)])
+            looking = self.looking(post_train_step_batch=self._look)
             with LossCalls() as calls, inputs_of_first_layer(self.tm.model) as self.layers, looking:
                 self.calls, before = calls.noted, _random_states()
                 step(self.batches[0])
