@@ -92,7 +92,7 @@ def diagnose(
         what = f"diagnose takes a TrainManager, but was given a {type(train_manager).__name__}"
         cure = "tm = TrainManager(model=model, ...), then diagnose(tm); check_batch_leak(model, batch) takes a model"
         raise InputError(what, name="train_manager", cure=cure)
-    names = _require_checks(checks)
+    names = _require_checks(CHECKS if checks is None else checks)
     try:
         _require_usable(train_manager)
         trial = TrialSteps(train_manager, (keep,) if isinstance(keep, str) else tuple(keep))
@@ -107,16 +107,11 @@ def diagnose(
     return found
 
 
-def _require_checks(checks: Iterable[str] | None) -> list[str]:
-    listed = f"there are {', '.join(map(repr, CHECKS))}"
-    names = [checks] if isinstance(checks, str) else CHECKS if checks is None else checks
-    if not isinstance(names, Iterable):
-        what = f"diagnose takes the names of checks, but was given {checks!r}"
-        raise InputError(what, name="checks", cure=f'give a list, as ["overfit"]; {listed}')
-    names = list(names)
+def _require_checks(checks: Any) -> list[str]:
+    names = [checks] if isinstance(checks, str) or not isinstance(checks, Iterable) else list(checks)
     for name in names:
         if name not in [*CHECKS]:
-            cure = f"{did_you_mean(near(str(name), CHECKS))} {listed}".strip()
+            cure = f"{did_you_mean(near(str(name), CHECKS))} there are {', '.join(map(repr, CHECKS))}".strip()
             raise InputError(f"diagnose has no check {name!r}", name="checks", cure=cure)
     return [name for name in CHECKS if name in names]
 
@@ -204,14 +199,15 @@ def _parameters(trial: TrialSteps) -> Findings:
 
 
 def _overfit(trial: TrialSteps) -> Findings:
-    tm = trial.tm
+    tm, losses = trial.tm, trial.fixtures.get("losses")
+    added = sorted(losses.of_forward) if losses is not None and losses.added is not None else []
     groups = [group for one in tm.optimizers.values() for group in one.param_groups]
     decay = max((float(group.get("weight_decay") or 0) for group in groups), default=0.0)
     dropout = max((one.p for one in tm.model.modules() if isinstance(one, _DropoutNd)), default=0.0)
     smoothing = max((call.options.get("label_smoothing", 0.0) for call in trial.calls), default=0.0)
     slowed_by = {f"weight_decay {decay:g}": decay, f"dropout {dropout:g}": dropout}
     kept_up_by = {
-        **{f"the added loss {name!r}": True for name in trial.added},
+        **{f"the added loss {name!r}": True for name in added},
         "several optimizers": len(tm.optimizers) > 1,
         "random numbers that each step draws": trial.draws and not dropout,
         "targets between 0 and 1": any(map(_is_soft, trial.calls)),
@@ -237,7 +233,7 @@ def _is_soft(call: LossCall) -> bool:
 def _initial_loss(trial: TrialSteps) -> Findings:
     if trial.failed is not None and not trial.calls:
         raise trial.failed
-    usual = LossCall.usual(*(trial.parts.get(name) for name in ("prediction", "targets", "loss")))
+    usual = LossCall.usual(*(trial.fixtures.get(name) for name in ("prediction", "targets", "loss")))
     return check_initial_loss(trial.calls or [one for one in [usual] if one is not None])
 
 
@@ -292,7 +288,7 @@ def _answers(trial: TrialSteps) -> Findings:
 
 
 def _paths(trial: TrialSteps) -> list[Path]:
-    paths = paths_of_inputs(trial.batch, trial.parts.get("inputs"), trial.parts.get("targets"))
+    paths = paths_of_inputs(*(trial.fixtures.get(name) for name in ("batch", "inputs", "targets")))
     if not paths:
         raise CouldNotLook("the batches hold no tensors")
     return paths

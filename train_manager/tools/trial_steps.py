@@ -54,9 +54,8 @@ class TrialSteps:
         batches: the first ones.
         failed: why the first step failed; no other is done then.
         seconds: how long the second step took.
-        batch: the first one as it was trained on.
-        parts: the ``inputs``, ``targets``, ``prediction`` and ``loss`` of the first step, as far as there are any.
-        added: the names of the losses that the model has added in it.
+        fixtures: those of the first step, as far as there are any: ``batch``, as it was trained on, ``inputs``,
+            ``targets``, ``prediction``, ``loss`` and ``losses``.
         calls: those of torch's losses in it.
         layers: the first layer with weights and what has reached it; one at most.
         draws: the first step has drawn random numbers.
@@ -73,8 +72,8 @@ class TrialSteps:
         if not self.batches:
             raise CouldNotLook("train_data has no batch")
         self.failed: Exception | None = None
-        self.seconds, self.draws, self.batch, self.added = 0.0, False, self.batches[0], list[str]()
-        self.parts: dict[str, Any] = dict(parts_of(self.batch))
+        self.seconds, self.draws = 0.0, False
+        self.fixtures: dict[str, Any] = {"batch": self.batches[0], **parts_of(self.batches[0])}
         self.calls: list[LossCall] = []
         self.layers: list[tuple[str, Tensor]] = []
         try:
@@ -156,10 +155,8 @@ class TrialSteps:
             self.seconds = perf_counter() - began
 
     def _look(self) -> None:
-        fixtures = self.tm.fixtures
-        self.batch, losses = fixtures["batch"], fixtures["losses"]
-        self.parts = {name: fixtures[name] for name in ("inputs", "targets", "prediction", "loss") if name in fixtures}
-        self.added = sorted(losses.of_forward) if losses.added is not None else []
+        names, fixtures = ("batch", "inputs", "targets", "prediction", "loss", "losses"), self.tm.fixtures
+        self.fixtures = {name: fixtures[name] for name in names if name in fixtures}
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
