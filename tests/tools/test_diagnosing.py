@@ -627,6 +627,25 @@ def test_a_model_that_trains_itself_is_never_called_clean() -> None:
     assert not_looked_at(found) == [f"{check}: {why}" for check in CHECKS]
 
 
+def test_a_model_that_train_batch_calls_in_another_way_could_not_be_asked() -> None:
+    class Own(TrainManager):
+        def train_batch(self, model: Any, inputs: Tensor, targets: Tensor) -> None:
+            self.update(F.cross_entropy(model["layer"](inputs), targets))
+
+    tm = Own(model=nn.ModuleDict({"layer": Model()}), train_data=[(X, Y)], optimizer=lambda p: SGD(p, 0.1))
+
+    assert not_looked_at(diagnose(tm, ["batch leak"], quiet=True)) == [
+        "batch leak: model_forward failed with NotImplementedError: Module [ModuleDict] is missing the required "
+        '"forward" function, while train_batch calls the model in another way: override model_forward too'
+    ]
+
+
+def test_rows_of_an_evaluation_set_that_are_built_otherwise_are_not_compared() -> None:
+    found = asked("input", train_data=[(X, Y)], eval_data={"valid": [({"x": X}, Y)]})
+
+    assert covered(found, "input").startswith("all 16 rows, not compared with those of evaluation set 'valid'")
+
+
 def test_an_evaluation_set_that_can_be_read_once_is_not_read_and_never_called_clean() -> None:
     evaluated = map(tuple, [(X, Y)])
     found = asked("input", eval_data={"valid": evaluated})

@@ -37,9 +37,9 @@ from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.windows import preserved_gradients
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, parameters_in
-from train_manager.telling.errors import InputError, TrainManagerError, did_you_mean, near
+from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Coverage, Finding, Findings
-from train_manager.tools.trial_steps import LIMIT, CouldNotLook, TrialSteps
+from train_manager.tools.trial_steps import LIMIT, CouldNotLook, TrialSteps, in_a_line
 
 LEAK_STEPS: Final = 45
 """The check of the batch takes about so many training steps."""
@@ -139,8 +139,7 @@ def _asked(name: str, look: Callable[[TrialSteps], Findings], trial: TrialSteps)
     except CouldNotLook as error:
         return Findings.not_looked(name, str(error))
     except Exception as error:  # what the training or a loss does with what it is asked, or a fault in the check
-        what = error.what if isinstance(error, TrainManagerError) else str(error).strip().partition("\n")[0]
-        return Findings.not_looked(name, f"it failed with {type(error).__name__}: {what}")
+        return Findings.not_looked(name, f"it failed with {in_a_line(error)}")
 
 
 # ---- the checks ------------------------------------------------------------------------------------------------------
@@ -150,7 +149,7 @@ def _batch_leak(trial: TrialSteps) -> Findings:
     tm = trial.tm
 
     def look() -> Findings:
-        return check_batch_leak(tm.model, tm.fixtures["batch"], call=lambda _, other: tm.probe(other))
+        return check_batch_leak(tm.model, tm.fixtures["batch"], call=lambda _, other: trial.probe(other))
 
     return trial.within(look, costs=LEAK_STEPS)
 
@@ -263,8 +262,9 @@ def _rows(trial: TrialSteps) -> Findings:
                 found += Findings.not_looked("input", f"evaluation set {name!r} can be read once, so it was not read")
             else:
                 evaluated, covered = read(data)
-                told = Coverage("input", f"compared with {covered} of evaluation set {name!r}")
-                found += Findings(check_rows(rows, name, evaluated, is_itself=_is_itself(data, train_data)), [told])
+                told = f"compared with {covered}" if evaluated.count else "not compared with those"
+                shared = check_rows(rows, name, evaluated, is_itself=_is_itself(data, train_data))
+                found += Findings(shared, [Coverage("input", f"{told} of evaluation set {name!r}")])
     return found
 
 
@@ -282,7 +282,7 @@ def _answers(trial: TrialSteps) -> Findings:
     tm, covered = trial.tm, Coverage("input", f"outputs after {ANSWERED_AFTER} steps")
 
     def look() -> Findings:
-        return Findings(check_answers(tm.probe, tm.fixtures["batch"], paths), [covered])
+        return Findings(check_answers(trial.probe, tm.fixtures["batch"], paths), [covered])
 
     return trial.within(look, steps=ANSWERED_AFTER)
 

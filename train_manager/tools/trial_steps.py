@@ -23,6 +23,7 @@ from train_manager.diagnosis.inputs import inputs_of_first_layer
 from train_manager.diagnosis.loss_calls import LossCall, LossCalls
 from train_manager.manager import TrainManager
 from train_manager.metrics.deferred import FiniteLosses
+from train_manager.telling.errors import TrainManagerError
 from train_manager.tools.preserve import preserved_training
 
 Value = TypeVar("Value")
@@ -134,6 +135,20 @@ class TrialSteps:
                 step(self.batches[0])
         return seen[0]
 
+    def probe(self, batch: Any) -> Any:
+        """Return the prediction for another batch, within a step.
+
+        Raises:
+            CouldNotLook: an own ``train_batch`` calls the model in another way, in which the usual one fails.
+        """
+        try:
+            return self.tm.probe(batch)
+        except Exception as error:
+            if "prediction" in self.fixtures:
+                raise
+            cure = "train_batch calls the model in another way: override model_forward too"
+            raise CouldNotLook(f"model_forward failed with {in_a_line(error)}, while {cure}") from error
+
     def _step(self, batch: Any) -> float:
         tm = self.tm
         loss = tm.train_on_batch(copied(batch))
@@ -157,6 +172,12 @@ class TrialSteps:
     def _look(self) -> None:
         names, fixtures = ("batch", "inputs", "targets", "prediction", "loss", "losses"), self.tm.fixtures
         self.fixtures = {name: fixtures[name] for name in names if name in fixtures}
+
+
+def in_a_line(error: Exception) -> str:
+    """Return the kind of an error and what it says, without its cure."""
+    what = error.what if isinstance(error, TrainManagerError) else str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {what}"
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
