@@ -187,6 +187,15 @@ def test_layers_in_a_plain_list_are_found() -> None:
     )
 
 
+def test_a_teacher_in_a_plain_list_that_was_trained_before_is_no_finding() -> None:
+    model = Listed()
+    model.hidden = lambda x: x + model.layers[0](x).detach()
+    model.layers[0].weight.grad = stale = torch.ones(8, 8)
+
+    asked("parameters", model).require_none()
+    assert model.layers[0].weight.grad is stale
+
+
 def test_tensors_that_an_optimizer_has_or_that_each_step_makes_are_no_finding() -> None:
     class Attacked(TrainManager):
         def train_batch(self, model: Any, inputs: Tensor, targets: Tensor) -> None:

@@ -76,9 +76,9 @@ def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Opt
         why = "no parameter has a gradient: it looks after a backward pass, before the gradients are freed"
         return Findings.not_looked(CHECK, why)
     owned = {id(one) for optimizer in by_name.values() for one in parameters_in(optimizer)}
-    names = names_of(model, loss)
+    names, hidden = names_of(model, loss), hidden_in(model)
     found = [
-        *told((one for one in _hidden_in(model) if id(one) not in owned), names, UNREGISTERED),
+        *told((one for one in hidden if one.grad is not None and id(one) not in owned), names, UNREGISTERED),
         *told((one for one in of_loss if one.requires_grad and id(one) not in owned), names, OF_THE_LOSS),
     ]
     for name, optimizer in by_name.items():
@@ -93,19 +93,19 @@ def check_parameters(model: nn.Module, optimizers: Mapping[str, Optimizer] | Opt
     return Findings(dict.fromkeys(found), [Coverage(CHECK, covered)])
 
 
-def any_nonzero(gradient: Tensor) -> bool:
-    """Return whether a gradient, sparse or not, has a number that is not zero; this waits for the device."""
-    values = gradient.coalesce().values() if gradient.is_sparse else gradient
-    return bool(torch.count_nonzero(values))
-
-
-def _hidden_in(model: nn.Module) -> list[Tensor]:
-    """Return the tensors with a gradient in attributes of modules, also in lists of layers, but the parameters."""
+def hidden_in(model: nn.Module) -> list[Tensor]:
+    """Return the tensors that can learn in attributes of modules, also in lists of layers, but the parameters."""
     leaves = [leaf for module in model.modules() for leaf in tree_leaves(vars(module))]
     tensors = [one for leaf in leaves for one in (leaf.parameters() if isinstance(leaf, nn.Module) else [leaf])]
     known = {*map(id, model.parameters())}
     learn = (one for one in tensors if isinstance(one, Tensor) and one.is_leaf and one.requires_grad)
-    return [one for one in learn if one.grad is not None and id(one) not in known]
+    return [one for one in learn if id(one) not in known]
+
+
+def any_nonzero(gradient: Tensor) -> bool:
+    """Return whether a gradient, sparse or not, has a number that is not zero; this waits for the device."""
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return bool(torch.count_nonzero(values))
 
 
 def _of_gradients(model: nn.Module, optimizer: Optimizer, names: Mapping[int, str], name: str) -> list[Finding]:

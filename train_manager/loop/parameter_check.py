@@ -44,15 +44,9 @@ IDLE: Final[Texts] = (
     "{count} {parameters} of {which} {have} no gradient after a backward pass",
     "does the loss depend on {them}, without detach() or no_grad()? else freeze {them}: requires_grad_(False)",
 )
-ONE: Final = {
-    "parameters": "parameter",
-    "tensors": "tensor",
-    "are": "is",
-    "have": "has",
-    "learn": "learns",
-    "them": "it",
-}
-"""The words of a text that differ if it is of one parameter."""
+MANY: Final = ("parameters", "tensors", "learn", "are", "have", "them")
+ONE: Final = ("parameter", "tensor", "learns", "is", "has", "it")
+"""The words of a text that are others if it is of one."""
 
 
 def found_in_first_window(
@@ -135,7 +129,7 @@ def told(parameters: Iterable[Tensor], names: Mapping[int, str], texts: Texts, o
     found = {id(one): one for one in parameters}
     if not found:
         return []
-    words = ONE if len(found) == 1 else {word: word for word in ONE}
+    words = dict(zip(MANY, ONE if len(found) == 1 else MANY, strict=True))
     which = "the optimizer" if optimizer == "optimizer" else f"optimizer {optimizer!r}"
     level, what, cure = texts
     what, cure = (text.format(**words, count=f"{len(found):,}", which=which) for text in (what, cure))

@@ -31,7 +31,7 @@ from train_manager.diagnosis.inputs import (
 from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall
 from train_manager.diagnosis.loss_leak import check_loss_leak
 from train_manager.diagnosis.overfit import SECONDS, check_overfit
-from train_manager.diagnosis.parameters import any_nonzero, check_parameters
+from train_manager.diagnosis.parameters import any_nonzero, check_parameters, hidden_in
 from train_manager.loop.losses import Losses
 from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.windows import preserved_gradients
@@ -186,7 +186,7 @@ def _parameters(trial: TrialSteps) -> Findings:
                 parameter.grad = gradient
             found.append(check_parameters(tm.model, tm.optimizers, tm.loss))
 
-    with trial.training() as step:
+    with trial.training() as step, preserved_gradients(hidden_in(tm.model)):
         for batch in islice(cycle(trial.batches), ANSWERED_AFTER - 1):
             step(batch)
         with trial.looking(pre_train_optimizer_step=keep, post_train_step_batch=look):
