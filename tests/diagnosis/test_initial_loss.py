@@ -56,5 +56,28 @@ def test_logarithms_of_probabilities_are_right_for_both_losses() -> None:
     assert asked((F.nll_loss, output, LABELS), (F.cross_entropy, output, LABELS)).is_clean
 
 
+def test_what_a_loss_is_not_made_for_is_an_error() -> None:
+    output, target = torch.linspace(-3, 3, 36).reshape(12, 3), (LABELS > 0).float()
+    found = asked(
+        (F.nll_loss, output, LABELS),
+        (F.binary_cross_entropy_with_logits, output[:, 0].requires_grad_().sigmoid(), target),
+    )
+
+    assert [(one.level, one.what, one.where, one.cure) for one in found if one.level == "error"] == [
+        (
+            "error",
+            "nll_loss is given numbers that are not logarithms of probabilities",
+            "",
+            "put a log_softmax before it, or take cross_entropy",
+        ),
+        (
+            "error",
+            "binary_cross_entropy_with_logits is given probabilities, but takes what comes before a sigmoid",
+            "sigmoid",
+            "leave the sigmoid out of the model",
+        ),
+    ]
+
+
 def test_targets_without_variance_are_never_called_clean() -> None:
     assert not asked((F.mse_loss, torch.ones(4), torch.ones(4))).is_clean

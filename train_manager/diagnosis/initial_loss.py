@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from statistics import mean
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -18,21 +18,6 @@ CHECK: Final = "initial loss"
 
 TOO_LARGE: Final = 2.0
 """So many times the loss of a model that knows nothing is told."""
-
-MISGIVEN: Final = {
-    "cross_entropy": (
-        "cross_entropy is given probabilities, but takes what comes before a softmax",
-        "leave the softmax out of the model",
-    ),
-    "nll_loss": (
-        "nll_loss is given numbers that are not logarithms of probabilities",
-        "put a log_softmax before it, or take cross_entropy",
-    ),
-    "binary_cross_entropy_with_logits": (
-        "binary_cross_entropy_with_logits is given probabilities, but takes what comes before a sigmoid",
-        "leave the sigmoid out of the model",
-    ),
-}
 
 
 def check_initial_loss(calls: Iterable[LossCall]) -> Findings:
@@ -53,18 +38,13 @@ def check_initial_loss(calls: Iterable[LossCall]) -> Findings:
     if not calls:
         why = "the loss has no known first value, as cross_entropy, nll_loss, binary_cross_entropy and mse_loss have"
         return Findings(covered=[Coverage(CHECK, why, answer="nothing to compare")])
-    wrong = {call.name: call for call in calls if _is_misgiven(call)}
-    found = [
-        Finding(CHECK, "error", what, wrong[name].made_by.lower(), cure)
-        for name, (what, cure) in MISGIVEN.items()
-        if name in wrong
-    ]
+    found = list(dict.fromkeys(finding for call in calls for finding in _misgiven(call)))
     compared: list[str] = []
-    for name in dict.fromkeys(call.name for call in calls if call.is_first):
+    for name in dict.fromkeys(call.name for call in calls):
         measured = [one for call in calls if call.is_first and call.name == name and (one := _measured(call))]
         if measured:
-            loss, expected = mean(one.loss for one in measured), mean(one.expected for one in measured)
-            text = measured[0].text.format(expected)
+            loss, expected = mean(one[0] for one in measured), mean(one[1] for one in measured)
+            text = measured[0][2].format(expected)
             compared.append(f"{name} {loss:.3g} against {text}")
             found += _too_large(name, loss, expected, text)
     if not compared and not found:
@@ -88,16 +68,11 @@ def _too_large(name: str, loss: float, expected: float, text: str) -> list[Findi
     return [Finding(CHECK, "warning", what, "", f"that is {text}: {cure}", {"loss": loss, "expected": expected})]
 
 
-class _Measured(NamedTuple):
-    """A loss, that of a model that knows nothing, and what that is in words."""
+def _measured(call: LossCall) -> tuple[float, float, str] | None:
+    """Return a loss, that of a model that knows nothing, and what that is in words; None if it is not known.
 
-    loss: float
-    expected: float
-    text: str
-
-
-def _measured(call: LossCall) -> _Measured | None:
-    """Measure a loss without the weights that it gives the classes; None if what it begins with is not known."""
+    The weights that a loss gives the classes are left out.
+    """
     output, target, labels, function = call.output.double(), call.target, labels_in(call), getattr(F, call.name)
     if labels.numel():
         shares = torch.bincount(labels, minlength=classes_of(output)).double() / labels.numel()
@@ -109,7 +84,7 @@ def _measured(call: LossCall) -> _Measured | None:
         loss = function(output, target).item()
         if call.name == "mse_loss":
             variance = target.var(0, correction=0).mean().item() if target.dim() else 0.0
-            return _Measured(loss, variance, "{:.3g} (the variance of the targets)") if variance > 0 else None
+            return (loss, variance, "{:.3g} (the variance of the targets)") if variance > 0 else None
         if call.name == "cross_entropy":
             axis = 1 if output.dim() > 1 else 0
             shares = target.movedim(axis, -1).reshape(-1, classes_of(output)).mean(0)
@@ -120,18 +95,23 @@ def _measured(call: LossCall) -> _Measured | None:
         return None
     entropy = -torch.special.xlogy(shares, shares).sum().item()
     text = f"{{:.3g}} (ln {len(shares)}; {abs(entropy):.3g} by the shares of the classes)"
-    return _Measured(loss, math.log(len(shares)), text)
+    return loss, math.log(len(shares)), text
 
 
-def _is_misgiven(call: LossCall) -> bool:
-    if call.name == "binary_cross_entropy_with_logits":
-        return call.made_by == "Sigmoid"
-    if call.name not in MISGIVEN or classes_of(call.output) < 2:
-        return False
-    rows = call.output.movedim(1 if call.output.dim() > 1 else 0, -1).double()
-    if call.name == "nll_loss":
-        return not _are_one(rows.exp().sum(-1))
-    return bool((rows >= 0).all()) and _are_one(rows.sum(-1))
+def _misgiven(call: LossCall) -> Iterator[Finding]:
+    """Yield whether a loss is given what it is not made for."""
+    layer = "sigmoid" if call.name == "binary_cross_entropy_with_logits" and call.made_by == "Sigmoid" else ""
+    if call.name in ("cross_entropy", "nll_loss") and classes_of(call.output) > 1:
+        rows = call.output.movedim(1 if call.output.dim() > 1 else 0, -1).double()
+        if call.name == "cross_entropy" and bool((rows >= 0).all()) and _are_one(rows.sum(-1)):
+            layer = "softmax"
+        if call.name == "nll_loss" and not _are_one(rows.exp().sum(-1)):
+            what = "nll_loss is given numbers that are not logarithms of probabilities"
+            cure = "put a log_softmax before it, or take cross_entropy"
+            yield Finding(CHECK, "error", what, call.made_by.lower(), cure)
+    if layer:
+        what = f"{call.name} is given probabilities, but takes what comes before a {layer}"
+        yield Finding(CHECK, "error", what, call.made_by.lower(), f"leave the {layer} out of the model")
 
 
 def _are_one(sums: Tensor) -> bool:
