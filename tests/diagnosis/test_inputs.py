@@ -21,7 +21,7 @@ PATH = ("x",)
 
 
 def rows(*tensors: Tensor) -> Rows:
-    return Rows(({PATH: one}, None) for one in tensors)
+    return Rows(({"x": one} for one in tensors), [PATH])
 
 
 def told(found: Any) -> list[tuple[str, str]]:
@@ -38,7 +38,7 @@ def test_rows_of_several_lengths_have_no_features_to_compare() -> None:
 
 
 def test_nan_in_targets_is_found() -> None:
-    assert told(Rows([({}, {"box": torch.tensor([1.0, torch.inf])})]).found()) == [
+    assert told(Rows([(X, {"box": torch.tensor([1.0, torch.inf])})], []).found()) == [
         ("error", "1 of 2 numbers in the targets is nan or infinite")
     ]
 
@@ -82,13 +82,13 @@ def test_outputs_are_compared_with_the_same_random_numbers() -> None:
     def call(batch: dict[str, Tensor]) -> Tensor:
         return nn.functional.dropout(batch["x"])
 
-    found = check_answers(call, {"x": X, "y": X.flip(0)}, [("x",), ("y",)])
+    found = check_answers(call, {"x": X, "y": X.flip(0)}, [("x",), ("y",)], "outputs")
 
     assert [(one.what, one.where) for one in found] == [("no output depends on an input", "batch.y")]
 
 
 def test_an_input_that_is_the_same_for_all_examples_cannot_be_judged() -> None:
-    assert told(check_answers(lambda batch: batch["x"], {"x": X, "mask": X > -1}, [("x",), ("mask",)])) == []
+    assert told(check_answers(lambda batch: batch["x"], {"x": X, "mask": X > -1}, [("x",), ("mask",)], "outputs")) == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])

@@ -15,9 +15,7 @@ from train_manager.diagnosis.loss_calls import LossCall, classes_of, labels_in
 from train_manager.telling.findings import Coverage, Finding, Findings
 
 CHECK: Final = "initial loss"
-
-TOO_LARGE: Final = 2.0
-"""So many times the loss of a model that knows nothing is told."""
+TOO_LARGE: Final = 2.0  # so many times the loss of a model that knows nothing is told
 
 
 def check_initial_loss(calls: Iterable[LossCall]) -> Findings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, final
 
@@ -11,23 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from train_manager.data.batch import tensors_in
+from train_manager.data.batch import parts_of, tensors_in
 from train_manager.data.randomness import preserved_random_state
 from train_manager.diagnosis.batch_leaves import Path, leaves_of, name_of, put_together
-from train_manager.telling.findings import Finding, Level
+from train_manager.telling.findings import Coverage, Finding, Findings, Level
 
 CHECK: Final = "input"
-
-LARGE: Final = 100.0
-"""Features of a larger scale are told."""
-
-ROWS: Final = 8
-"""Of fewer labels, all may be the same by chance."""
-
+LARGE: Final = 100.0  # features of a larger scale are told
+ROWS: Final = 8  # of fewer labels, all may be the same by chance
 WITH_WEIGHTS: Final = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase)
 
 
-def dense_in(value: Any) -> dict[Path, Tensor]:
+def _dense_in(value: Any) -> dict[Path, Tensor]:
     """Return the tensors in a batch or in outputs that are neither sparse nor nested."""
     tensors = {path: one for path, one in leaves_of(value) if isinstance(one, Tensor)}
     return {path: one for path, one in tensors.items() if one.layout == torch.strided and not one.is_nested}
@@ -40,10 +35,14 @@ def paths_of_inputs(batch: Any, inputs: Any, targets: Any = None) -> list[Path]:
     need not use them.
     """
     wanted, others = {id(one) for one in tensors_in(inputs)}, {id(one) for one in tensors_in(targets)}
-    tensors = {path: id(one) for path, one in dense_in(batch).items()}
+    tensors = {path: id(one) for path, one in _dense_in(batch).items()}
     same = [path for path, key in tensors.items() if key in wanted]
     besides = [path for path, key in tensors.items() if key not in others]
     return [path for path in same if path in besides] or same or besides
+
+
+def _at(paths: Sequence[Path], batch: Any) -> dict[Path, Tensor]:
+    return {path: one for path, one in _dense_in(batch).items() if path in paths}
 
 
 def _in_batch(path: Path) -> str:
@@ -57,31 +56,33 @@ def _in_batch(path: Path) -> str:
 class Rows:
     """What the rows of a set are, batch by batch: their hashes, and the numbers that tell nothing.
 
-    >>> x = {("x",): torch.tensor([[1.0, 2.0], [1.0, float("nan")], [1.0, 2.0]])}
-    >>> rows = Rows([(x, None)])
+    >>> x = torch.tensor([[1.0, 2.0], [1.0, float("nan")], [1.0, 2.0]])
+    >>> rows = Rows([{"x": x}], [("x",)])
     >>> rows.count, len(rows.distinct), [found.what for found in rows.found()]
     (3, 2, ['1 of 6 numbers in the inputs is nan or infinite', '1 of 2 features is the same in all 3 rows'])
 
     Args:
-        batches: the inputs of each by their paths, with an example along the first axis; and the targets.
+        batches: with an example along the first axis of each tensor.
+        paths: where the inputs are in them.
 
     Attributes:
         count: how many there are.
         distinct: the hashes of their inputs.
     """
 
-    def __init__(self, batches: Iterable[tuple[Mapping[Path, Tensor], Any]]) -> None:
+    def __init__(self, batches: Iterable[Any], paths: Sequence[Path]) -> None:
         self.count, self.distinct = 0, set[int]()
         self._numbers, self._bad = Counter[str](), Counter[str]()
         self._same: dict[Path, tuple[Tensor, Tensor]] = {}  # the first row, and which features are as in it
-        for inputs, targets in batches:
+        for batch in batches:
+            inputs = _at(paths, batch)
             hashes = _hashes(list(inputs.values()))
             self.count += len(hashes)
             self.distinct.update(hashes)
             for path, values in inputs.items():
                 self._count(_in_batch(path), values)
                 self._compare(path, values.detach())
-            for values in tensors_in(targets):
+            for values in tensors_in(parts_of(batch).get("targets")):
                 self._count("targets", values)
 
     def found(self) -> Iterator[Finding]:
@@ -194,33 +195,36 @@ def check_labels(batches: Sequence[Tensor]) -> Iterator[Finding]:
 # ---- answers of the model --------------------------------------------------------------------------------------------
 
 
-def check_answers(call: Callable[[Any], Any], batch: Any, paths: Sequence[Path]) -> Iterator[Finding]:
-    """Yield whether what the model returns depends on its inputs.
+def check_answers(call: Callable[[Any], Any], batch: Any, paths: Sequence[Path], covered: str) -> Findings:
+    """Find out whether what the model returns depends on its inputs.
 
     Args:
         call: returns what the model gives for a batch.
         batch: with several examples.
         paths: where its inputs are.
+        covered: what is compared.
     """
-    found = dense_in(batch)
-    inputs = [(path, found[path]) for path in paths if path in found and found[path].dim() and len(found[path]) > 1]
-    differ = [(path, one, one.roll(1, 0)) for path, one in inputs if not torch.equal(one, one.roll(1, 0))]
-    if not differ:
-        return
-    base, size = _outputs(call, batch), len(inputs[0][1])
+    inputs = {path: one for path, one in _at(paths, batch).items() if one.dim() and len(one) > 1}
+    if not inputs:
+        return Findings.not_looked(CHECK, "the batch has one example only, so that outputs cannot be compared")
+    rolled = {path: one.roll(1, 0) for path, one in inputs.items()}
+    differ = [path for path, one in inputs.items() if not torch.equal(one, rolled[path])]
+    base, size = _outputs(call, batch), len(next(iter(inputs.values())))
     of_rows = [one for one in base if one.dim() and len(one) == size]
-    if of_rows and all(torch.allclose(one, one[:1].expand_as(one), rtol=1e-5) for one in of_rows):
+    found: list[Finding] = []
+    if differ and of_rows and all(torch.allclose(one, one[:1].expand_as(one), rtol=1e-5) for one in of_rows):
         cure = "is an input used? do all units of a layer give 0? are the first weights 0?"
-        yield Finding(CHECK, "warning", f"the outputs are the same for all {size} examples", "", cure)
-        return
-    for path, _, rolled in differ:
-        other = _outputs(call, put_together(batch, {path: rolled}))
+        found.append(Finding(CHECK, "warning", f"the outputs are the same for all {size} examples", "", cure))
+        differ = []
+    for path in differ:
+        other = _outputs(call, put_together(batch, {path: rolled[path]}))
         if len(other) == len(base) and all(map(torch.equal, other, base)):
             cure = "does the model use it? else leave it out of the inputs"
-            yield Finding(CHECK, "warning", "no output depends on an input", _in_batch(path), cure)
+            found.append(Finding(CHECK, "warning", "no output depends on an input", _in_batch(path), cure))
+    return Findings(found, [Coverage(CHECK, covered)])
 
 
 def _outputs(call: Callable[[Any], Any], batch: Any) -> list[Tensor]:
     with preserved_random_state(), torch.no_grad():
-        outputs = dense_in(call(batch)).values()
+        outputs = _dense_in(call(batch)).values()
         return [torch.view_as_real(one) if one.is_complex() else one.float() for one in outputs]

@@ -12,18 +12,10 @@ from train_manager.telling.findings import Coverage, Finding, Findings, Level
 CHECK: Final = "overfit"
 STEPS: Final = 200
 SECONDS: Final = 30.0
-
-LEARNED: Final = 0.1
-"""The part of its first loss below which a batch counts as learned."""
-
-NEARLY: Final = 0.25
-"""Below this part nothing is wrong: it takes longer."""
-
-SOME: Final = 0.05
-"""A loss that has fallen by less is stuck."""
-
-UNCHANGED: Final = 1 - 1e-6
-"""A loss that has not come below this part has not moved."""
+LEARNED: Final = 0.1  # the part of its first loss below which a batch counts as learned
+NEARLY: Final = 0.25  # below this part nothing is wrong: it takes longer
+SOME: Final = 0.05  # a loss that has fallen by less is stuck
+UNCHANGED: Final = 1 - 1e-6  # a loss that has not come below this part has not moved
 
 
 def check_overfit(

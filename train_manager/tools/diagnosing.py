@@ -19,15 +19,7 @@ from train_manager.data.one_pass import one_pass
 from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.diagnosis.batch_leaves import Path
 from train_manager.diagnosis.initial_loss import check_initial_loss
-from train_manager.diagnosis.inputs import (
-    Rows,
-    check_answers,
-    check_labels,
-    check_rows,
-    check_scale,
-    dense_in,
-    paths_of_inputs,
-)
+from train_manager.diagnosis.inputs import Rows, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
 from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall
 from train_manager.diagnosis.loss_leak import check_loss_leak
 from train_manager.diagnosis.overfit import SECONDS, check_overfit
@@ -41,11 +33,8 @@ from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.tools.trial_steps import LIMIT, CouldNotLook, TrialSteps, in_a_line
 
-LEAK_STEPS: Final = 45
-"""The check of the batch takes about so many training steps."""
-
-ANSWERED_AFTER: Final = 3
-"""Steps after which gradients of zero and equal outputs are told: a layer may begin with zeros."""
+LEAK_STEPS: Final = 45  # the check of the batch takes about so many training steps
+ANSWERED_AFTER: Final = 3  # steps after which zeros and equal outputs are told: a layer may begin with zeros
 
 
 def diagnose(
@@ -250,7 +239,7 @@ def _rows(trial: TrialSteps) -> Findings:
 
     def read(data: Any) -> tuple[Rows, str]:
         with one_pass(data) as batches:
-            rows = Rows((_at(paths, batch), parts_of(batch).get("targets")) for batch in trial.some(batches))
+            rows = Rows(trial.some(batches), paths)
             is_all = next(batches, batches) is batches
         return rows, f"{'all' if is_all else 'the first'} {rows.count:,} rows"
 
@@ -276,13 +265,10 @@ def _is_itself(data: Any, train_data: Any) -> bool:
 
 
 def _answers(trial: TrialSteps) -> Findings:
-    paths = _paths(trial)
-    if all(len(one) < 2 for one in _at(paths, trial.batches[0]).values() if one.dim()):
-        raise CouldNotLook("the batch has one example only, so that outputs cannot be compared")
-    tm, covered = trial.tm, Coverage("input", f"outputs after {ANSWERED_AFTER} steps")
+    paths, covered = _paths(trial), f"outputs after {ANSWERED_AFTER} steps"
 
     def look() -> Findings:
-        return Findings(check_answers(trial.probe, tm.fixtures["batch"], paths), [covered])
+        return check_answers(trial.probe, trial.tm.fixtures["batch"], paths, covered)
 
     return trial.within(look, steps=ANSWERED_AFTER)
 
@@ -292,10 +278,6 @@ def _paths(trial: TrialSteps) -> list[Path]:
     if not paths:
         raise CouldNotLook("the batches hold no tensors")
     return paths
-
-
-def _at(paths: Iterable[Path], batch: Any) -> dict[Path, Tensor]:
-    return {path: one for path, one in dense_in(batch).items() if path in paths}
 
 
 CHECKS: Final[Mapping[str, tuple[Callable[[TrialSteps], Findings], ...]]] = {

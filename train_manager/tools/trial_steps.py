@@ -28,14 +28,9 @@ from train_manager.tools.preserve import preserved_training
 
 Value = TypeVar("Value")
 
-LIMIT: Final = 60.0
-"""Seconds that all checks take together, about."""
-
-BATCHES: Final = 20
-"""So many training batches are trained on by turns."""
-
-READ: Final = 1000
-"""At most so many batches of a set are read."""
+LIMIT: Final = 60.0  # seconds that all checks take together, about
+BATCHES: Final = 20  # so many of the training are trained on by turns
+READ: Final = 1000  # at most so many batches of a set are read
 
 
 class CouldNotLook(Exception):
