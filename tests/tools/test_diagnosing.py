@@ -670,6 +670,19 @@ def test_a_generator_is_not_read() -> None:
     assert len(list(data)) == 1
 
 
+def test_data_that_fail_are_never_called_clean() -> None:
+    class Broken(Dataset[Any]):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> Any:
+            raise OSError("image 3 is cut off")
+
+    found = asked("input", train_data=DataLoader(Broken()))
+
+    assert not_looked_at(found) == ["input: train_data failed with OSError: image 3 is cut off"]
+
+
 def test_a_batch_of_one_is_never_called_clean() -> None:
     tm = tiny_manager(train_data=[(X[:1], Y[:1])], eval_data=None)
 

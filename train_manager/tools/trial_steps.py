@@ -57,14 +57,18 @@ class TrialSteps:
         draws: the first step has drawn random numbers.
 
     Raises:
-        CouldNotLook: there is no batch.
+        CouldNotLook: there is no batch, or the data fail.
     """
 
     def __init__(self, train_manager: TrainManager, keep: Sequence[str]) -> None:
         self.tm, self._keep, self._ends = train_manager, keep, perf_counter() + LIMIT
         data: Any = train_manager.train_data
-        with self.preserved(), one_pass(data) as batches:
-            self.batches = list(self.some(batches, BATCHES))
+        with self.preserved():
+            try:
+                with one_pass(data) as batches:
+                    self.batches = list(self.some(batches, BATCHES))
+            except Exception as error:
+                raise CouldNotLook(f"train_data failed with {in_a_line(error)}") from error
         if not self.batches:
             raise CouldNotLook("train_data has no batch")
         self.failed: Exception | None = None
