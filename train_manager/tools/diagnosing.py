@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
-from train_manager.core.beside import beside_the_hooks
 from train_manager.data.batch import parts_of
 from train_manager.data.iteration import is_read_once
 from train_manager.data.one_pass import one_pass
@@ -26,6 +25,7 @@ from train_manager.diagnosis.overfit import SECONDS, check_overfit
 from train_manager.diagnosis.parameters import any_nonzero, check_parameters, hidden_in
 from train_manager.loop.losses import Losses
 from train_manager.loop.parameter_check import WINDOWS
+from train_manager.loop.probe import beside_the_batch
 from train_manager.loop.windows import preserved_gradients
 from train_manager.manager import TrainManager
 from train_manager.model.optimizers import learning_rates, parameters_in
@@ -148,8 +148,7 @@ def _loss_leak(trial: TrialSteps) -> Findings:
 
     def loss(prediction: Any, targets: Any) -> Tensor:
         given = {"prediction": prediction, **({"targets": targets} if "targets" in tm.fixtures else {})}
-        scope = tm._store.open["train_step_batch"]
-        with beside_the_hooks(tm._store, scope, given, lambda cell: False), Losses() as losses:
+        with beside_the_batch(tm._store, "train_step_batch", given, anew=()), Losses() as losses:
             return losses.total(tm._chosen.train_loss_forward())
 
     def look() -> Findings:
