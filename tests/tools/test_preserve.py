@@ -34,7 +34,7 @@ from train_manager.metrics.averages import WeightedMean
 from train_manager.schedules.rules import new_call
 from train_manager.testing import tiny_manager
 from train_manager.tools.preserve import preserved_training
-from train_manager.tools.snapshot import preserved_objects
+from train_manager.tools.snapshot import Snapshot
 
 
 class Remembering(nn.Module):
@@ -201,9 +201,9 @@ def test_the_files_of_a_training_after_a_rehearsal_are_those_without_it(tmp_path
 
 @contextmanager
 def tried(tm: TrainManager) -> Iterator[dict[str, str]]:
-    with preserved_training(tm, (), "the test", copied=list(tm.extensions)) as preserved:
+    with preserved_training(tm, (), "the test", copied=list(tm.extensions)) as paused:
         tm.train()
-        yield preserved.paused
+        yield dict(paused)
 
 
 @pytest.mark.parametrize("kind", ["loader", "memory", "seeded", "several"])
@@ -312,19 +312,21 @@ def test_an_extension_that_sends_figures_away_pauses() -> None:
         assert paused == {"tensor_board": "it sends figures away"}
 
 
-def test_what_a_hook_that_is_a_function_has_gathered_is_as_before() -> None:
-    losses, count = [0.0], 0
+GATHERED = {"steps": 0}
+
+
+def test_what_hooks_that_are_functions_have_gathered_around_them_is_as_before() -> None:
+    losses = [0.0]
 
     def note(loss: Tensor) -> None:
-        nonlocal count
-        count += 1
+        GATHERED["steps"] += 1
         losses.append(loss.item())
 
     tm = tiny_manager(Extension.of(post_train_step_batch=note))
     with tried(tm):
-        assert (len(losses), count) == (4, 3)
+        assert (len(losses), GATHERED) == (4, {"steps": 3})
 
-    assert (losses, count) == ([0.0], 0)
+    assert (losses, GATHERED) == ([0.0], {"steps": 0})
 
 
 def test_own_attributes_of_a_manager_are_as_before() -> None:
@@ -396,15 +398,16 @@ def test_contents_are_put_back_in_place_in_everything_that_can_change() -> None:
     model: Any = nn.Linear(1, 1)
     model.holder, model.pair = holder, (tensor, deque([1], maxlen=2))
     drawn = random.Random(1).random(), np.random.default_rng(2).random()
-    with preserved_objects([model]):
-        rows += [3]
-        holder.own.random(), holder.drawn.random()
-        holder.array += 1
-        holder.names.add("b")
-        tensor += 1
-        model.pair[1].extend([5, 6])
-        model.weight.data = torch.full((1, 1), 7.0)
-        holder.more = 1
+    before = Snapshot([model])
+    rows += [3]
+    holder.own.random(), holder.drawn.random()
+    holder.array += 1
+    holder.names.add("b")
+    tensor += 1
+    model.pair[1].extend([5, 6])
+    model.weight.data = torch.full((1, 1), 7.0)
+    holder.more = 1
+    before.put_back()
 
     assert vars(holder) == {**vars(holder), "rows": rows, "names": {"a"}}
     assert (rows, [*model.pair[1]], hasattr(holder, "more")) == ([1, 2], [1], False)
@@ -415,7 +418,8 @@ def test_contents_are_put_back_in_place_in_everything_that_can_change() -> None:
 
 def test_an_object_that_a_thread_uses_too_is_not_looked_into() -> None:
     shared: Any = Holder(lock=threading.Lock(), sent=[1])
-    with preserved_objects([[shared]]):
-        shared.sent.append(2)
+    before = Snapshot([[shared]])
+    shared.sent.append(2)
+    before.put_back()
 
     assert shared.sent == [1, 2]

@@ -221,7 +221,7 @@ def test_what_a_module_or_a_function_keeps_is_found_there() -> None:
     of_hook = rehearse(tiny_manager(Extension.of(post_train_step_batch=lambda loss: kept.append(loss))))
 
     assert [one.where for one in of_module] == ["the model, attribute 'outputs'"]
-    assert [one.where for one in of_hook] == ["extension 'hooks', Hooks.post_train_step_batch"]
+    assert [one.where for one in of_hook] == ["extension 'hooks', attribute 'post_train_step_batch'"]
     assert kept == []
 
 
@@ -339,11 +339,12 @@ def test_data_without_numbers_are_read_on_until_the_time_is_over() -> None:
 
     read: list[int] = []
     data = DataLoader(Stream(), batch_size=5)
-    whole, cut = FewBatches(data, "train_data"), FewBatches(data, "train_data", seconds=0)
-
+    whole = FewBatches(data, "train_data")
     assert [batch[0] for batch in numbers(whole)] == [0, 5, 45]
     assert whole.missed == ""
+
     read.clear()
+    cut = FewBatches(data, "train_data", seconds=0)
     assert [batch[0] for batch in numbers(cut)] == [0, 5, 10]
     assert cut.missed == "the end of train_data was not reached in 0 s (3 batches)"
     assert len(read) == 15

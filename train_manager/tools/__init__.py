@@ -4,7 +4,6 @@ Its files in reading order; each imports only those above it:
 
     summary            a table of a model's layers
     snapshot           what objects hold, put back in place
-    copied_extensions  extensions that work on a copy of what they hold
     preserve           leave a training as it was found
     lr_finder          the learning rate range test
     trial_steps        steps of a training that are put back, and what they show

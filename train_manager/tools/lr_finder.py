@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, final
 from torch import Tensor
 
 from train_manager.data.batch import FromSource
-from train_manager.data.iteration import is_read_once, no_batch
+from train_manager.data.iteration import no_batch
 from train_manager.data.one_pass import one_pass
 from train_manager.manager import TrainManager
 from train_manager.metrics.deferred import FiniteLosses
 from train_manager.model.optimizers import learning_rates, set_learning_rates
 from train_manager.reporting.loss_figure import COLOURS, STYLE, TRAINING_LOOK, for_notebook
 from train_manager.telling.errors import InputError
-from train_manager.tools.preserve import preserved_training, refuse_lazy
+from train_manager.tools.preserve import preserved_training, refuse_lazy, require_data, require_manager
 from train_manager.validation import require_count, require_number
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def lr_finder(
     require_number(lowest, "lowest", above=0)
     require_number(highest, "highest", above=lowest)
     require_count(steps, "steps", at_least=2)
-    data = _require_data(_require_manager(train_manager).train_data)
+    data = require_data(require_manager(train_manager, "lr_finder").train_data, "train_data", "train on")
     refuse_lazy(train_manager)
     tried = train_manager.optimizers[train_manager._setup.optimizer_name(optimizer, "lr_finder")]
     rates = [lowest * (highest / lowest) ** (step / (steps - 1)) for step in range(steps)]
@@ -179,22 +179,6 @@ def valley(losses: Sequence[float]) -> int | None:
         descents.append([*before, end])
     longest = max(descents, key=len, default=[])
     return longest[len(longest) // 2] if len(longest) > 2 else None
-
-
-def _require_manager(given: TrainManager) -> TrainManager:
-    if not isinstance(given, TrainManager):
-        what = f"lr_finder takes a TrainManager, but was given a {type(given).__name__}"
-        raise InputError(what, name="train_manager", cure="tm = TrainManager(model=model, ...), then lr_finder(tm)")
-    return given
-
-
-def _require_data(data: Iterable[Any] | None) -> Iterable[Any]:
-    if data is None:
-        raise InputError("there is no train_data to train on", name="train_data", cure="pass train_data=batches")
-    if is_read_once(data):
-        what = f"train_data is a {type(data).__name__}, which can be read once, so its batches cannot be put back"
-        raise InputError(what, name="train_data", cure="give a list, a DataLoader, or an object with __iter__")
-    return data
 
 
 def _require_loss(loss: Tensor | None) -> float:

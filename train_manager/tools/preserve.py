@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import gc
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FunctionType
-from typing import Any, Final, final
+from typing import Any, Final
 
-from torch import nn
+from torch import Tensor, nn
 
 from train_manager.core.extension import Extension
-from train_manager.data.iteration import parts_of_data
+from train_manager.core.schedule import SCHEDULES
+from train_manager.data.iteration import is_read_once, parts_of_data
 from train_manager.data.one_pass import left_as_found
 from train_manager.data.randomness import preserved_random_state
 from train_manager.loop.books import Lifetime
@@ -22,32 +25,18 @@ from train_manager.loop.progress import Progress
 from train_manager.loop.resume import Resume
 from train_manager.loop.windows import Windows, preserved_gradients
 from train_manager.manager import TrainManager
-from train_manager.model.optimizers import parameters_in
 from train_manager.schedules.rules import preserved_call_numbers
 from train_manager.telling.errors import InputError, StageError
-from train_manager.tools.copied_extensions import copied_extensions, schedules_in
-from train_manager.tools.snapshot import preserved_objects, random_state_of
+from train_manager.tools.snapshot import GENERATORS, Snapshot, refill
 
-COUNTED: Final = ("_counts", "_checked", "_unopened", "_step_seconds")
-"""The attributes in which a manager keeps how far it is, of which the ``with`` block has copies."""
-
-
-@final
-@dataclass
-class Preserved:
-    """What is so in the ``with`` block alone.
-
-    Attributes:
-        paused: why an extension pauses that was to work on a copy, by its name.
-    """
-
-    paused: dict[str, str] = field(default_factory=dict)
+OWN: Final = "train_manager."
+"""What the modules of this library begin with."""
 
 
 @contextmanager
 def preserved_training(
     train_manager: TrainManager, keep: Iterable[str], asked_by: str, *, copied: Iterable[str] = ()
-) -> Iterator[Preserved]:
+) -> Iterator[Mapping[str, str]]:
     """Put a training back as the ``with`` block ends, also after an error; its extensions pause in it.
 
     Weights, buffers, gradients, modes, attributes of modules, optimizers, schedules, random states, counters, the
@@ -61,6 +50,9 @@ def preserved_training(
         copied: the names of extensions that do not pause, but work on a copy of what they hold. One that cannot be
             copied pauses, and so does one that sends figures away.
 
+    Yields:
+        Why an extension pauses that was to work on a copy, by its name.
+
     Raises:
         StageError: a run is open.
         InputError: the model has lazy parameters.
@@ -72,24 +64,31 @@ def preserved_training(
     refuse_lazy(train_manager)
     kept = {name for name in keep if train_manager[name] is not None}
     to_copy = {name: train_manager[name] for name in copied}
-    registry, preserved = train_manager._registry, Preserved()
-    parameters = list(dict.fromkeys(_parameters(train_manager)))
+    sets = [train_manager.train_data, *train_manager.eval_data.values()]
+    data = list({id(one): one for one in sets if one is not None}.values())
+    parts = [part for one in data for part in parts_of_data(one) if hasattr(part, "__dict__")]
+    registry = train_manager._registry
     with ExitStack() as stack:
         stack.enter_context(preserved_random_state())
         stack.enter_context(preserved_call_numbers())
-        for data in _data(train_manager):
-            stack.enter_context(_data_as_found(data))
+        for one in (train_manager, *parts):
+            stack.callback(refill, vars(one), dict(vars(one)))
+        for one in data:
+            stack.enter_context(left_as_found(one))
+        before = Snapshot(
+            _roots(train_manager, to_copy.values(), parts),
+            left_out=[*_put_back_otherwise(train_manager), *registry.extensions.values(), *data, *parts],
+        )
+        parameters = (one for one in before.objects if isinstance(one, Tensor) and one.is_leaf)
         stack.enter_context(preserved_gradients(parameters))
-        stack.enter_context(preserved_objects(_roots(train_manager, to_copy.values()), _left_out(train_manager)))
-        stack.enter_context(_own_state(train_manager))
-        preserved.paused.update({name: "it sends figures away" for name, one in to_copy.items() if one.sends_away})
-        to_copy = {name: one for name, one in to_copy.items() if not one.sends_away}
-        preserved.paused.update(stack.enter_context(copied_extensions(to_copy, _shared(train_manager))))
-        works = kept | (to_copy.keys() - preserved.paused.keys())
+        stack.callback(before.put_back)
+        vars(train_manager).update(_state_of_its_own(train_manager))
+        refused = stack.enter_context(_copied(to_copy, before.objects))
+        works = kept | (to_copy.keys() - refused.keys())
         paused = [name for name in registry.extensions if name not in works and name not in registry.paused]
         registry.pause(paused)
         stack.callback(registry.resume, paused)
-        yield preserved
+        yield refused
 
 
 def refuse_lazy(train_manager: TrainManager) -> None:
@@ -103,106 +102,109 @@ def refuse_lazy(train_manager: TrainManager) -> None:
         raise InputError(what, name="model", cure="call the model once before: model(inputs)")
 
 
+def require_manager(given: TrainManager, asked_by: str) -> TrainManager:
+    """Return what was given, if it is a TrainManager.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(given, TrainManager):
+        what = f"{asked_by} takes a TrainManager, but was given a {type(given).__name__}"
+        raise InputError(what, name="train_manager", cure=f"tm = TrainManager(model=model, ...), then {asked_by}(tm)")
+    return given
+
+
+def require_data(data: Iterable[Any] | None, name: str, purpose: str) -> Iterable[Any]:
+    """Return data that can be read again; refuse others before any are read.
+
+    Raises:
+        InputError: there are none, or they would be gone after it.
+    """
+    if data is None:
+        raise InputError(f"there is no {name} to {purpose}", name=name, cure=f"pass {name}=batches")
+    if is_read_once(data):
+        what = f"{name} is a {type(data).__name__}, which can be read once, so its batches cannot be put back"
+        raise InputError(what, name=name, cure="give a list, a DataLoader, or an object with __iter__")
+    return data
+
+
 # ---- the manager -----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _own_state(train_manager: TrainManager) -> Iterator[None]:
-    """Give a manager copies of what it counts with, and take them away."""
-    before = {**vars(train_manager), **{name: getattr(train_manager, name) for name in COUNTED}}
-    new: dict[str, Any] = {name: copy.copy(getattr(train_manager, name)) for name in COUNTED}
-    new["_counts"] = copy.deepcopy(train_manager._counts)
-    new["history"] = copy.deepcopy(train_manager.history)
-    new["_setup"] = replace(train_manager._setup)  # with a region of its own, for that has these counts
-    new["_progress"] = _at_start_of_an_epoch(train_manager._progress)
-    new |= {"_resume": Resume(), "_windows": Windows()}
-    try:
-        _set(train_manager, new)
-        yield
-    finally:
-        for name in vars(train_manager).keys() - before.keys():
-            object.__delattr__(train_manager, name)
-        _set(train_manager, before)
+def _state_of_its_own(train_manager: TrainManager) -> dict[str, Any]:
+    """Return what a manager counts with meanwhile: it has come as far, but is in the middle of nothing."""
+    progress: Progress = copy.copy(train_manager._progress)
+    progress.feed, progress.epoch, progress.own = Feed(), OpenEpoch(Lifetime(progress.lifetime.key)), None
+    progress.partial = progress.interrupted = progress.saved_at = None
+    progress.reopens = set()
+    new: dict[str, Any] = {"_progress": progress, "_resume": Resume(), "_windows": Windows()}
+    new["_setup"] = replace(train_manager._setup)  # with a region of its own, for that has the counts
+    return new | {name: copy.deepcopy(getattr(train_manager, name)) for name in ("_counts", "history")}
 
 
-def _set(train_manager: TrainManager, attributes: Mapping[str, Any]) -> None:
-    for name, value in attributes.items():
-        object.__setattr__(train_manager, name, value)
-
-
-def _at_start_of_an_epoch(progress: Progress) -> Progress:
-    """Return a progress that has come as far, but is in the middle of nothing."""
-    new = copy.copy(progress)
-    new.feed, new.epoch, new.own = Feed(), OpenEpoch(Lifetime(progress.lifetime.key)), None
-    new.partial = new.interrupted = new.saved_at = None
-    new.reopens = set()
-    return new
+def _put_back_otherwise(train_manager: TrainManager) -> list[object]:
+    """Return a manager and what it has for itself alone, with what the values of books belong to."""
+    own = [train_manager.fixtures, train_manager.history, train_manager._recorded_arguments]
+    return [train_manager, *own, *(level.progress.lifetime for level in train_manager._levels())]
 
 
 # ---- objects ---------------------------------------------------------------------------------------------------------
 
 
-def _parameters(train_manager: TrainManager) -> Iterator[Any]:
-    yield from train_manager._setup.parameters()
-    for optimizer in train_manager.optimizers.values():
-        yield from parameters_in(optimizer)
+def _roots(train_manager: TrainManager, copied: Iterable[Extension], parts: Iterable[object]) -> Iterator[object]:
+    """Give what a training changes in place."""
+    setup = train_manager._setup
+    yield from (*setup.modules(), setup.model, setup.loss, *train_manager.optimizers.values())
+    yield from (setup.lr_schedule, setup.eval_data, *vars(train_manager).values())
+    yield from (one for part in parts for one in vars(part).values() if isinstance(one, GENERATORS))
+    yield from _around(setup.loss)
+    for extension in copied:
+        yield from getattr(extension, SCHEDULES, {}).values()  # which its hooks hold as well
+        of_class = vars(type(extension)).values()
+        yield from () if type(extension).__module__.startswith(OWN) else filter(_is_container, of_class)
+        for one in (*vars(extension).values(), *of_class):
+            yield from _around(getattr(one, "__func__", one))  # of a static method
 
 
-def _data(train_manager: TrainManager) -> list[Any]:
-    """Return the sets of data, each once."""
-    sets = [train_manager.train_data, *train_manager.eval_data.values()]
-    return list({id(data): data for data in sets if data is not None}.values())
+def _around(function: object) -> Iterator[object]:
+    """Give the lists, dicts and sets that a user's function encloses, or names of its file."""
+    if isinstance(function, FunctionType) and not str(function.__module__).startswith(OWN):
+        yield from filter(_is_container, gc.get_referents(*(function.__closure__ or ())))
+        yield from filter(_is_container, map(function.__globals__.get, function.__code__.co_names))
+
+
+def _is_container(one: object) -> bool:
+    return isinstance(one, (list, dict, set, deque))
+
+
+# ---- extensions ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _data_as_found(data: Any) -> Iterator[None]:
-    """Put back where data are, and the attributes of a loader and its dataset; not what lies in these."""
-    parts = [part for part in parts_of_data(data) if hasattr(part, "__dict__") and not isinstance(part, type)]
-    attributes = [(part, dict(vars(part))) for part in parts]
-    restores = [random_state_of(value) for _, values in attributes for value in values.values()]
+def _copied(extensions: Mapping[str, Extension], shared: Iterable[object]) -> Iterator[Mapping[str, str]]:
+    """Let extensions work on a deep copy of their attributes; as the ``with`` block ends, they have the originals.
+
+    They stay the same objects, so that their hooks need not be read anew. What is ``shared`` is not copied. Yields why
+    an extension has its originals, by its name.
+    """
+    memo = {id(one): one for one in shared}
+    refused = {name: why for name, one in extensions.items() if (why := _why_not_copied(one, memo))}
+    originals = {name: one for name, one in extensions.items() if name not in refused}
+    for one in originals.values():
+        del memo[id(one)]
+    with ExitStack() as stack:
+        for one, made in zip(originals.values(), copy.deepcopy([*originals.values()], memo), strict=True):
+            stack.callback(object.__setattr__, one, "__dict__", vars(one))  # also of a frozen dataclass
+            object.__setattr__(one, "__dict__", vars(made))  # the copy has the same, so one may refer to the other
+        yield refused
+
+
+def _why_not_copied(extension: Extension, memo: Mapping[int, object]) -> str:
+    """Return why an extension is not copied; empty if it can be."""
+    if extension.sends_away:
+        return "it sends figures away"
     try:
-        with left_as_found(data):
-            yield
-    finally:
-        for restore in (one for one in restores if one is not None):
-            restore()
-        for part, before in attributes:
-            vars(part).clear()
-            vars(part).update(before)
-
-
-def _roots(train_manager: TrainManager, copied: Iterable[Extension]) -> Iterator[object]:
-    """Give what a training changes in place, and what the hooks of extensions enclose that are functions."""
-    setup = train_manager._setup
-    yield from setup.modules()
-    yield from (setup.model, setup.loss, *train_manager.optimizers.values())
-    yield from (setup.lr_schedule, setup.eval_data)
-    yield from (value for name, value in vars(train_manager).items() if name != "_recorded_arguments")
-    for extension in copied:
-        yield from (one for one in vars(extension).values() if isinstance(one, FunctionType))
-        yield from schedules_in(extension)
-        of_class = list(vars(type(extension)).values())
-        yield from (one for one in of_class if isinstance(one, (FunctionType, staticmethod)))
-        if not type(extension).__module__.startswith("train_manager."):
-            yield from (one for one in of_class if isinstance(one, (list, dict, set)))
-
-
-def _left_out(train_manager: TrainManager) -> list[object]:
-    """Return what is put back otherwise, or never changes."""
-    return [train_manager, train_manager.history, *train_manager._registry.extensions.values(), *_data(train_manager)]
-
-
-def _shared(train_manager: TrainManager) -> Iterator[tuple[object, object]]:
-    """Give the objects that a copy of an extension refers to as the extension does, each with what stands for it."""
-    setup, original = train_manager._setup, train_manager
-    yield from ((one, one) for one in (original, original.fixtures, setup.model, setup.loss, setup.lr_schedule))
-    modules = [inner for module in setup.modules() for inner in module.modules()]
-    tensors = [one for module in setup.modules() for one in (*module.parameters(), *module.buffers())]
-    optimizers = list(original.optimizers.values())
-    parts = [part for data in _data(original) for part in parts_of_data(data)]
-    yield from ((one, one) for one in (*modules, *tensors, *_parameters(original), *optimizers, *parts))
-    levels = [level.progress for level in original._levels()]
-    yield from ((level.lifetime, level.lifetime) for level in levels)
-    extensions: Iterable[Extension] = original._registry.extensions.values()
-    for extension in extensions:
-        yield from ((one, one) for one in schedules_in(extension))
+        copy.deepcopy(extension, {key: one for key, one in memo.items() if one is not extension})
+    except Exception as error:  # whatever an object of the user's raises in its own copying
+        return f"it cannot be copied ({type(error).__name__}: {error})"
+    return ""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
+from typing import Final
 
+from train_manager.runs.record.outcomes import stage_of
 from train_manager.telling.errors import TrainManagerError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import shown_path
+
+LIBRARIES: Final = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
+"""What the paths of files begin with that are not the user's."""
 
 
 def finding_of(check: str, error: Exception, *, before: str = "", place: str = "") -> Finding:
@@ -21,44 +25,16 @@ def finding_of(check: str, error: Exception, *, before: str = "", place: str = "
         before: what the finding begins with.
         place: with what it was raised.
     """
-    told = error.what if isinstance(error, TrainManagerError) else f"{error}"
-    kind, stages = type(error).__name__, stages_of(error)
-    at = ", ".join([*([f"at stage {' > '.join(stages)}"] if stages else []), *([f"with {place}"] if place else [])])
-    what = before + " ".join([f"{kind}: {told}" if told else kind, *([f"({at})"] if at else [])])
-    cure = error.cure if isinstance(error, TrainManagerError) else ""
-    return Finding(
-        check, "error", what, _line_in(error), cure, {"traceback": "".join(traceback.format_exception(error))}
-    )
-
-
-def stages_of(error: BaseException) -> list[str]:
-    """Return the stages that were open as an error was raised; none if that is unknown."""
-    if isinstance(error, TrainManagerError):
-        return list(error.stages or ())
-    notes = (str(note).partition("at stage ")[2] for note in getattr(error, "__notes__", ()))
-    return next((note.split(" > ") for note in notes if note), [])
+    told, cure = (error.what, error.cure) if isinstance(error, TrainManagerError) else (str(error), "")
+    stage, kind = stage_of(error), type(error).__name__
+    at = ", ".join([*([f"at stage {stage}"] if stage else []), *([f"with {place}"] if place else [])])
+    what = f"{before}{kind}{f': {told}' if told else ''}{f' ({at})' if at else ''}"
+    numbers = {"traceback": "".join(traceback.format_exception(error))}
+    return Finding(check, "error", what, _line_in(error), cure, numbers)
 
 
 def _line_in(error: BaseException) -> str:
-    """Return the innermost line of the user's that an error came through, or the innermost of all.
-
-    An error of this library that came through none has a cure, and a line of its own code tells nothing.
-    """
-    entries = list(_entries(error.__traceback__))
-    of_user = [entry for entry in entries if _is_of_user(entry.tb_frame.f_code.co_filename)]
-    if not entries or (isinstance(error, TrainManagerError) and not of_user):
-        return ""
-    entry = (of_user or entries)[-1]
-    code = entry.tb_frame.f_code
-    return f"{shown_path(code.co_filename)}:{entry.tb_lineno} in {code.co_name}"
-
-
-def _entries(found: TracebackType | None) -> Iterator[TracebackType]:
-    while found is not None:
-        yield found
-        found = found.tb_next
-
-
-def _is_of_user(path: str) -> bool:
-    own, library = str(Path(__file__).parents[1]), str(Path(traceback.__file__).parent)
-    return not (path.startswith((own, library)) or "site-packages" in path or path.startswith("<"))
+    """Return the innermost line of the user's that an error came through; empty if it came through none."""
+    lines = traceback.extract_tb(error.__traceback__)
+    of_user = [one for one in lines if not one.filename.startswith(LIBRARIES) and "site-packages" not in one.filename]
+    return "".join(f"{shown_path(one.filename)}:{one.lineno} in {one.name}" for one in of_user[-1:])

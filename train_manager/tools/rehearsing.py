@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import math
 import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from torch import Tensor
 
 from train_manager.checkpoints.checkpoint import read_checkpoint
-from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
-from train_manager.core.extension import Extension
-from train_manager.data.iteration import is_read_once
+from train_manager.extensions.evaluation.metrics import Metrics
+from train_manager.extensions.logging.log import Log
+from train_manager.extensions.logging.progress_bar import ProgressBar
+from train_manager.extensions.reproducibility.checkpoints import Checkpoints
 from train_manager.loop.eval_at import NEVER
 from train_manager.manager import TrainManager
-from train_manager.telling.errors import InputError, StageError
+from train_manager.runs.record.outcomes import stage_of
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.tools.few_batches import FewBatches
 from train_manager.tools.held_graphs import STEPS, GraphWatch, holder_of
-from train_manager.tools.preserve import preserved_training
-from train_manager.tools.raised import finding_of, stages_of
-from train_manager.tools.scratch import DiskUsage, Written, bytes_planned, scratch_folder
+from train_manager.tools.preserve import preserved_training, require_data, require_manager
+from train_manager.tools.raised import finding_of
+from train_manager.tools.scratch import DiskUsage, DiskWatch, scratch_folder
+from train_manager.tools.snapshot import Snapshot
+from train_manager.tools.summary import size_text
 
 STAGES, CHECKPOINT, DISK, GRAPHS = "rehearsal", "checkpoint", "disk", "graphs"
 """The checks, as the findings name them."""
@@ -54,8 +58,9 @@ def rehearse(train_manager: TrainManager, *, disk_usage: DiskUsage = shutil.disk
     are not finite, and tensors that are kept with their graphs, which fill the memory.
 
     Files are written into ``.rehearsal`` in ``train_dir``, which is removed again. Extensions work on copies of what
-    they hold; those that send figures away, or cannot be copied, pause, and a note says so. A training after it is, to
-    the bit, the training without it. Models and optimizers are copied meanwhile, which takes as much memory again.
+    they hold; those that send figures away, or cannot be copied, pause, and a note says so. ``Log``, ``Metrics`` and
+    ``ProgressBar`` run, and print nothing. A training after it is, to the bit, the training without it. Models and
+    optimizers are copied meanwhile, which takes as much memory again.
 
     Args:
         train_manager: what will train; no run of it may be open.
@@ -69,92 +74,103 @@ def rehearse(train_manager: TrainManager, *, disk_usage: DiskUsage = shutil.disk
         InputError: the data can be read only once, there are none, or the model has lazy parameters.
         StageError: a run is open.
     """
-    _require_closed(train_manager)
-    trial = Trial(train_manager, disk_usage, _require_data(train_manager))
-    trial.run(evaluates=True)
-    if trial.failed_in_evaluation:  # what comes after it would stay unseen
-        trial.run(evaluates=False)
+    tm = require_manager(train_manager, "rehearse")
+    data = {"train_data": tm.train_data, **{f"eval_data[{name!r}]": one for name, one in tm.eval_data.items()}}
+    for name, one in data.items():
+        require_data(one, name, "rehearse")
+    trial = Trial(tm, disk_usage)
+    if "eval" in trial.run(data).split(" > "):
+        trial.run({"train_data": tm.train_data})  # what comes after the evaluation would stay unseen
     return Findings(trial.found, trial.covered)
 
 
 @final
-@dataclass
 class Trial:
     """A training that is tried, and what it has shown.
 
     Attributes:
-        train_manager: what trains.
-        disk_usage: how much room there is.
-        sets: what it trains on, and then what it evaluates.
         found: what was found.
         covered: what was looked at.
-        failed_in_evaluation: an error has ended it there.
     """
 
-    train_manager: TrainManager
-    disk_usage: DiskUsage
-    sets: list[FewBatches]
-    found: list[Finding] = field(default_factory=list)
-    covered: list[Coverage] = field(default_factory=list)
-    failed_in_evaluation: bool = False
+    def __init__(self, train_manager: TrainManager, disk_usage: DiskUsage) -> None:
+        self._tm, self._disk_usage = train_manager, disk_usage
+        self.found: list[Finding] = []
+        self.covered: list[Coverage] = []
 
-    def run(self, *, evaluates: bool) -> None:
-        """Train what is rehearsed, with or without evaluations."""
-        tm = self.train_manager
+    def run(self, data: Mapping[str, Any]) -> str:
+        """Train on a few batches, evaluate if all sets are given, and return the stage at which it fails."""
+        tm = self._tm
         names = [name for name in tm.extensions if name not in tm.paused_extensions]
-        with preserved_training(tm, (), "rehearse", copied=names) as preserved:
-            for name, why in preserved.paused.items():
+        with ExitStack() as stack:
+            paused = stack.enter_context(preserved_training(tm, (), "rehearse", copied=names))
+            for name, why in paused.items():
                 self._find(Finding(STAGES, "note", f"extension {name!r} was left out: {why}"))
+            for extension in (tm[name] for name in names if name not in paused):
+                if isinstance(extension, (Log, Metrics, ProgressBar)):
+                    extension.file = io.StringIO()  # else their lines would be taken for those of the training
+            sets = self._read(data)
+            stack.callback(Snapshot([one.batches for one in sets.values()]).put_back)
+            try:
+                if tm.train_dir is not None:
+                    tm.train_dir = stack.enter_context(scratch_folder(tm.train_dir))
+            except OSError as error:
+                self._find(finding_of(STAGES, error, before="train_dir cannot be written: "))
+                return ""
             planned, setup = max(1, tm.epochs - tm.epoch_num), tm._setup
             setup.epochs, setup.steps_per_epoch = tm.epoch_num + EPOCHS, None
-            setup.train_data, setup.eval_data = self.sets[0], dict(zip(tm.eval_data, self.sets[1:], strict=True))
-            tm._eval_at = tm.eval_at._replace(end=True) if evaluates else NEVER
-            with ExitStack() as stack:
-                try:
-                    folder = stack.enter_context(scratch_folder(tm.train_dir))
-                except OSError as error:
-                    self._find(finding_of(STAGES, error, before="train_dir cannot be written: "))
-                    return
-                if tm.train_dir is not None:
-                    tm.train_dir = folder
-                self._rehearse(folder, planned)
+            tm._eval_at = tm.eval_at._replace(end=True) if len(sets) > len(tm.eval_data) else NEVER
+            setup.eval_data = {name: sets.get(f"eval_data[{name!r}]", one) for name, one in tm.eval_data.items()}
+            setup.train_data = sets.get("train_data")
+            return "" if setup.train_data is None else self._train(planned, [*sets.values()])
 
-    def _rehearse(self, folder: Path, planned: int) -> None:
-        tm, graphs, files = self.train_manager, GraphWatch(), FileWatch(folder)
-        steps, free, known = tm.step_num, self.disk_usage(folder).free, len(tm.findings)
+    def _read(self, data: Mapping[str, Any]) -> dict[str, FewBatches]:
+        sets = {}
+        for name, one in data.items():
+            try:
+                sets[name] = FewBatches(one, name)
+            except Exception as error:  # whatever a dataset raises
+                self._find(finding_of(STAGES, error, place=f"a batch of {name} that was being read"))
+                self.covered.append(Coverage(STAGES, f"nothing of {name}, which cannot be read"))
+        return sets
+
+    def _train(self, planned: int, sets: list[FewBatches]) -> str:
+        tm, graphs = self._tm, GraphWatch()
+        disk = None if tm.train_dir is None else DiskWatch(tm.train_dir, self._disk_usage)
+        steps, known = tm.step_num, len(tm.findings)
         try:
-            with ExitStack() as stack:
-                for name, extension in {"_graphs": graphs, "_files": files}.items():
-                    tm.add_extension(extension, name)
-                    stack.callback(tm.remove_extension, name)
+            with tm._adding([graphs, *([] if disk is None else [disk])]):
                 tm.train()
         except Exception as error:  # whatever the training raises is what is looked for
-            self._note_error(error)
+            stage = stage_of(error) or ""
+            place = next((one.place for one in reversed(sets) if one.place), "") if "step_batch" in stage else ""
+            self._find(finding_of(STAGES, error, place=place))
             self.covered.append(Coverage(STAGES, f"up to step {tm.step_num - steps + 1}"))
-            return
+            return stage
         finally:
             for finding in tm.findings[known:]:  # of checks that are among the extensions
                 self._find(finding)
         self._look_at_figures()
-        self._cover_stages(tm.step_num - steps)
-        self._look_at_graphs(graphs.held)
-        if tm.train_dir is not None:
-            self._look_at_disk(files, free, planned)
-            self._load_checkpoint(folder)
+        self._cover_stages(tm.step_num - steps, sets)
+        if graphs.held is not None:  # else there were fewer steps
+            self._look_at_graphs(graphs.held)
+        if disk is not None:
+            self._look_at_disk(disk, planned)
+            self._load_checkpoint(disk.checkpoints())
+        return ""
 
     # ---- what is looked at ---------------------------------------------------------------------------------------
 
-    def _cover_stages(self, steps: int) -> None:
-        sets = self.sets[:1] if self.failed_in_evaluation else self.sets  # then evaluations are left out
+    def _cover_stages(self, steps: int, sets: list[FewBatches]) -> None:
         names = ", ".join(one.name for one in sets)
         text = f"{steps} steps in {EPOCHS} epochs; of {names} the first batches and the last"
-        text += "".join(f"; {one.missed}" for one in self.sets if one.missed)
-        if self.train_manager.train_dir is None:
+        text += "".join(f"; {one.missed}" for one in sets if one.missed)
+        if self._tm.train_dir is None:
             text += "; there is no train_dir, so the disk was not looked at"
         self.covered.append(Coverage(STAGES, text))
 
     def _look_at_figures(self) -> None:
-        history = self.train_manager.history
+        history = self._tm.history
         for row in (*history.epochs, *history.evaluations):
             for name, value in row.items():
                 if isinstance(value, float) and not math.isfinite(value):
@@ -162,29 +178,25 @@ class Trial:
                     cure = "is it divided by zero? a batch may have no example of a class"
                     self._find(Finding(STAGES, "warning", f"{name!r} of {of} is {value}", cure=cure))
 
-    def _look_at_graphs(self, held: list[Tensor] | None) -> None:
-        if held is None:  # fewer steps
-            return
+    def _look_at_graphs(self, held: list[Tensor]) -> None:
         if held:
             what = f"tensors of the first {STEPS - 1} steps are kept with the graphs that they were computed by"
             cure = "keep tensor.detach(), or tensor.item(): with its graph each keeps the memory of a step"
-            where = holder_of(held, self.train_manager)
-            self._find(Finding(GRAPHS, "error", what, where, cure, {"tensors": len(held)}))
+            self._find(Finding(GRAPHS, "error", what, holder_of(held, self._tm), cure, {"tensors": len(held)}))
         self.covered.append(Coverage(GRAPHS, f"what the first {STEPS} steps have left"))
 
-    def _look_at_disk(self, files: FileWatch, free: int, planned: int) -> None:
-        written = Written.in_folder(files.folder)
-        saving = [one for one in self.train_manager.extensions.values() if hasattr(one, "pre_save_checkpoint")]
-        keep = next((one.keep for one in saving if hasattr(one, "keep")), None)
-        needed = bytes_planned(files.after_first or written, written, planned, keep)
+    def _look_at_disk(self, disk: DiskWatch, planned: int) -> None:
+        keep = next((one.keep for one in self._tm.extensions.values() if isinstance(one, Checkpoints)), None)
+        needed, free = disk.needed(planned, keep), disk.free
+        need, room = size_text(needed), size_text(free)
         if needed > free:
-            what = f"the disk has {_shown(free)} free, but {planned} epochs write {_shown(needed)} at least"
+            what = f"the disk has {room} free, but {planned} epochs write {need} at least"
             numbers = {"free": free, "needed": needed}
             self._find(Finding(DISK, "error", what, cure="make room, or keep fewer checkpoints", numbers=numbers))
-        self.covered.append(Coverage(DISK, f"{_shown(needed)} of {_shown(free)} that are free, for {planned} epochs"))
+        self.covered.append(Coverage(DISK, f"{need} of {room} that are free, for {planned} epochs"))
 
-    def _load_checkpoint(self, folder: Path) -> None:
-        tm, saved = self.train_manager, CheckpointFolder(folder / "checkpoints").checkpoints()
+    def _load_checkpoint(self, saved: list[Path]) -> None:
+        tm = self._tm
         if not saved:
             return
         try:
@@ -196,72 +208,6 @@ class Trial:
             self._find(finding_of(CHECKPOINT, error, before="a checkpoint cannot be loaded again: "))
         self.covered.append(Coverage(CHECKPOINT, "the last one that was saved was loaded again"))
 
-    # ---- what is found -------------------------------------------------------------------------------------------
-
     def _find(self, finding: Finding) -> None:
         if all(finding.identity != known.identity for known in self.found):
             self.found.append(finding)
-
-    def _note_error(self, error: Exception) -> None:
-        stages = stages_of(error)
-        self.failed_in_evaluation = "eval" in stages
-        reading = [one.place for one in self.sets if one.is_reading]
-        among = self.sets[1:] if "eval_step_batch" in stages else self.sets if "train_step_batch" in stages else []
-        place = next(iter([*reading, *(one.place for one in among if one.place)]), "")
-        self._find(finding_of(STAGES, error, place=place))
-
-
-@final
-class FileWatch(Extension):
-    """Asks for a checkpoint, and notes what lies in a folder as the second epoch begins.
-
-    Attributes:
-        after_first: what lay there.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.after_first: Written | None = None
-        self._begun = 0
-
-    def pre_train(self, train_manager: TrainManager) -> None:
-        if any(hook.stage == "save_checkpoint" for hook in train_manager._registry.hooks):
-            train_manager.save_soon(at="end")  # one that is saved now and then is not due in so few steps
-
-    def pre_train_step_epoch(self) -> None:
-        self._begun += 1
-        if self._begun == EPOCHS:
-            self.after_first = Written.in_folder(self.folder)
-
-
-# ---- before it -------------------------------------------------------------------------------------------------------
-
-
-def _require_closed(given: TrainManager) -> None:
-    if not isinstance(given, TrainManager):
-        what = f"rehearse takes a TrainManager, but was given a {type(given).__name__}"
-        raise InputError(what, name="train_manager", cure="tm = TrainManager(model=model, ...), then rehearse(tm)")
-    if "run" in given.fixtures.path:
-        what = "rehearse cannot be called while a run is open"
-        raise StageError(what, stages=given.fixtures.path, cure="call it before the run, or after it")
-
-
-def _require_data(train_manager: TrainManager) -> list[FewBatches]:
-    """Return a few batches of each set; refuse data that would be gone after the rehearsal, before any are read."""
-    if train_manager.train_data is None:
-        raise InputError("there is no train_data to rehearse", name="train_data", cure="pass train_data=batches")
-    sets = {f"eval_data[{name!r}]": data for name, data in train_manager.eval_data.items()}
-    sets = {"train_data": train_manager.train_data, **sets}
-    for name, data in sets.items():
-        if is_read_once(data):
-            what = f"{name} is a {type(data).__name__}, which can be read once, so its batches cannot be put back"
-            raise InputError(what, name=name, cure="give a list, a DataLoader, or an object with __iter__")
-    return [FewBatches(data, name) for name, data in sets.items()]
-
-
-def _shown(size: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, final
 
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
+from train_manager.core.extension import Extension
+from train_manager.manager import TrainManager
 
 FOLDER: Final = ".rehearsal"
 """In ``train_dir``, and always the same: what a killed one has left, the next one removes."""
@@ -18,14 +18,13 @@ FOLDER: Final = ".rehearsal"
 BESIDE_KEPT: Final = 2
 """Checkpoints that are there beside those that ``keep`` counts: the best one, and the one that is being written."""
 
+DiskUsage = Callable[[Path], Any]
+"""``shutil.disk_usage``, or a function like it: what it returns has the bytes that are ``free``."""
+
 
 @contextmanager
-def scratch_folder(train_dir: Path | None) -> Iterator[Path]:
-    """Give an empty folder in ``train_dir``, or elsewhere without one, and remove it with all that was made for it."""
-    if train_dir is None:
-        with TemporaryDirectory() as name:
-            yield Path(name)
-        return
+def scratch_folder(train_dir: Path) -> Iterator[Path]:
+    """Give an empty folder in ``train_dir``, and remove it with all that was made for it."""
     made = [path for path in (train_dir, *train_dir.parents) if not path.exists()]
     folder = train_dir / FOLDER
     try:
@@ -42,47 +41,37 @@ def scratch_folder(train_dir: Path | None) -> Iterator[Path]:
 
 
 @final
-@dataclass
-class Written:
-    """How many bytes lie in a folder.
+class DiskWatch(Extension):
+    """Asks for a checkpoint, and measures what a training of two epochs writes into a folder.
 
     Attributes:
-        checkpoint: of the largest checkpoint.
-        rest: of all that is not a checkpoint.
+        free: the bytes of the disk that were free before it.
     """
 
-    checkpoint: int
-    rest: int
+    def __init__(self, folder: Path, disk_usage: DiskUsage) -> None:
+        self._folder, self._before_last = folder, 0
+        self.free: int = disk_usage(folder).free
 
-    @classmethod
-    def in_folder(cls, folder: Path) -> Written:
-        """Return what lies there now."""
-        checkpoints = folder / "checkpoints"
-        each = [size_of(path) for path in CheckpointFolder(checkpoints).checkpoints()]
-        return cls(max(each, default=0), size_of(folder) - size_of(checkpoints))
+    def pre_train(self, train_manager: TrainManager) -> None:
+        train_manager.save_soon(at="end")  # one that is saved now and then is not due in so few steps
+
+    def pre_train_step_epoch(self) -> None:
+        self._before_last = self._beside_checkpoints()
+
+    def needed(self, epochs: int, keep: int | None) -> int:
+        """Return the bytes that a training of so many epochs will write at least; ``keep`` of ``Checkpoints``."""
+        largest = max(map(_size_of, self.checkpoints()), default=0)
+        count = epochs if keep is None else min(keep + BESIDE_KEPT, epochs + 1)
+        rest = self._beside_checkpoints()
+        return largest * count + rest + max(0, rest - self._before_last) * max(0, epochs - 2)
+
+    def checkpoints(self) -> list[Path]:
+        """Return those that are there, oldest first."""
+        return CheckpointFolder(self._folder / "checkpoints").checkpoints()
+
+    def _beside_checkpoints(self) -> int:
+        return _size_of(self._folder) - _size_of(self._folder / "checkpoints")
 
 
-def size_of(folder: Path) -> int:
-    """Return the bytes of all files in a folder and below."""
+def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def bytes_planned(after_one: Written, after_two: Written, epochs: int, keep: int | None) -> int:
-    """Return how much a training of so many epochs will have on the disk, at least.
-
-    >>> bytes_planned(Written(1000, 10), Written(1000, 15), epochs=12, keep=3)
-    5065
-
-    Args:
-        after_one: what a rehearsal has written after its first epoch.
-        after_two: the same after its second.
-        epochs: how many are to be trained.
-        keep: how many checkpoints stay; None for all.
-    """
-    checkpoints = epochs if keep is None else min(keep + BESIDE_KEPT, epochs + 1)
-    growth = max(0, after_two.rest - after_one.rest)
-    return after_two.checkpoint * checkpoints + after_two.rest + growth * max(0, epochs - 2)
-
-
-DiskUsage = Callable[[Path], Any]
-"""``shutil.disk_usage``, or a function like it: what it returns has the bytes that are ``free``."""

@@ -117,7 +117,7 @@ class Summary:
         """Return the lines below the table."""
         parameters, trainable = total(self.model)
         trained = "all trained" if trainable == parameters else f"{trainable:,} of them trained"
-        lines = [f"{parameters:,} parameters ({_size(self.bytes)}), {trained}"]
+        lines = [f"{parameters:,} parameters ({size_text(self.bytes)}), {trained}"]
         return [*lines, f"shapes are unknown: {self.unknown}"] if self.unknown else lines
 
 
@@ -140,10 +140,10 @@ def _count(layer: Layer) -> str:
     return f"{layer.parameters:,}" if layer.parameters else ""
 
 
-def _size(number: float) -> str:
+def size_text(number: float) -> str:
     """Return a number of bytes.
 
-    >>> _size(168), _size(102_228_128)
+    >>> size_text(168), size_text(102_228_128)
     ('168 B', '102 MB')
     """
     for unit in ("B", "kB", "MB", "GB"):

@@ -40,16 +40,16 @@ def _told(error: Exception) -> dict[str, Any]:
     return {
         "type": kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
         "message": redacted(str(error)[:LONGEST]),
-        "stage": _stage_of(error),
+        "stage": stage_of(error),
     }
 
 
-def _stage_of(error: Exception) -> str | None:
+def stage_of(error: Exception) -> str | None:
     """Return the path of the stage in which an error was raised: the loop has noted it, or the error knows."""
     notes = [str(note) for note in getattr(error, "__notes__", ()) if "at stage " in str(note)]
     if notes:
         return notes[0].partition("at stage ")[2].splitlines()[0]
     inner = getattr(error, "exceptions", None)  # of an ExceptionGroup
     if inner:
-        return _stage_of(inner[0])
+        return stage_of(inner[0])
     return " > ".join(getattr(error, "stages", None) or ()) or None
