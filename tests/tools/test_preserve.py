@@ -289,6 +289,32 @@ def test_extensions_share_the_model_and_the_optimizer_with_the_training() -> Non
     assert inside == []
 
 
+def test_extensions_that_know_each_other_and_hold_the_same_object_do_so_inside_too() -> None:
+    class Counts(Extension):
+        def __init__(self, log: list[int]) -> None:
+            self.steps, self.log = 0, log
+
+        def post_train_step_batch(self) -> None:
+            self.steps += 1
+            self.log.append(self.steps)
+
+    class Reads(Extension):
+        def __init__(self, counts: Counts, log: list[int]) -> None:
+            self.counts, self.log = counts, log
+
+        def post_train(self) -> None:
+            self.counts.steps += 100
+            self.log.append(self.counts.steps)
+
+    log: list[int] = []
+    counts = Counts(log)
+    tm = tiny_manager(counts, Reads(counts, log))
+    with tried(tm):
+        assert (counts.steps, counts.log, log) == (103, [1, 2, 3, 103], [])
+
+    assert (counts.steps, counts.log is log, log) == (0, True, [])
+
+
 def test_an_extension_that_cannot_be_copied_pauses_and_that_is_told() -> None:
     class Locks(Extension):
         def __init__(self) -> None:
@@ -414,6 +440,16 @@ def test_contents_are_put_back_in_place_in_everything_that_can_change() -> None:
     assert (holder.own.random(), holder.drawn.random()) == drawn
     assert (tensor.tolist(), holder.array.tolist()) == ([0, 0], [0, 0])
     assert model.weight.item() != 7
+
+
+def test_a_buffer_that_was_written_into_with_a_graph_has_none_again() -> None:
+    model, buffer = nn.Linear(2, 2), torch.zeros(2)
+    model.register_buffer("mean", buffer)
+    before = Snapshot([model])
+    buffer += model(torch.ones(2))
+    before.put_back()
+
+    assert (buffer.tolist(), buffer.requires_grad, buffer.grad_fn) == ([0, 0], False, None)
 
 
 def test_an_object_that_a_thread_uses_too_is_not_looked_into() -> None:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tests.fork_server import ForkServer
 from tests.training import make_batches
 from train_manager import Extension, InMemory, InputError, SeededDataLoader, StageError, TrainManager, every, rehearse
-from train_manager.extensions import EMA, Checkpoints, Metrics, MetricStore, TensorBoard
+from train_manager.extensions import EMA, Checkpoints, HardExamples, Log, Metrics, MetricStore, ProgressBar, TensorBoard
 from train_manager.telling.findings import Finding, Findings
 from train_manager.testing import tiny_manager
 from train_manager.tools.few_batches import FewBatches
@@ -81,6 +81,18 @@ def test_a_hook_is_found_that_fails_only_at_the_end_of_an_epoch_behind_an_evalua
     assert [one.what.partition(":")[0] for one in found] == ["RuntimeError", "KeyError"]
     assert found[1].what == "KeyError: 'accuracy' (at stage run > train > train_step_epoch)"
     assert found[1].where.endswith(" in post_train_step_epoch")
+
+
+def test_what_needs_evaluation_sets_meets_them_also_if_they_cannot_be_evaluated(tmp_path: Path) -> None:
+    batches = [(torch.rand(3, 3), torch.zeros(3).long())]
+    checkpoints = Checkpoints(save_at="best")
+    found = rehearse(tiny_manager(checkpoints, eval_data={"valid": batches}, train_dir=tmp_path))
+
+    assert [one.what.partition(":")[0] for one in found] == ["RuntimeError"]
+    assert [one.text for one in found.covered[:2]] == [
+        "up to step 1",
+        "6 steps in 2 epochs; of train_data the first batches and the last",
+    ]
 
 
 def test_a_metric_is_found_that_divides_by_zero() -> None:
@@ -171,20 +183,40 @@ def test_the_numbers_of_examples_are_those_of_their_batches() -> None:
     rehearse(tiny_manager(Index(), train_data=data)).require_none()
 
 
+class Breaks(Dataset[Any]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 39:
+            raise OSError("the file is truncated")
+        return torch.rand(2), index % 2
+
+
+def test_data_are_found_that_do_not_number_the_examples_as_an_extension_needs_them() -> None:
+    found = rehearse(tiny_manager(HardExamples()))
+
+    assert found[0].what.startswith("InputError: HardExamples needs the numbers of examples")
+    assert found[0].what.endswith("(at stage run > train)")
+
+
 def test_a_dataset_is_found_whose_last_example_cannot_be_read() -> None:
-    class Breaks(Dataset[Any]):
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, index: int) -> Any:
-            if index == 39:
-                raise OSError("the file is truncated")
-            return torch.rand(2), index % 2
-
     found = rehearse(tiny_manager(train_data=DataLoader(Breaks(), batch_size=4)))
 
-    assert found[0].what.startswith("OSError: the file is truncated")
-    assert "with a batch of train_data that was being read" in found[0].what
+    assert told(found) == [
+        ("rehearsal", "error", "OSError: the file is truncated (with a batch of train_data that was being read)")
+    ]
+    assert [one.text for one in found.covered] == ["nothing of train_data, which cannot be read"]
+
+
+def test_a_training_is_rehearsed_without_an_evaluation_set_that_cannot_be_read() -> None:
+    class Fails(Extension):
+        def post_train_step_epoch(self) -> None:
+            raise ZeroDivisionError
+
+    found = rehearse(tiny_manager(Fails(), eval_data={"valid": DataLoader(Breaks(), batch_size=4)}))
+
+    assert [one.what.partition(" ")[0] for one in found] == ["OSError:", "ZeroDivisionError"]
 
 
 # ---- tensors with their graphs ---------------------------------------------------------------------------------------
@@ -278,6 +310,21 @@ def test_what_checks_among_the_extensions_have_found_is_told_and_is_not_kept() -
 
     assert list(rehearse(tm)) == [finding]
     assert tm.findings == []
+
+
+def test_what_prints_the_training_is_rehearsed_too_but_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    class Best(Log):
+        def post_train(self, train_manager: Any = None) -> None:
+            print(self.best)  # type: ignore[attr-defined]
+
+    rehearse(tiny_manager(Log(), Metrics(), ProgressBar(force=True))).require_none()
+    rehearse(tiny_manager(Log(every=1, counts="step"))).require_none()
+    found = rehearse(tiny_manager(Best()))
+
+    assert [one.what for one in found] == [
+        "AttributeError: 'Best' object has no attribute 'best' (at stage run > train)"
+    ]
+    assert capsys.readouterr() == ("", "")
 
 
 def test_an_extension_that_is_left_out_is_told_in_a_note() -> None:

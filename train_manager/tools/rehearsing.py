@@ -59,8 +59,9 @@ def rehearse(train_manager: TrainManager, *, disk_usage: DiskUsage = shutil.disk
 
     Files are written into ``.rehearsal`` in ``train_dir``, which is removed again. Extensions work on copies of what
     they hold; those that send figures away, or cannot be copied, pause, and a note says so. ``Log``, ``Metrics`` and
-    ``ProgressBar`` run, and print nothing. A training after it is, to the bit, the training without it. Models and
-    optimizers are copied meanwhile, which takes as much memory again.
+    ``ProgressBar`` run, and print nothing. A training after it is, to the bit, the training without it; what a function
+    has assigned with ``nonlocal`` or ``global`` is not put back. Models and optimizers are copied meanwhile, which
+    takes as much memory again.
 
     Args:
         train_manager: what will train; no run of it may be open.
