@@ -375,6 +375,16 @@ def test_own_attributes_of_a_manager_are_as_before() -> None:
     assert (tm.sizes, tm.batches, hasattr(tm, "last")) == (Counter(), 0, False)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_the_buffers_of_a_scripted_model_are_as_before() -> None:
+    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with tried(tiny_manager(model=model, optimizer=torch.optim.SGD)):
+        assert not torch.equal(model.state_dict()["1.running_mean"], before["1.running_mean"])
+
+    assert_same(dict(model.state_dict()), before)
+
+
 def test_parameters_that_were_frozen_and_a_group_that_was_added_are_as_before() -> None:
     def change(train_manager: TrainManager) -> None:
         train_manager.model[0].weight.requires_grad_(False)

@@ -154,7 +154,9 @@ def _put_back_otherwise(train_manager: TrainManager) -> list[object]:
 def _roots(train_manager: TrainManager, copied: Iterable[Extension], parts: Iterable[object]) -> Iterator[object]:
     """Give what a training changes in place."""
     setup = train_manager._setup
-    yield from (*setup.modules(), setup.model, setup.loss, *train_manager.optimizers.values())
+    for module in setup.modules():
+        yield from (module, *module.parameters(), *module.buffers())  # a scripted one has them in no attribute
+    yield from (setup.model, setup.loss, *train_manager.optimizers.values())
     yield from (setup.lr_schedule, setup.eval_data, *vars(train_manager).values())
     yield from (one for part in parts for one in vars(part).values() if isinstance(one, GENERATORS))
     yield from _around(setup.loss)

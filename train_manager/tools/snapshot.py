@@ -123,7 +123,8 @@ def _refill_tensor(one: Tensor, memory: Tensor, values: Tensor, requires_grad: b
     if one.grad_fn is not None:
         one.detach_()  # a buffer that was written into belongs to the graph of that step
     one.data = memory  # ``one.data = ...`` may have given it another one
-    one.copy_(values).requires_grad_(requires_grad)
+    memory.copy_(values)
+    one.requires_grad_(requires_grad)
 
 
 def _is_looked_into(one: object) -> bool:
