@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from train_manager import (
     Book,
@@ -217,6 +217,25 @@ def test_data_are_where_they_were_also_if_all_of_them_were_trained_on(kind: str)
     assert_same(found[0], found[1])
 
 
+def test_what_a_dataset_counts_and_draws_by_itself_is_as_before() -> None:
+    class Noisy(Dataset[Any]):
+        def __init__(self) -> None:
+            self.read, self.noise = 0, random.Random(1)
+
+        def __len__(self) -> int:
+            return 9
+
+        def __getitem__(self, index: int) -> Any:
+            self.read += 1
+            return torch.full((2,), self.noise.random()), 0
+
+    data = Noisy()
+    with tried(tiny_manager(train_data=DataLoader(data, batch_size=3), eval_data={})):
+        assert data.read == 9
+
+    assert (data.read, data.noise.random()) == (0, random.Random(1).random())
+
+
 def test_it_is_in_the_middle_of_no_epoch_inside_and_of_the_same_one_after_it() -> None:
     tm = noisy("loader")
     tm.train_steps(2)
@@ -353,6 +372,18 @@ def test_what_hooks_that_are_functions_have_gathered_around_them_is_as_before() 
         assert (len(losses), GATHERED) == (4, {"steps": 3})
 
     assert (losses, GATHERED) == ([0.0], {"steps": 0})
+
+
+def test_gradients_are_not_there_inside_and_are_the_same_tensors_after_it() -> None:
+    tm = tiny_manager()
+    frozen, weight = tm.model[0].weight.requires_grad_(False), tm.model[2].weight
+    weight.grad, frozen.grad = torch.ones_like(weight), torch.ones_like(frozen)
+    of_weight, of_frozen = weight.grad, frozen.grad
+    with preserved_training(tm, (), "the test"):
+        assert (weight.grad, frozen.grad) == (None, None)
+
+    assert weight.grad is of_weight
+    assert frozen.grad is of_frozen
 
 
 def test_own_attributes_of_a_manager_are_as_before() -> None:

@@ -70,6 +70,17 @@ def test_an_evaluation_is_rehearsed_too_that_comes_only_after_many_batches() -> 
     assert told(found) == [("rehearsal", "error", "ZeroDivisionError (at stage run > train > eval)")]
 
 
+def test_the_batch_of_an_evaluation_is_told_not_that_of_the_training_around_it() -> None:
+    class Fails(Extension):
+        def post_eval_step_batch(self, step_num: int) -> None:
+            if step_num == 2:
+                raise ZeroDivisionError
+
+    found = rehearse(tiny_manager(Fails(), eval_at=every(2)))
+
+    assert found[0].what.endswith("> eval_step_epoch > eval_step_batch, with batch 1 of eval_data['valid'])")
+
+
 def test_a_hook_is_found_that_fails_only_at_the_end_of_an_epoch_behind_an_evaluation_that_fails_too() -> None:
     class Report(Extension):
         def post_train_step_epoch(self, train_result: Mapping[str, Any]) -> None:

@@ -143,11 +143,10 @@ class Trial:
             with tm._adding([graphs, *([] if disk is None else [disk])]):
                 tm.train()
         except Exception as error:  # whatever the training raises is what is looked for
-            stage = stage_of(error) or ""
-            place = next((one.place for one in reversed(sets) if one.place), "") if "step_batch" in stage else ""
+            place = next((one.place for one in reversed(sets) if one.place), "")  # an evaluation is within the training
             self._find(finding_of(STAGES, error, place=place))
             self.covered.append(Coverage(STAGES, f"up to step {tm.step_num - steps + 1}"))
-            return stage
+            return stage_of(error) or ""
         finally:
             for finding in tm.findings[known:]:  # of checks that are among the extensions
                 self._find(finding)
