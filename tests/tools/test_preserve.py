@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -384,6 +384,19 @@ def test_gradients_are_not_there_inside_and_are_the_same_tensors_after_it() -> N
 
     assert weight.grad is of_weight
     assert frozen.grad is of_frozen
+
+
+def test_what_the_class_of_an_extension_has_gathered_is_as_before() -> None:
+    class Gathers(Extension):
+        steps: ClassVar[list[int]] = []
+
+        def post_train_step_batch(self, step_num: int) -> None:
+            self.steps.append(step_num)
+
+    with tried(tiny_manager(Gathers())):
+        assert Gathers.steps == [1, 2, 3]
+
+    assert Gathers.steps == []
 
 
 def test_own_attributes_of_a_manager_are_as_before() -> None:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tests.fork_server import ForkServer
 from tests.training import make_batches
 from train_manager import Extension, InMemory, InputError, SeededDataLoader, StageError, TrainManager, every, rehearse
+from train_manager.data.one_pass import one_pass
 from train_manager.extensions import EMA, Checkpoints, HardExamples, Log, Metrics, MetricStore, ProgressBar, TensorBoard
 from train_manager.telling.findings import Finding, Findings
 from train_manager.testing import tiny_manager
@@ -242,8 +243,11 @@ class KeepsLosses(Extension):
 
 
 def test_losses_are_found_that_are_kept_with_their_graphs_with_the_attribute_that_holds_them() -> None:
-    found = rehearse(tiny_manager(KeepsLosses()))
+    tm = tiny_manager(KeepsLosses())
+    of_before = tm.model(torch.rand(2, 2))
+    found = rehearse(tm)
 
+    assert of_before.grad_fn is not None
     what = "tensors of the first 2 steps are kept with the graphs that they were computed by"
     assert told(found) == [("graphs", "error", what)]
     assert found[0].where == "extension 'keeps_losses', attribute 'by_epoch'"
@@ -418,7 +422,10 @@ def test_a_batch_that_a_hook_changes_in_place_is_not_changed_in_the_data() -> No
 
 def test_a_loader_collates_in_its_workers_as_in_a_training() -> None:
     x = torch.rand(30, 2)
-    data = DataLoader(TensorDataset(x, torch.zeros(30).long()), batch_size=4, num_workers=1, drop_last=True)
+    labelled = TensorDataset(x, torch.zeros(30).long())
+    data = DataLoader(labelled, batch_size=4, num_workers=1, drop_last=True, persistent_workers=True)
+    with one_pass(data) as batches:  # the workers of an evaluation stay
+        assert len(list(batches)) == 7
 
     assert [len(batch[0]) for batch in FewBatches(data, "train_data")] == [4, 4, 4]
 
