@@ -48,11 +48,9 @@ class FewBatches:
             for count, batch in enumerate(data if few is None else few, start=1):
                 self.batches = [*self.batches[:2], batch]
                 self._numbers = [*self._numbers[:2], getattr(data, "example_index", None)]
-                if few is None and count > 2 and is_endless(data):
-                    self.missed = f"{name} has no end"
-                elif few is None and count > 2 and monotonic() > ends:
-                    self.missed = f"the end of {name} was not reached in {seconds:g} s ({count} batches)"
-                if self.missed:
+                if few is None and count > 2 and (is_endless(data) or monotonic() > ends):
+                    late = f"the end of {name} was not reached in {seconds:g} s ({count} batches)"
+                    self.missed = f"{name} has no end" if is_endless(data) else late
                     break
         self.example_index = next(iter(self._numbers), None)
 
