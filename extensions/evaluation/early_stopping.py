@@ -40,8 +40,8 @@ class EarlyStopping(Extension):
 
     The model is left with its last weights, of ``patience`` evaluations after the best one; with ``restore_best``, with
     those of the best evaluation, however the training ends, except by an error. They are put back as the run or the
-    phase ends; ``result.metrics`` are then theirs too, and an evaluation within the run is of the last ones. Optimizers,
-    schedules and counters are not put back. Where ``EMA`` averages the weights, its average is put back too.
+    phase ends; ``result.metrics`` are then theirs too, while an evaluation within the run is of the last ones.
+    Optimizers, schedules and counters are not put back. Where ``EMA`` averages the weights, so is its average.
 
     >>> tm = tiny_manager(EarlyStopping(patience=1, min_delta=0.1, restore_best=True), epochs=50)
     >>> result = tm.train()

@@ -88,7 +88,7 @@ def test_an_own_batch_without_a_loss_gives_a_row_without_one() -> None:
 
     toy = tiny_manager()
     tm = Steps(model=toy.model, optimizer=toy.optimizer, train_data=toy.train_data)
-    with pytest.warns(UserWarning, match="nothing was trained"):
+    with pytest.warns(UserWarning, match="has not called self.update"):
         tm.train()
 
     assert [*tm.history.epochs[0]] == ["epoch", "step", "seconds"]

@@ -168,7 +168,7 @@ def test_the_bar_has_no_sum() -> None:
 
 def test_the_table_of_metrics_has_no_sum() -> None:
     file, metrics = io.StringIO(), Values("post_train_step_batch", "metrics")
-    gan(Metrics(train={"size": lambda prediction: prediction * 0}, file=file), metrics).train()
+    gan(Metrics(train={"size": lambda prediction: prediction * 0}, table=True, file=file), metrics).train()
 
     table = [line.split()[0] for line in file.getvalue().splitlines()]
     assert table == ["metric", "losses/critic", "losses/generator", "size", "loss"]
