@@ -12,7 +12,7 @@ from tests.diagnosis.cases import Case
 from tests.diagnosis.clean_models import CLEAN, NOTED
 from tests.diagnosis.leaking_models import LEAKING, LEAKING_FAMILIES
 from tests.diagnosis.rolled import rolled
-from tests.diagnosis.unjudged_models import UNCHANGEABLE, UNJUDGED, UNSTEADY_LEAKING
+from tests.diagnosis.unjudged_models import DROPPED, UNCHANGEABLE, UNJUDGED, UNSTEADY_LEAKING
 from tests.rotation import places_of
 
 IN_LEAKING_MODES = [pytest.param(case, mode, id=f"{case.name}, {mode}") for case in LEAKING for mode in case.modes]
@@ -23,7 +23,7 @@ IN_CLEAN_MODES = [
 ]
 
 
-EVERY = (*LEAKING, *CLEAN, *NOTED, *UNJUDGED, *UNSTEADY_LEAKING, *UNCHANGEABLE)
+EVERY = (*LEAKING, *CLEAN, *NOTED, *UNJUDGED, *DROPPED, *UNSTEADY_LEAKING, *UNCHANGEABLE)
 
 
 @pytest.mark.parametrize(("case", "mode"), IN_LEAKING_MODES)
@@ -56,7 +56,7 @@ def test_a_leaking_model_gives_the_same_under_one_seed(case: Case) -> None:
     assert torch.equal(first.parameters, second.parameters)
 
 
-@pytest.mark.parametrize("case", UNJUDGED, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*UNJUDGED, *DROPPED], ids=lambda case: case.name)
 def test_a_model_that_draws_otherwise_looks_like_a_leak_if_nobody_asks_what_was_drawn(case: Case) -> None:
     assert way_of_leak(case, case.modes[0]) == "forward"
 

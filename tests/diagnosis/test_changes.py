@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from train_manager.diagnosis.changes import Change, Changes
+from train_manager.diagnosis.changes import Change, Changes, Split
 from train_manager.diagnosis.examples import Examples
-from train_manager.diagnosis.splits import Split
 
 FIRST = Split(0, 0, torch.tensor([True, False, True, False]))
 
@@ -46,6 +45,14 @@ def test_other_tokens_are_of_the_batch_and_padding_stays() -> None:
 
     assert torch.equal(values == 0, words == 0)
     assert set(values.flatten().tolist()) <= set(words.flatten().tolist())
+
+
+def test_noise_on_floats_leaves_the_tokens_beside_them() -> None:
+    words = torch.arange(1, 5)
+    x, values = changed((torch.randn(4, 2), words), "noise").values.values()
+
+    assert not torch.equal(x[::2], torch.zeros(2, 2))
+    assert torch.equal(values, words)
 
 
 def test_noise_leaves_masks_as_they_are() -> None:

@@ -39,7 +39,8 @@ def test_the_examples_of_a_batch_are_found(name: str) -> None:
 
 def test_fewer_examples_are_the_first_of_each_leaf() -> None:
     batch = {"x": X, "names": list("abcdefgh"), "table": torch.ones(3)}
-    fewer = Examples(batch).first(2)
+    examples = Examples(batch)
+    fewer = examples.batch_of(examples.first(2))
 
     assert torch.equal(fewer["x"], X[:2])
     assert fewer["names"] == ["a", "b"]

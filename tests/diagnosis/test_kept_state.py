@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from train_manager.diagnosis.kept_state import KeptState, own_hooks
+from train_manager.diagnosis.kept_state import KeptState
 
 
 class Holder(nn.Module):
@@ -107,15 +107,16 @@ def test_a_module_that_holds_itself_ends() -> None:
     assert held["self"] is held
 
 
-def test_hooks_that_a_block_registers_are_gone_and_those_that_it_removes_are_back() -> None:
+def test_hooks_that_a_run_registers_are_gone_and_those_that_it_removes_are_back() -> None:
     module = nn.Sequential(nn.Identity())
     called = []
     removed = module[0].register_forward_hook(lambda *_: called.append("own"))
+    kept = KeptState(module)
 
-    with own_hooks(module):
-        removed.remove()
-        module[0].register_forward_pre_hook(lambda *_: called.append("new"))
-        module(torch.ones(1))
+    removed.remove()
+    module[0].register_forward_pre_hook(lambda *_: called.append("new"))
+    module(torch.ones(1))
+    kept.put_back()
     module(torch.ones(1))
 
     assert called == ["new", "own"]

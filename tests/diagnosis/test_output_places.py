@@ -7,19 +7,12 @@ import torch
 from torch import Tensor
 
 from train_manager.diagnosis.batch_leaves import name_of
-from train_manager.diagnosis.output_places import (
-    Mixed,
-    Places,
-    Rows,
-    Whole,
-    outputs_of,
-    places_by_length,
-    places_by_size,
-)
+from train_manager.diagnosis.output_places import Places, outputs_of, places_by_length, places_by_size
 
 
 def places(returned: Callable[[Tensor], object], size: int = 6, count: int = 5) -> Places:
-    base, fewer = (outputs_of(returned(torch.ones(number, 4))) for number in (size, count))
+    x = torch.arange(4.0 * size).view(size, 4)
+    base, fewer = (outputs_of(returned(x[:number])) for number in (size, count))
     return places_by_size(base, fewer, size, count, 0)
 
 
@@ -29,23 +22,23 @@ def places(returned: Callable[[Tensor], object], size: int = 6, count: int = 5) 
         (lambda x: x, 0, [0, 1, 2, 3, 4, 5]),
         (lambda x: x.t(), 1, [0, 1, 2, 3, 4, 5]),
         (lambda x: x.repeat_interleave(2, 0), 0, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]),
+        (lambda x: x.repeat(2, 1), 0, [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]),
     ],
-    ids=["rows", "columns", "folded"],
+    ids=["rows", "columns", "folded", "folded in turn"],
 )
 def test_the_axis_that_shrank_in_proportion_holds_the_examples(
     returned: Callable[[Tensor], Tensor], axis: int, numbers: list[int]
 ) -> None:
-    (place,) = places(returned).by_path.values()
+    (place,) = places(returned).known.values()
 
-    assert isinstance(place, Rows)
     assert (place.axis, place.numbers.tolist()) == (axis, numbers)
 
 
 def test_a_list_that_shrank_holds_one_each() -> None:
     found = places(lambda x: [{"row": row} for row in x])
 
-    assert [(name_of(path), place) for path, place in found.by_path.items()] == [
-        (f"{number}.row", Whole(number)) for number in range(6)
+    assert [(name_of(path), place.axis, place.numbers.tolist()) for path, place in found.known.items()] == [
+        (f"{number}.row", None, [number]) for number in range(6)
     ]
 
 
@@ -56,15 +49,13 @@ def test_a_leaf_of_the_same_shape_belongs_to_no_example() -> None:
 
 
 def test_what_shrank_otherwise_has_its_examples_somewhere() -> None:
-    (place,) = places(lambda x: torch.ones(2 * len(x) + 3)).by_path.values()
+    found = places(lambda x: torch.ones(2 * len(x) + 3))
 
-    assert place == Mixed()
+    assert (found.known, found.mixed) == ({}, [()])
 
 
 def test_without_a_smaller_batch_an_axis_of_its_length_holds_the_examples() -> None:
     found = places_by_length(outputs_of({"rows": torch.ones(3, 6), "loss": torch.ones(())}), 6, 0)
 
-    assert [(name_of(path), place.axis) for path, place in found.by_path.items() if isinstance(place, Rows)] == [
-        ("rows", 1)
-    ]
+    assert [(name_of(path), place.axis) for path, place in found.known.items()] == [("rows", 1)]
     assert [name_of(path) for path in found.none] == ["loss"]

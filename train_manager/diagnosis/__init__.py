@@ -3,22 +3,16 @@
 Its files in reading order; each imports only those above it:
 
     batch_leaves      a batch taken apart into its leaves, and put together again
-    splits            the examples split by the bits of their numbers
     examples          which leaves hold the examples, and where
-    changes           the examples of one side of a split, changed
-    kept_state        what a run may change, put back before the next one
-    differences       whether two tensors differ by more than rounding
     output_places     where the examples lie in what a model returns
+    changes           the examples split by the bits of their numbers, and those of one side changed
+    kept_state        what a run may change, put back before the next one
+    differences       whether two tensors differ by more than rounding, and a few numbers that stand for one
     allowed_modules   modules that may mix examples, held
-    draws             which random numbers are drawn in a run
     runs              a run that starts from the same state each time
-    gradient_digests  the gradients of chosen examples, kept as a few numbers
-    forward_judge     whether what comes out for the kept examples has changed
-    backward_judge    whether what they teach reaches the others, or depends on them
+    judge             whether anything of the kept examples has changed with the others
     recorded_calls    the calls of the modules in one run
-    culprit           the call that lets examples leak into each other
-    backward_culprit  the same on the way back
-    leaking_pair      which of the changed examples a kept one depends on
+    culprit           the module that lets examples leak into each other
     leak_findings     what is said about a leak
     batch_leak        the check of a model: check_batch_leak
     loss_leak         the check of a loss: check_loss_leak

@@ -14,7 +14,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from train_manager.diagnosis.batch_leaves import put_together
 from train_manager.diagnosis.differences import differ, tolerance_of
 from train_manager.diagnosis.output_places import outputs_of
-from train_manager.model.modules import Chosen, chosen
 
 
 def norms_over_the_batch(model: nn.Module) -> dict[str, nn.Module]:
@@ -26,19 +25,6 @@ def norms_over_the_batch(model: nn.Module) -> dict[str, nn.Module]:
     return {name: one for name, one in model.named_modules() if isinstance(one, _BatchNorm) and one.training}
 
 
-@contextmanager
-def with_running_statistics(norms: Collection[nn.Module]) -> Iterator[None]:
-    """Let norms use their running statistics, which mix nothing and leave the way back open."""
-    held = [norm for norm in norms if getattr(norm, "running_mean", None) is not None]
-    try:
-        for norm in held:
-            norm.training = False
-        yield
-    finally:
-        for norm in held:
-            norm.training = True
-
-
 @final
 class AllowedModules:
     """Holds the outputs of allowed modules: a row whose inputs are as in the first run has its output of that run.
@@ -46,69 +32,60 @@ class AllowedModules:
     On the way back such a row has a gradient of its own: that of its inputs, added up where the shapes differ.
 
     Args:
-        model: the model.
-        allow: its modules that may mix examples, their names or patterns of names.
-        norms: those without running statistics.
+        modules: those that may mix examples.
     """
 
-    def __init__(self, model: nn.Module, allow: Collection[Chosen], norms: Collection[nn.Module]) -> None:
-        found = chosen(model, allow, "check_batch_leak") if allow else {}
-        without = [norm for norm in norms if getattr(norm, "running_mean", None) is None]
-        self._modules = list(dict.fromkeys([*found.values(), *without]))
-        self._first: dict[tuple[int, int], tuple[list[Tensor], list[Tensor]]] = {}
-        self._counts: Counter[int] = Counter()
-
-    def begin_run(self) -> None:
-        """Number the calls of a run from the first on."""
-        self._counts.clear()
+    def __init__(self, modules: Collection[nn.Module]) -> None:
+        self._modules = list(dict.fromkeys(modules))
+        self._first: dict[tuple[int, int], list[Tensor]] = {}
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the modules for a ``with`` block."""
-        handles = [module.register_forward_hook(self._hold, with_kwargs=True) for module in self._modules]
+        """Hold the modules for a run."""
+        counts: Counter[int] = Counter()
+
+        def hold(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+            counts[id(module)] += 1
+            return self._held((id(module), counts[id(module)]), (args, kwargs), output)
+
+        handles = [module.register_forward_hook(hold, with_kwargs=True) for module in self._modules]
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def _hold(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        key = id(module), self._counts[id(module)]
-        self._counts[id(module)] += 1
-        inputs, outputs = list(outputs_of((args, kwargs)).values()), outputs_of((output,))
-        values = [one.detach().clone() for one in inputs], [one.detach().clone() for one in outputs.values()]
-        first_in, first_out = self._first.setdefault(key, values)
-        if list(map(_shape, first_in + first_out)) != list(map(_shape, [*inputs, *outputs.values()])):
+    def _held(self, call: tuple[int, int], given: Any, output: Any) -> Any:
+        inputs, outputs = list(outputs_of(given).values()), outputs_of((output,))
+        tensors = [*inputs, *outputs.values()]
+        first = self._first.setdefault(call, [one.detach().clone() for one in tensors])
+        if [one.shape for one in first] != [one.shape for one in tensors]:
             return output  # a batch of another size, as when the places are looked for
-        new = {
-            path: _held(one, before, inputs, first_in)
-            for (path, one), before in zip(outputs.items(), first_out, strict=True)
-        }
-        return put_together((output,), new)[0]
+        pairs = list(zip(inputs, first, strict=False))
+        befores = zip(outputs.items(), first[len(inputs) :], strict=True)
+        return put_together((output,), {path: _row_by_row(one, before, pairs) for (path, one), before in befores})[0]
 
 
-def _shape(tensor: Tensor) -> torch.Size:
-    return tensor.shape
-
-
-def _held(output: Tensor, before: Tensor, inputs: list[Tensor], first: list[Tensor]) -> Tensor:
-    pairs = [(one, other) for one, other in zip(inputs, first, strict=True) if one.shape[:1] == output.shape[:1]]
+def _row_by_row(output: Tensor, before: Tensor, inputs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    pairs = [(one, other) for one, other in inputs if one.shape[:1] == output.shape[:1]]
     if not output.dim() or not pairs or not output.is_floating_point():
-        return before if all(map(torch.equal, inputs, first)) else output
-    is_same = torch.stack([~_rows(differ(one.detach(), other, tolerance_of(one.dtype))) for one, other in pairs]).all(0)
-    shape = [-1] + [1] * (output.dim() - 1)
-    values = torch.where(is_same.view(shape), before, output.detach())
+        return before if all(torch.equal(*pair) for pair in inputs) else output
+    changed = torch.stack([_any_of_rows(differ(one.detach(), other, tolerance_of(one.dtype))) for one, other in pairs])
+    values = torch.where(_as_rows(changed.any(0), output), output.detach(), before)
     return values + sum(_way_back(one, output) for one, _ in pairs if one.requires_grad)
 
 
-def _rows(differs: Tensor) -> Tensor:
-    return differs.flatten(1).any(1) if differs.dim() > 1 else differs
+def _any_of_rows(differs: Tensor) -> Tensor:
+    return differs.unsqueeze(-1).flatten(1).any(1)
+
+
+def _as_rows(of_rows: Tensor, output: Tensor) -> Tensor:
+    return of_rows.view([-1] + [1] * (output.dim() - 1))
 
 
 def _way_back(given: Tensor, output: Tensor) -> Tensor:
     """Return zeros that pass gradients back from each row of an output to the same row of an input."""
     rows = given.to(output.dtype)
     if given.shape != output.shape:
-        sums = rows.flatten(1).sum(1) if rows.dim() > 1 else rows
-        rows = sums.view([-1] + [1] * (output.dim() - 1)).expand_as(output)
+        rows = _as_rows(rows.unsqueeze(-1).flatten(1).sum(1), output).expand_as(output)
     return rows - rows.detach()

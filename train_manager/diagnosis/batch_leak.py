@@ -3,53 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from train_manager.diagnosis.allowed_modules import AllowedModules, norms_over_the_batch, with_running_statistics
-from train_manager.diagnosis.backward_culprit import BackwardSearch
-from train_manager.diagnosis.backward_judge import BackwardJudge
-from train_manager.diagnosis.batch_leaves import Path, name_of
+from train_manager.diagnosis.allowed_modules import norms_over_the_batch
+from train_manager.diagnosis.batch_leaves import Path, is_plain_list, name_of
 from train_manager.diagnosis.changes import Change, Changes
-from train_manager.diagnosis.culprit import (
-    ForwardSearch,
-    culprit_of,
-    sides_at_random,
-    sides_of_a_bit,
-)
-from train_manager.diagnosis.differences import SeenDtypes, differ, tolerance_of
-from train_manager.diagnosis.examples import Examples
-from train_manager.diagnosis.forward_judge import ForwardJudge, Leak
-from train_manager.diagnosis.gradient_digests import Gradients
-from train_manager.diagnosis.kept_state import KeptState
+from train_manager.diagnosis.culprit import BackwardSearch, ForwardSearch, innermost, sides_at_random, sides_of_a_bit
+from train_manager.diagnosis.examples import Examples, Values
+from train_manager.diagnosis.judge import Judge, Leak, MixedJudge
 from train_manager.diagnosis.leak_findings import CHECK, finding_of, note_of
-from train_manager.diagnosis.leaking_pair import source_of
-from train_manager.diagnosis.output_places import (
-    Mixed,
-    Outputs,
-    Places,
-    Rows,
-    in_turn,
-    places_by_length,
-    places_by_size,
-    smaller_sizes,
-)
-from train_manager.diagnosis.recorded_calls import Call
-from train_manager.diagnosis.runs import Call as CallModel
-from train_manager.diagnosis.runs import Run, Runner, are_as_drawn, plain, uncompiled
-from train_manager.model.modules import Chosen
+from train_manager.diagnosis.output_places import Outputs, Places, places_by_length, places_by_size, smaller_sizes
+from train_manager.diagnosis.runs import CallModel, Run, Runner, plain, uncompiled
+from train_manager.model.modules import Chosen, chosen
 from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Coverage, Finding, Findings
 
-SEEDS: Final = (None, 1, 2)
-"""A leak in a model that draws random numbers must show with each of them; None is without layers of dropout."""
-
-BETWEEN_RUNS: Final = ("value", "mixed", "depends")
-"""The rules that compare one run with another."""
+SEEDS: Final = (1, 2)
+"""A leak must show with each of them too."""
 
 
 def check_batch_leak(
@@ -92,13 +67,13 @@ def check_batch_leak(
     if reason:
         return could_not_look(reason)
     norms = norms_over_the_batch(model)
-    allowed = AllowedModules(model, allow, norms.values())
-    with with_running_statistics(norms.values()), allowed.held(), uncompiled():
-        kept = KeptState(model)
-        try:
-            found = _Look(Runner(model, call or usual_call, examples, kept, allowed), batch_axis).findings()
-        finally:
-            kept.put_back()
+    allowed = list(chosen(model, allow, "check_batch_leak").values()) if allow else []
+    runner = Runner(model, call or usual_call, examples, allowed)
+    try:
+        with uncompiled():
+            found = _look(runner)
+    finally:
+        runner.put_back()
     return Findings([note_of(norms)] if norms else []) + found
 
 
@@ -106,9 +81,7 @@ def usual_call(model: nn.Module, batch: Any) -> Any:
     """Call a model with the parts of a batch."""
     if isinstance(batch, Mapping):
         return model(**batch)
-    if isinstance(batch, list | tuple) and not hasattr(batch, "_fields"):
-        return model(*batch)
-    return model(batch)
+    return model(*batch) if is_plain_list(batch) else model(batch)
 
 
 def could_not_look(reason: str) -> Findings:
@@ -124,215 +97,162 @@ def _why_not(model: nn.Module, examples: Examples) -> str:
     return "the batch has one example only" if examples.size < 2 else ""
 
 
-class _Base(NamedTuple):
-    """What the batch as it is has given, and what judges the changed ones by it."""
+# ---- the look --------------------------------------------------------------------------------------------------------
 
-    outputs: Outputs
-    drawn: Mapping[str, Any]
-    places: Places
-    forward: ForwardJudge
-    backward: BackwardJudge
-    gradients: Gradients
-    is_same: bool
-    leak: Leak | None
-    dtypes: Collection[torch.dtype]
+
+def _look(runner: Runner) -> Findings:
+    """Return what was found, and how far was looked."""
+    first = runner.base()
+    first = first._replace(outputs={path: output.detach().clone() for path, output in first.outputs.items()}, roots={})
+    places = _places(runner, first.outputs)
+    if not places.known and not places.mixed:
+        return could_not_look("no output of the model has a part for each example")
+    changes = Changes(runner.examples)
+    judge = Judge(runner, first, places, changes.splits)
+    look = _Look(runner, changes, first, judge, is_steady=judge.is_steady)
+    leak = look.leak()
+    if leak is not None and leak.compares_runs and not judge.gives_the_same(runner.base(), leak.change.split):
+        look = _Look(runner, changes, first, judge, is_steady=False)  # what it holds elsewhere looked like a leak
+        leak = look.leak()
+    return Findings([] if leak is None else [look.finding(leak)], [look.coverage(is_clean=leak is None)])
+
+
+def _places(runner: Runner, outputs: Outputs) -> Places:
+    """Return where the examples lie, by a run with fewer of them."""
+    examples = runner.examples
+    for count in smaller_sizes(examples.size):
+        try:
+            fewer = runner.run(examples.first(count)).outputs
+        except Exception:  # the model takes no batch of this size
+            continue
+        places = places_by_size(outputs, fewer, examples.size, count, examples.batch_axis)
+        if places.known or places.mixed:
+            return places
+    return places_by_length(outputs, examples.size, examples.batch_axis)
 
 
 @final
 class _Look:
-    """One look at a model.
+    """One look at a model by all changes.
 
     Args:
         runner: runs the model.
-        batch_axis: where its examples lie in the batch.
+        changes: of its batch.
+        first: a run of the batch as it is.
+        judge: compares others with it.
+        is_steady: whether the model gives the same each time, so that runs can be compared.
     """
 
-    def __init__(self, runner: Runner, batch_axis: int) -> None:
-        self._runner, self._batch_axis = runner, batch_axis
-        self._changes = Changes(runner.examples)
+    def __init__(self, runner: Runner, changes: Changes, first: Run, judge: Judge, *, is_steady: bool) -> None:
+        self._runner, self._changes, self._drawn, self._judge = runner, changes, first.drawn, judge
+        self._is_steady = is_steady
+        self._mixed = MixedJudge(first, judge.places.mixed, judge.tolerance)
         self._left_out: Counter[str] = Counter()
         self._ran: Counter[tuple[int, int]] = Counter()
 
-    def findings(self) -> Findings:
-        """Return what was found, and how far was looked."""
-        base = self._base()
-        if base is None:
-            return could_not_look("no output of the model has a part for each example")
-        leak = self._leak(base)
-        if leak is not None and base.is_same and leak.rule in BETWEEN_RUNS and not self._is_still(base):
-            base = base._replace(is_same=False)  # what it holds outside of its modules looked like a leak
-            self._ran.clear()
-            self._left_out.clear()
-            leak = self._leak(base)
-        found = [] if leak is None else [self._finding(leak, base)]
-        return Findings(found, [self._coverage(base, is_clean=leak is None)])
-
-    def _is_still(self, base: _Base) -> bool:
-        """Return whether the batch as it is still gives what it gave at first."""
-        run = self._runner.base()
-        return are_as_drawn(run.drawn, base.drawn) and _are_same(run.outputs, base.outputs)
-
-    def _base(self) -> _Base | None:
-        """Run the batch twice as it is, and smaller ones between."""
-        model, gradients = self._runner.model, Gradients(self._runner.model, self._runner.examples)
-        with SeenDtypes() as seen:
-            run = self._runner.base()
-        first = gradients.of(run, {})
-        outputs, drawn = {path: output.detach().clone() for path, output in run.outputs.items()}, run.drawn
-        del run  # and its graph, before the state is put back
-        places = self._places(outputs)
-        if not places.by_path:
-            return None
-        dtypes = seen.dtypes
-        is_mixed = any(isinstance(place, Mixed) for place in places.by_path.values())
-        layout = self._changes.keep_layout() if is_mixed else ""
-        backward = BackwardJudge(gradients, model, places.by_path, *dtypes)
-        run = self._runner.base()
-        is_same = are_as_drawn(drawn, run.drawn) and _are_same(run.outputs, outputs)
-        is_same = is_same and backward.are_same(first, gradients.of(run, {}))
-        leak = backward.judge_base(run, [Change("", split, {}) for split in self._changes.splits])
-        forward = ForwardJudge(outputs, places, dtypes, layout)
-        return _Base(outputs, drawn, places, forward, backward, gradients, is_same, leak, dtypes)
-
-    def _places(self, outputs: Outputs) -> Places:
-        size = self._runner.examples.size
-        for count in smaller_sizes(size):
-            try:
-                fewer = self._runner.fewer(count)
-            except Exception:  # the model takes no batch of this size
-                continue
-            places = places_by_size(outputs, fewer, size, count, self._batch_axis)
-            if places.by_path:
-                return self._in_turn(places, outputs)
-        return places_by_length(outputs, size, self._batch_axis)
-
-    def _in_turn(self, places: Places, outputs: Outputs) -> Places:
-        """Find out in which order the examples lie along an axis that is longer than the batch."""
-        size = self._runner.examples.size
-        if not any(isinstance(place, Rows) and len(place.numbers) > size for place in places.by_path.values()):
-            return places
-        changes = (
-            self._changes.make(kind, split) for kind in self._changes.kinds for split in self._changes.splits[:1]
-        )
-        change = next((one for one in changes if one is not None), None)
-        run = None if change is None else self._run(change)
-        if change is None or run is None or not _have_shapes(run.outputs, outputs):
-            return places
-        return in_turn(places, outputs, run.outputs, change.split.changed)
-
-    def _leak(self, base: _Base) -> Leak | None:
+    def leak(self) -> Leak | None:
         """Return a leak of the outputs; else one of the gradients."""
-        backward = base.leak
-        for change in self._made():
-            forward, found = self._judged(change, base, is_known=backward is not None)
+        backward = self._judge.base_leak()
+        for change in self._changes.made():
+            if change is None:
+                self._left_out["changed nothing"] += 1
+                continue
+            forward, found = self._judged(change, is_known=backward is not None)
             if forward is not None:
                 return forward
             backward = backward or found
-        return (base.forward.judge_mixed() if base.is_same else None) or backward
+        return (self._mixed.leak() if self._is_steady else None) or backward
 
-    def _judged(self, change: Change, base: _Base, *, is_known: bool) -> tuple[Leak | None, Leak | None]:
+    def _judged(self, change: Change, *, is_known: bool) -> tuple[Leak | None, Leak | None]:
         """Return what a change shows in the outputs, and in the gradients unless something is known; keep no graph."""
-        run = self._run(change)
-        if run is None:
+        run = self._run(change.values)
+        if isinstance(run, str):
+            self._left_out[run] += 1
             return None, None
-        if base.is_same and not are_as_drawn(run.drawn, base.drawn):
+        forward = self._judge.output_leak(run, change) if self._is_steady else None
+        has_drawn = self._is_steady and run.drawn != self._drawn
+        if has_drawn or (forward is not None and not self._shows_with_seeds(change)):
             self._left_out["drew other random numbers"] += 1
             return None, None
-        forward = base.forward.judge(run.outputs, change) if base.is_same else None
-        if forward is not None and self._runner.draws(base.drawn) and not self._shows_with_other_seeds(change, base):
-            self._left_out["drew other random numbers"] += 1
-            return None, None
-        self._ran[change.split.bit, change.split.side] += 1
+        self._ran[change.split[:2]] += 1
+        if change.kind == "noise" and self._changes.keeps_layout:
+            self._mixed.note(run, change)
         if forward is not None or is_known:
             return forward, None
-        compares = base.is_same and _have_shapes(run.outputs, base.outputs)
-        return None, base.backward.judge(run, change, compares=compares)
+        return None, self._judge.gradient_leak(run, change, compares=self._is_steady)
 
-    def _shows_with_other_seeds(self, change: Change, base: _Base) -> bool:
+    def _run(self, values: Values) -> Run | str:
+        """Run a changed batch; return why that shows nothing, if so."""
+        try:
+            run = self._runner.run(values)
+        except Exception as error:
+            return f"failed with {type(error).__name__}"
+        return run if run.is_finite() else "gave nan"
+
+    def _shows_with_seeds(self, change: Change) -> bool:
         """Return whether a leak shows whatever is drawn: as many numbers may have been drawn for other rows."""
         for seed in SEEDS:
-            run, draws = self._runner.seeded(self._runner.examples.own_values(), seed)
-            new, other_draws = self._runner.seeded(change.values, seed)
-            if draws.seen != other_draws.seen or not are_as_drawn(run.drawn, new.drawn):
-                return False
-            if ForwardJudge(run.outputs, base.places, base.dtypes, "").judge(new.outputs, change) is None:
+            base, new = (self._runner.run(of, seed=seed) for of in (self._runner.examples.values, change.values))
+            if base.drawn != new.drawn or self._judge.output_leak(new, change, base) is None:
                 return False
         return True
 
-    def _made(self) -> Iterator[Change]:
-        for kind in self._changes.kinds:
-            for split in self._changes.splits:
-                change = self._changes.make(kind, split)
-                if change is None:
-                    self._left_out["changed nothing"] += 1
-                else:
-                    yield change
-
-    def _run(self, change: Change) -> Run | None:
-        try:
-            run = self._runner.changed(change.values)
-        except Exception as error:
-            self._left_out[f"failed with {type(error).__name__}"] += 1
-            return None
-        if run.is_finite():
-            return run
-        self._left_out["gave nan"] += 1
-        return None
-
-    def _finding(self, leak: Leak, base: _Base) -> Finding:
-        source = None
-        if leak.rule == "mixed":
-            call = self._mixing_call(leak, None)
-        elif leak.way == "forward":
-            leak, source = source_of(self._runner, base.forward.judge, leak)
-            call = self._mixing_call(leak, source)
-        else:
-            search = BackwardSearch(
-                self._runner, self._changes, leak, base.gradients, base.places.by_path, is_same=base.is_same
-            )
-            call = culprit_of(self._runner.model, search)
-        return finding_of(leak, source, call, self._runner.model)
-
-    def _mixing_call(self, leak: Leak, source: int | None) -> Call | None:
+    def finding(self, leak: Leak) -> Finding:
+        """Return the finding about a leak, with the module that is to blame."""
+        model = self._runner.model
+        if not leak.is_forward:
+            search = BackwardSearch(self._runner, self._changes, leak, self._judge, is_steady=self._is_steady)
+            return finding_of(leak, None, innermost(model, search), model)
+        leak, source = self._source(leak) if leak.rule == "value" else (leak, None)
         sides = [sides_of_a_bit(self._changes, leak)]
         if source is not None and leak.example is not None:
             sides.insert(0, sides_at_random(self._changes, leak.change, source, leak.example))
-        searches = (ForwardSearch(self._runner, both) for both in sides)
-        found = (culprit_of(self._runner.model, search) for search in searches)
-        return next((call for call in found if call is not None), None)
+        names = (innermost(model, ForwardSearch(self._runner, both)) for both in sides)
+        return finding_of(leak, source, next((name for name in names if name is not None), None), model)
 
-    def _coverage(self, base: _Base, *, is_clean: bool) -> Coverage:
-        ran = sum(self._ran.values())
-        mode = "train" if self._runner.model.training else "eval"
-        text = f"{ran} of {len(self._changes)} changes ran, {mode} mode"
+    def _source(self, leak: Leak) -> tuple[Leak, int | None]:
+        """Halve the changed examples until one of them alone shows the leak; None if only several together do.
+
+        The leak is that of the last half, so that both examples of the pair are of the same run.
+        """
+        left = leak.change.split.changed.nonzero().flatten()
+        while len(left) > 1:
+            halves = left[: len(left) // 2], left[len(left) // 2 :]
+            shown = next(((half, found) for half in halves if (found := self._shown(leak, half))), None)
+            if shown is None:
+                return leak, None
+            left, leak = shown
+        return leak, int(left[0])
+
+    def _shown(self, leak: Leak, numbers: Tensor) -> Leak | None:
+        """Return the leak if a change of these examples alone shows it too."""
+        chosen = torch.zeros_like(leak.change.split.changed).index_fill(0, numbers, True)
+        examples = self._runner.examples
+        run = self._run(examples.mixed(leak.change.values, examples.values, chosen))
+        return None if isinstance(run, str) else self._judge.output_leak(run, leak.change)
+
+    def coverage(self, *, is_clean: bool) -> Coverage:
+        """Return how far was looked."""
+        judge, unjudged = self._judge, self._mixed.unjudged
+        text = f"{self._ran.total()} of {len(self._changes)} changes ran, "
+        text += "train mode" if self._runner.model.training else "eval mode"
         text += "".join(f"; {count} {reason}" for reason, count in self._left_out.items())
-        if not base.is_same:
+        if not self._is_steady:
             text += "; two runs of the same batch differ, so that only their gradients were judged"
-        if base.gradients.failure:
-            text += f"; walking back failed with {base.gradients.failure}, so that only the outputs were judged"
-        elif not base.backward.could_look:
+        failure = judge.gradients.failure
+        if failure:
+            text += f"; walking back failed with {failure}, so that only the outputs were judged"
+        elif not judge.has_gradients:
             text += "; nothing that was returned has a gradient to judge"
-        text += _not_judged(base.places.none, "of no example")
-        text += _not_judged(base.forward.unsteady, "in which the examples lie in no order that is known")
-        has_judged = bool(base.places.by_path.keys() - base.forward.unsteady)
-        has_judged = has_judged and (base.is_same or (base.backward.could_look and not base.gradients.failure))
-        has_all = has_judged and len(self._ran) == len(self._changes.splits)
+        text += _not_judged(judge.places.none, "of no example")
+        text += _not_judged(unjudged, "in which the examples lie in no order that is known")
         text += "".join(f"; {name_of(path)} was left as it is" for path in self._runner.examples.left)
+        has_judged = bool(judge.places.known) or unjudged != set(judge.places.mixed)
+        has_judged = has_judged and (self._is_steady or (judge.has_gradients and not failure))
+        has_all = has_judged and len(self._ran) == len(self._changes.splits)
         return Coverage(CHECK, text, could_look=has_all or not is_clean)
 
 
 def _not_judged(paths: Iterable[Path], reason: str) -> str:
     names = ", ".join(sorted(map(name_of, paths)))
     return f"; not judged: {names}, {reason}" if names else ""
-
-
-def _are_same(outputs: Outputs, others: Outputs) -> bool:
-    return outputs.keys() == others.keys() and all(_equal(outputs[path], others[path]) for path in others)
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and not bool(differ(one.detach(), other, tolerance_of(other.dtype)).any())
-
-
-def _have_shapes(outputs: Outputs, others: Outputs) -> bool:
-    return outputs.keys() == others.keys() and all(outputs[path].shape == others[path].shape for path in others)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 Path = tuple[Any, ...]
 """The keys, positions and attributes that lead to a leaf."""
@@ -17,39 +17,22 @@ ENTRIES = (str, int, float, bytes)
 """What a list with an entry for each example may hold beside tensors."""
 
 
-class Entry(NamedTuple):
-    """A key of a path that is the position in a list."""
-
-    position: int
-
-    def __str__(self) -> str:
-        return str(self.position)
-
-
-def leaves_of(value: Any, path: Path = (), *, lists_of: int = 0) -> Iterator[tuple[Path, Any]]:
+def leaves_of(
+    value: Any, path: Path = (), *, is_leaf: Callable[[Any], bool] = lambda value: False
+) -> Iterator[tuple[Path, Any]]:
     """Yield the leaves of a value with their paths: tensors, packed sequences, and lists of numbers or words.
 
-    Lists of ``lists_of`` entries inside of the value are leaves too, whatever they hold.
+    What ``is_leaf`` says of a part of the value is a leaf too.
 
     >>> import torch
     >>> [name_of(path) for path, _ in leaves_of({"x": torch.ones(2), "pair": (torch.ones(2), [3, 4])})]
     ['x', 'pair.0', 'pair.1']
     """
-    is_list = bool(path) and lists_of > 0 and is_plain_list(value) and len(value) == lists_of
-    if isinstance(value, Tensor | PackedSequence) or _is_column(value) or is_list:
+    if isinstance(value, Tensor | PackedSequence) or _is_column(value) or (path and is_leaf(value)):
         yield path, value
     else:
         for key, inner in _parts(value):
-            yield from leaves_of(inner, (*path, key), lists_of=lists_of)
-
-
-def lists_in(value: Any, path: Path = ()) -> Iterator[Sequence[Any]]:
-    """Yield the lists inside of a value that may have an entry for each example."""
-    if path and is_plain_list(value) and value:
-        yield value
-    elif not isinstance(value, Tensor | PackedSequence):
-        for key, inner in _parts(value):
-            yield from lists_in(inner, (*path, key))
+            yield from leaves_of(inner, (*path, key), is_leaf=is_leaf)
 
 
 def is_plain_list(value: Any) -> bool:
@@ -74,16 +57,6 @@ def copied(value: Any) -> Any:
     return put_together(value, {path: leaf.clone() for path, leaf in leaves_of(value) if isinstance(leaf, Tensor)})
 
 
-def as_entries(packed: PackedSequence) -> list[Tensor]:
-    """Return the sequences of each example."""
-    return list(unpack_sequence(packed))
-
-
-def packed_again(entries: list[Tensor]) -> PackedSequence:
-    """Return the sequences of each example as one packed sequence."""
-    return pack_sequence(entries, enforce_sorted=False)
-
-
 def name_of(path: Path) -> str:
     """Return a path as it is shown."""
     return ".".join(map(str, path))
@@ -100,7 +73,7 @@ def _parts(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
     if isinstance(value, list | tuple):
-        return [(Entry(position), inner) for position, inner in enumerate(value)]
+        return list(enumerate(value))
     if isinstance(value, type | nn.Module) or callable(value):
         return []
     attributes = getattr(value, "__dict__", {})

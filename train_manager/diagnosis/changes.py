@@ -1,15 +1,15 @@
-"""Changes of the examples of one side of a split: noise, and the content of an example of the other side."""
+"""Changes of half of the examples: noise, and the content of an example of the other half."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from train_manager.diagnosis.batch_leaves import ENTRIES, Path
-from train_manager.diagnosis.examples import Examples, Leaf
-from train_manager.diagnosis.splits import Split, splits_of
+from train_manager.diagnosis.batch_leaves import ENTRIES, Path, name_of
+from train_manager.diagnosis.examples import Examples, Leaf, Values
 
 SEED: Final = 20_011
 """Of the generator that all changes are drawn from; the global random states stay as they are."""
@@ -21,18 +21,51 @@ MASK_VALUES: Final = 2
 """A tensor of floats with so many values, or less, is a mask, if there is another one beside it."""
 
 
+class Split(NamedTuple):
+    """Half of the examples, which is changed while the others are kept.
+
+    Attributes:
+        bit: which bit of an example's number decides.
+        side: what it is in those that are changed.
+        changed: for each example whether it is changed.
+    """
+
+    bit: int
+    side: int
+    changed: Tensor
+
+    def other(self) -> Split:
+        """Return the other side."""
+        return Split(self.bit, 1 - self.side, ~self.changed)
+
+
+def splits_of(size: int) -> list[Split]:
+    """Return both sides of each bit: of any two examples each is changed in one that keeps the other.
+
+    >>> for split in splits_of(3):
+    ...     print(split.bit, split.side, split.changed.int().tolist())
+    0 0 [1, 0, 1]
+    0 1 [0, 1, 0]
+    1 0 [1, 1, 0]
+    1 1 [0, 0, 1]
+    """
+    numbers = torch.arange(size)
+    bits = range(max(size - 1, 0).bit_length())
+    return [Split(bit, side, (numbers >> bit) & 1 == side) for bit in bits for side in (0, 1)]
+
+
 class Change(NamedTuple):
     """A change of one side of a split.
 
     Attributes:
-        kind: what is done: "noise", "noise on floats", "copies", or copies of one leaf.
+        kind: what is done: "noise", "copies", or copies of one leaf.
         split: which examples it is done to.
         values: the new values of all leaves.
     """
 
     kind: str
     split: Split
-    values: dict[Path, Any]
+    values: Values
 
 
 @final
@@ -41,42 +74,45 @@ class Changes:
 
     Args:
         examples: the batch.
+
+    Attributes:
+        kinds: which leaves each kind of change is of.
+        splits: which examples are changed together.
+        keeps_layout: whether noise is on floats alone, and so keeps lengths, masks and padding.
     """
 
     def __init__(self, examples: Examples) -> None:
         self._examples = examples
         self._generator = torch.Generator().manual_seed(SEED)
         leaves = examples.leaves
-        self.kinds: dict[str, list[Path]] = {"noise": [*leaves], "copies": [*leaves]}
+        floats = [path for path, leaf in leaves.items() if any(map(self._takes_noise, leaf.entries))]
+        self.keeps_layout = bool(floats)
+        self.kinds: dict[str, list[Path]] = {"noise": floats or [*leaves], "copies": [*leaves]}
         if len(leaves) > 1:
-            self.kinds |= {f"copies of {'.'.join(map(str, path))}": [path] for path in leaves}
+            self.kinds |= {f"copies of {name_of(path)}": [path] for path in leaves}
         self.splits = splits_of(examples.size)
-
-    def keep_layout(self) -> str:
-        """Return a kind of change that keeps lengths, masks and padding, and add it if there is none yet.
-
-        Returns:
-            Its name; empty if there are no floats.
-        """
-        leaves = self._examples.leaves
-        floats = [path for path, leaf in leaves.items() if isinstance(leaf.value, Tensor) and _is_number(leaf.value)]
-        if len(floats) == len(leaves):
-            return "noise"
-        if floats:
-            self.kinds["noise on floats"] = floats
-        return "noise on floats" if floats else ""
 
     def __len__(self) -> int:
         return len(self.kinds) * len(self.splits)
 
+    def made(self) -> Iterator[Change | None]:
+        """Yield all changes, and None for one that changes nothing."""
+        return (self.make(kind, split) for kind in self.kinds for split in self.splits)
+
     def make(self, kind: str, split: Split) -> Change | None:
         """Return a change, or None if it changes nothing."""
         source = self._source(split)
-        values = self._examples.own_values()
+        values = dict(self._examples.values)
         for path in self.kinds[kind]:
             leaf = self._examples.leaves[path]
-            values[path] = self._noise(leaf, split.changed) if kind.startswith("noise") else leaf.take(source)
-        return Change(kind, split, values) if self._is_another(values) else None
+            values[path] = self._noise(leaf, split.changed) if kind == "noise" else leaf.take(source)
+        is_another = any(not _are_same(values[path], one) for path, one in self._examples.values.items())
+        return Change(kind, split, values) if is_another else None
+
+    def make_any(self, split: Split, kind: str = "noise") -> Change | None:
+        """Return a change of one kind, or of another one if that changes nothing."""
+        made = (self.make(one, split) for one in [kind, *self.kinds])
+        return next((change for change in made if change is not None), None)
 
     def of_others_too(self, change: Change, split: Split) -> Change | None:
         """Return a change of the same kind of other examples; those of both are changed as they were."""
@@ -93,50 +129,42 @@ class Changes:
         drawn = kept[torch.randint(len(kept), (len(numbers),), generator=self._generator)]
         return torch.where(split.changed, drawn, numbers)
 
-    def _is_another(self, values: dict[Path, Any]) -> bool:
-        return any(not _are_same(values[path], leaf.value) for path, leaf in self._examples.leaves.items())
-
     def _noise(self, leaf: Leaf, changed: Tensor) -> Any:
         scales = torch.tensor(SCALES)[torch.randint(len(SCALES), (len(changed),), generator=self._generator)]
         if leaf.axis is not None:
-            noisy = self._noisy(leaf.value, scales.view(leaf.mask(changed).shape))
-            return torch.where(leaf.mask(changed), noisy, leaf.value)
-        return [
-            self._noisy(value, scale) if is_changed and isinstance(value, Tensor) else value
-            for value, is_changed, scale in zip(leaf.value, changed.tolist(), scales, strict=True)
-        ]
+            noisy = self._noisy(leaf.value, leaf.along(scales))
+        else:
+            noisy = [self._noisy(*pair) for pair in zip(leaf.value, scales, strict=True)]
+        return leaf.mixed(noisy, leaf.value, changed)
 
-    def _noisy(self, tensor: Tensor, scale: Tensor) -> Tensor:
-        if _is_mask(tensor, is_alone=len(self._examples.leaves) == 1):
-            return tensor
-        if not _is_number(tensor):
-            return self._other_tokens(tensor)
-        drawn = torch.randn(tensor.shape, generator=self._generator, dtype=torch.float32)
-        if tensor.is_complex():
-            drawn = torch.complex(drawn, torch.randn(tensor.shape, generator=self._generator))
-        spread = tensor.abs().float().std() if tensor.numel() > 1 else tensor.abs().float().mean()
-        return tensor + (drawn * scale).to(tensor.device).mul(spread + 1e-3).to(tensor.dtype)
+    def _takes_noise(self, value: Any) -> bool:
+        """Return whether noise leaves what kind of tensor it is; what is alone in a batch is not a mask."""
+        if not isinstance(value, Tensor) or not value.numel():
+            return False
+        if value.is_complex():
+            return True
+        is_mask = len(self._examples.leaves) > 1 and value.numel() > MASK_VALUES >= value.unique().numel()
+        return value.is_floating_point() and bool(value.isfinite().all()) and not is_mask
 
-    def _other_tokens(self, tensor: Tensor) -> Tensor:
-        """Return other ones of the tokens in a batch; zeros stay, since they pad."""
-        tokens = tensor[tensor != 0]
-        drawn = tokens[torch.randint(len(tokens), tuple(tensor.shape), generator=self._generator).to(tensor.device)]
-        return torch.where(tensor != 0, drawn, tensor)
+    def _noisy(self, value: Any, scale: Tensor) -> Any:
+        if isinstance(value, Tensor) and _are_tokens(
+            value
+        ):  # other ones of the tokens in a batch; zeros stay, since they pad
+            tokens = value[value != 0]
+            drawn = torch.randint(len(tokens), tuple(value.shape), generator=self._generator)
+            return torch.where(value != 0, tokens[drawn.to(value.device)], value)
+        if not self._takes_noise(value):
+            return value
+        drawn = torch.randn(value.shape, generator=self._generator)
+        if value.is_complex():
+            drawn = torch.complex(drawn, torch.randn(value.shape, generator=self._generator))
+        spread = value.abs().float().std() if value.numel() > 1 else value.abs().float().mean()
+        return value + (drawn.to(value.device) * scale * (spread + 1e-3)).to(value.dtype)
 
 
-def _is_number(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _is_mask(tensor: Tensor, *, is_alone: bool) -> bool:
-    """Return whether noise would make another kind of tensor of it; what is alone in a batch is not a mask."""
-    if tensor.dtype == torch.bool or not tensor.numel():
-        return True
-    if not tensor.is_floating_point():
-        return not (tensor.is_complex() or bool(tensor.any()))
-    if not bool(tensor.isfinite().all()):
-        return True
-    return not is_alone and tensor.numel() > MASK_VALUES and tensor.unique().numel() <= MASK_VALUES
+def _are_tokens(tensor: Tensor) -> bool:
+    is_whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+    return is_whole and bool(tensor.any())
 
 
 def _are_same(first: Any, second: Any) -> bool:

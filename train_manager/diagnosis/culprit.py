@@ -1,53 +1,54 @@
-"""Which call of a module lets examples leak into each other."""
+"""Which module lets examples leak into each other, on the way forward or back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Final, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
-from train_manager.diagnosis.changes import Change, Changes
-from train_manager.diagnosis.forward_judge import Leak
-from train_manager.diagnosis.recorded_calls import Call, Key, RecordedCalls, TooMuchRecordedError, recorded_calls
-from train_manager.diagnosis.runs import Runner
-from train_manager.diagnosis.splits import Split
-
-Sides = Sequence[Tensor]
-"""For each side of a bit, which elements of a tensor it changes."""
-
-Search = Callable[[Collection[str] | None], Call | None]
+from train_manager.diagnosis.changes import Change, Changes, Split
+from train_manager.diagnosis.differences import differ, digest, usual_size
+from train_manager.diagnosis.judge import FACTOR, Judge, Leak
+from train_manager.diagnosis.recorded_calls import Call, Key, Marks, RecordedCalls, marks_of
+from train_manager.diagnosis.runs import Run, Runner
 
 SEED: Final = 20_051
 
+SHARE: Final = 1e-4
+"""A gradient below this share of the usual one is rounding."""
 
-def culprit_of(model: nn.Module, search: Search) -> Call | None:
-    """Return the call that a search has found; level by level, if all calls together take too much room."""
-    try:
-        return search(None)
-    except TooMuchRecordedError:
-        return _by_level(model, search)
+PLACES: Final = 256
+"""So many places of a gradient are compared, beside its sum."""
 
-
-def _by_level(model: nn.Module, search: Search) -> Call | None:
-    """Look at a module and those right inside of it, then into the one that was found."""
-    found, name = None, ""
-    while True:
-        call = search({name, *_inside(model.get_submodule(name), name)})
-        if call is None or call.key[0] == name:
-            return call or found
-        found, name = call, call.key[0]
+Search = Callable[[nn.Module], Call | None]
 
 
-def _inside(module: nn.Module, name: str) -> Iterator[str]:
-    """Yield the names of the modules right inside of one; lists of modules are never called themselves."""
-    for key, inner in module.named_children():
-        path = f"{name}.{key}" if name else key
-        if isinstance(inner, nn.ModuleList | nn.ModuleDict):
-            yield from _inside(inner, path)
-        else:
-            yield path
+def innermost(model: nn.Module, search: Search) -> str | None:
+    """Return the name of the module that a search finds, level by level; None if it finds none.
+
+    The values of all calls of a large model would take too much room.
+
+    Args:
+        model: the model.
+        search: returns the call that is to blame of those of a module itself and right inside of it.
+    """
+    found, module = None, model
+    while next(module.children(), None) is not None:
+        call = search(module)
+        if call is None:
+            break
+        found = call.key[0]
+        if call.module is module:
+            break
+        module = call.module
+    return found
+
+
+# ---- forward ---------------------------------------------------------------------------------------------------------
 
 
 @final
@@ -62,37 +63,28 @@ class ForwardSearch:
     def __init__(self, runner: Runner, sides: Sequence[Change]) -> None:
         self._runner, self._sides = runner, sides
 
-    def __call__(self, names: Collection[str] | None = None) -> Call | None:
-        with recorded_calls(self._runner.model, names) as base:
-            self._runner.base()
-        found: dict[Key, list[tuple[list[Tensor | None], list[Tensor | None]]]] = {}
+    def __call__(self, module: nn.Module) -> Call | None:
+        """Return the call."""
+        base = RecordedCalls(module)
+        self._runner.base(base.recording(self._runner.model))
+        base.forget()
+        changed = []
         for change in self._sides:
-            with recorded_calls(self._runner.model, names, base=base) as calls:
-                self._runner.changed(change.values)
-            by_key = calls.by_key()
-            for call in base.completed:
-                found.setdefault(call.key, []).append(_changes_of(call, by_key.get(call.key)))
+            calls = RecordedCalls(module, base)
+            self._runner.run(change.values, calls.recording(self._runner.model))
+            changed.append(calls.by_key())
+        found = [(call, *_sides_of(call, [calls.get(call.key) for calls in changed])) for call in base.completed]
         # Single numbers come last: a loss beside the output mixes the examples too.
-        return self._mixes(base, found, 1) or self._moves(base, found) or self._mixes(base, found, 0)
-
-    def _mixes(self, base: RecordedCalls, found: Mapping[Key, Any], least: int) -> Call | None:
-        for call in base.completed:
-            inputs, outputs = _by_tensor(found[call.key])
-            if _are_together_apart(inputs, call.arguments) and any(not are_apart(one, least) for one in outputs):
-                return call
-        return None
-
-    def _moves(self, base: RecordedCalls, found: Mapping[Key, Any]) -> Call | None:
-        for call in base.completed:
-            inputs, outputs = ([_slots(one) for one in part] for part in _by_tensor(found[call.key]))
-            if any(_are_moved(one, other) for one in inputs for other in outputs):
-                return call
+        for is_culprit in (_mixes, _moves, partial(_mixes, with_numbers=True)):
+            for call, inputs, outputs in found:
+                if is_culprit(call, inputs, outputs):
+                    return call
         return None
 
 
 def sides_of_a_bit(changes: Changes, leak: Leak) -> list[Change]:
     """Return the change that showed a leak, and one of the other side, of the same kind if there is one."""
-    other = of_any_kind(changes, leak.change.split.other(), leak.change.kind)
+    other = changes.make_any(leak.change.split.other(), leak.change.kind)
     return [leak.change] if other is None else [leak.change, other]
 
 
@@ -102,75 +94,182 @@ def sides_at_random(changes: Changes, change: Change, source: int, example: int)
     changed = torch.rand(size, generator=torch.Generator().manual_seed(SEED)) < 0.5
     changed[source], changed[example] = True, False
     split = Split(-1, 0, changed)
-    first = changes.of_others_too(change, split)
-    return [one for one in (first, of_any_kind(changes, split.other(), change.kind)) if one is not None]
+    sides = changes.of_others_too(change, split), changes.make_any(split.other(), change.kind)
+    return [one for one in sides if one is not None]
 
 
-def of_any_kind(changes: Changes, split: Split, kind: str = "noise") -> Change | None:
-    """Return a change of one kind, or of another one if that changes nothing."""
-    made = (changes.make(one, split) for one in [kind, *changes.kinds])
-    return next((change for change in made if change is not None), None)
+Sides = list[Marks]
+"""Where each of two sides has changed a tensor; less than two if that is not known."""
 
 
-def _changes_of(call: Call, other: Call | None) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """Return which elements of what went in and came out have changed; None where that is not known."""
-    inputs, outputs = ([], []) if other is None else (other.seen_in, other.seen_out)
-    unknown_in, unknown_out = [None] * len(call.seen_in), [None] * len(call.seen_out)
+def _sides_of(call: Call, changed: Sequence[Call | None]) -> tuple[list[Sides], list[Sides]]:
+    """Return for each tensor that went into a call, and came out of it, where each side has changed it."""
+    pairs = [
+        (call.seen_in, [one.seen_in for one in changed if one]),
+        (call.seen_out, [one.seen_out for one in changed if one]),
+    ]
+    inputs, outputs = (
+        [[marks[place] for marks in sides if len(marks) == len(own) and marks[place]] for place in range(len(own))]
+        for own, sides in pairs
+    )
+    return inputs, outputs
+
+
+def _mixes(call: Call, inputs: list[Sides], outputs: list[Sides], *, with_numbers: bool = False) -> bool:
+    """Return whether the sides are apart in each tensor that went in, and no longer in one that came out.
+
+    No two arguments may have different sides at the same index either.
+    """
+    slots = [(argument, _slots(one)) for argument, one in zip(call.arguments, inputs, strict=True)]
     return (
-        inputs if len(inputs) == len(unknown_in) else [*unknown_in],
-        outputs if len(outputs) == len(unknown_out) else [*unknown_out],
+        all(map(_are_apart, inputs))
+        and not any(one != other and _contradict(its, others) for (one, its), (other, others) in combinations(slots, 2))
+        and any(not _are_apart(one) for one in outputs if with_numbers or not _is_number(one))
     )
 
 
-def _by_tensor(sides: Sequence[tuple[list[Any], list[Any]]]) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    return list(zip(*(one[0] for one in sides), strict=True)), list(zip(*(one[1] for one in sides), strict=True))
+def _moves(call: Call, inputs: list[Sides], outputs: list[Sides]) -> bool:
+    """Return whether rows come out in other slots than they went in."""
+    return any(_are_moved(_slots(one), _slots(other)) for one in inputs for other in outputs)
 
 
-def _are_together_apart(tensors: Sequence[Sequence[Tensor | None]], arguments: Sequence[Any]) -> bool:
-    """Return whether each tensor is apart, and no two arguments have different sides at the same index."""
-    if not all(map(are_apart, tensors)):
-        return False
-    sides = [_slots(one) for one in tensors]
-    return not any(
-        first != second and _contradict(sides[one], sides[other])
-        for one, first in enumerate(arguments)
-        for other, second in enumerate(arguments[:one])
-    )
+def _is_number(sides: Sides) -> bool:
+    return all(len(along) == 1 for marks in sides for along in marks)
+
+
+def _are_apart(sides: Sides) -> bool:
+    """Return whether there is an axis of which no index is changed by both sides."""
+    return len(sides) < 2 or any(not bool((one & other).any()) for one, other in zip(*sides, strict=True))
+
+
+def _slots(sides: Sides) -> dict[int, Tensor]:
+    """Return, for each axis that tells the sides apart, which side changes each index: 1, -1, or 0 for none."""
+    axes = enumerate(zip(*sides, strict=True)) if len(sides) == 2 else ()
+    return {axis: one.int() - other.int() for axis, (one, other) in axes if not bool((one & other).any())}
 
 
 def _contradict(one: Mapping[int, Tensor], other: Mapping[int, Tensor]) -> bool:
     """Return whether two tensors have an axis in common, and different sides along it."""
-    common = [axis for axis in one if axis in other and len(one[axis]) == len(other[axis])]
-    return bool(common) and all(bool((one[axis] * other[axis] < 0).any()) for axis in common)
-
-
-def are_apart(sides: Sequence[Tensor | None], least: int = 0) -> bool:
-    """Return whether there is an axis of which no index is changed by both sides."""
-    known = [side for side in sides if side is not None and side.dim() >= least]
-    if len(known) < 2 or not bool(known[0].any() & known[1].any()):
-        return True
-    return bool(_slots(known))
-
-
-def _slots(sides: Sequence[Tensor | None]) -> dict[int, Tensor]:
-    """Return, for each axis that tells the sides apart, which side changes each index: 1, -1, or 0 for none."""
-    known = [side for side in sides if side is not None]
-    if len(known) < 2:
-        return {}
-    pairs = {axis: [_along(side, axis) for side in known] for axis in range(known[0].dim())}
-    return {axis: one.int() - other.int() for axis, (one, other) in pairs.items() if not bool((one & other).any())}
-
-
-def _along(changed: Tensor, axis: int) -> Tensor:
-    return changed.movedim(axis, 0).flatten(1).any(1) if changed.dim() > 1 else changed
+    common = [(one[axis], other[axis]) for axis in one if axis in other and len(one[axis]) == len(other[axis])]
+    return bool(common) and all(map(_have_different_sides, common))
 
 
 def _are_moved(inputs: Mapping[int, Tensor], outputs: Mapping[int, Tensor]) -> bool:
-    """Return whether rows come out in other slots than they went in: along no two axes are they where they were."""
-    ins, outs = ([one for one in part.values() if _has_both(one)] for part in (inputs, outputs))
+    """Return whether rows of both sides are along no two axes where they were."""
+    ins, outs = ([one for one in part.values() if (one > 0).any() and (one < 0).any()] for part in (inputs, outputs))
     same = [(one, other) for one in ins for other in outs if len(one) == len(other)]
-    return bool(same) and all(bool((one * other < 0).any()) for one, other in same)
+    return bool(same) and all(map(_have_different_sides, same))
 
 
-def _has_both(slots: Tensor) -> bool:
-    return bool((slots > 0).any() & (slots < 0).any())
+def _have_different_sides(pair: tuple[Tensor, Tensor]) -> bool:
+    return bool((pair[0] * pair[1] < 0).any())
+
+
+# ---- backward --------------------------------------------------------------------------------------------------------
+
+
+class Trace(NamedTuple):
+    """What is kept of a gradient: a few of its numbers, and where it is not zero."""
+
+    numbers: Tensor
+    marks: Marks
+
+    @classmethod
+    def of(cls, gradient: Tensor) -> Trace:
+        """Return that of a gradient."""
+        return cls(digest(gradient[None], PLACES), marks_of(gradient.abs() > SHARE * usual_size(gradient)))
+
+
+Spot = tuple[Key, str, int]
+"""A tensor of a call: one of those that went in or came out, or a parameter of its own."""
+
+Traces = dict[Spot, Trace]
+
+
+@final
+class BackwardSearch:
+    """Looks for the last call with clean gradients at its outputs and others at its inputs or parameters.
+
+    Args:
+        runner: runs the model.
+        changes: makes a change, if the leak was seen in the batch as it is.
+        leak: what was found.
+        judge: has found it.
+        is_steady: whether two runs of the same batch are equal.
+    """
+
+    def __init__(self, runner: Runner, changes: Changes, leak: Leak, judge: Judge, *, is_steady: bool) -> None:
+        self._runner, self._gradients, self._rule = runner, judge.gradients, leak.rule
+        self._tolerance = FACTOR * judge.tolerance
+        self._kept = ~leak.change.split.changed
+        made = leak.change if leak.change.values else changes.make_any(leak.change.split)
+        self._change = made if is_steady and leak.rule != "sum" else None
+        self._is_steady = is_steady
+
+    def __call__(self, module: nn.Module) -> Call | None:
+        """Return the call."""
+        calls = RecordedCalls(module)
+        run = self._runner.base(calls.recording(self._runner.model))
+        if self._change is None:
+            dirty = self._not_clean_alone(
+                *(self._traces(run, calls, of) for of in (self._kept, ~self._kept, self._kept | True))
+            )
+        else:
+            base = self._traces(run, calls, self._kept)
+            del run
+            calls.forget()
+            changed = RecordedCalls(module, calls)
+            run = self._runner.run(self._change.values, changed.recording(self._runner.model))
+            dirty = self._not_as_before(base, self._traces(run, changed, self._kept), changed)
+        for call in reversed(calls.started):
+            if (call.key, "out") in dirty:
+                if call.module._backward_pre_hooks:  # such a hook lies outside of what a call has returned
+                    return call
+            elif (call.key, "in") in dirty or (call.key, "own") in dirty:
+                return call
+        return None
+
+    def _traces(self, run: Run, calls: RecordedCalls, of: Tensor) -> Traces:
+        """Walk back from some examples."""
+        spots: dict[Spot, Tensor] = {}
+        for call in calls.completed:
+            parts = {"in": call.inputs, "out": call.outputs, "own": call.module.parameters() if self._is_steady else ()}
+            spots |= {
+                (call.key, part, place): one
+                for part, tensors in parts.items()
+                for place, one in enumerate(tensors)
+                if one.requires_grad
+            }
+        tensors = {id(one): one for one in spots.values()}
+        gradients = self._gradients.at(list(tensors.values()), run, of)
+        traces = {key: Trace.of(gradient) for key, gradient in zip(tensors, gradients, strict=False)}
+        return {spot: traces[id(one)] for spot, one in spots.items() if id(one) in traces}
+
+    def _not_as_before(self, base: Traces, new: Traces, changed: RecordedCalls) -> set[tuple[Key, str]]:
+        """Return where a gradient is another one than before, or is not zero where the change has changed the value."""
+        moved = {
+            (call.key, part, place): marks
+            for call in changed.completed
+            for part, seen in (("in", call.seen_in), ("out", call.seen_out))
+            for place, marks in enumerate(seen)
+            if marks is not None
+        }
+        return {
+            spot[:2]
+            for spot in base.keys() & new.keys()
+            if [len(along) for along in base[spot].marks] == [len(along) for along in new[spot].marks]
+            and (
+                self._differ(base[spot].numbers, new[spot].numbers)
+                or not all(_are_apart([moved[spot], one.marks]) for one in (base[spot], new[spot]) if spot in moved)
+            )
+        }
+
+    def _not_clean_alone(self, kept: Traces, others: Traces, everything: Traces) -> set[tuple[Key, str]]:
+        """Return where the gradients of both sides do not add up; or, if that was not it, are in the same places."""
+        if self._rule == "sum":
+            sums = {spot: one.numbers + others[spot].numbers for spot, one in kept.items()}
+            return {spot[:2] for spot, both in sums.items() if self._differ(both, everything[spot].numbers)}
+        return {spot[:2] for spot, one in kept.items() if not _are_apart([one.marks, others[spot].marks])}
+
+    def _differ(self, new: Tensor, base: Tensor) -> bool:
+        return bool(differ(new, base, self._tolerance).any())

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
-from train_manager.diagnosis.batch_leaves import (
-    Entry,
-    Path,
-    as_entries,
-    copied,
-    leaves_of,
-    lists_in,
-    name_of,
-    packed_again,
-    put_together,
-)
+from train_manager.diagnosis.batch_leaves import Path, copied, is_plain_list, leaves_of, name_of, put_together
 from train_manager.telling.errors import InputError, did_you_mean, near
+
+Values = Mapping[Path, Any]
+"""The leaves of a batch that hold its examples: tensors, and lists with an entry for each."""
+
+
+class Place(NamedTuple):
+    """Where the examples lie in a tensor.
+
+    Attributes:
+        axis: the axis of which each index is of one example; None if all of the tensor is of one.
+        numbers: the number of the example of each index.
+    """
+
+    axis: int | None
+    numbers: Tensor
+
+    def rows(self, tensor: Tensor) -> Tensor:
+        """Return the tensor with a row for each of these numbers; a row has at least one axis of its own."""
+        return (tensor[None] if self.axis is None else tensor.movedim(self.axis, 0)).unsqueeze(-1)
 
 
 class Leaf(NamedTuple):
@@ -37,6 +47,11 @@ class Leaf(NamedTuple):
     axis: int | None
     wrap: Callable[[Any], Any]
 
+    @property
+    def entries(self) -> list[Any]:
+        """Its tensors, and what else there is in a list."""
+        return [self.value] if self.axis is not None else self.value
+
     def take(self, numbers: Tensor) -> Any:
         """Return the examples of these numbers."""
         if self.axis is None:
@@ -47,14 +62,12 @@ class Leaf(NamedTuple):
         """Return a value of this leaf for chosen examples, and another for the rest."""
         if self.axis is None:
             return [one if take else rest for one, rest, take in zip(value, other, chosen.tolist(), strict=True)]
-        return torch.where(self.mask(chosen), value, other)
+        return torch.where(self.along(chosen), value, other)
 
-    def mask(self, chosen: Tensor) -> Tensor:
-        """Return a mask of examples in a shape that goes with the tensor."""
-        assert self.axis is not None, "a list has no shape"
-        shape = [1] * self.value.dim()
-        shape[self.axis] = -1
-        return chosen.to(self.value.device).view(shape)
+    def along(self, of_examples: Tensor) -> Tensor:
+        """Return what there is for each example in a shape that goes with the tensor."""
+        shape = [-1 if axis == self.axis else 1 for axis in range(self.value.dim())]
+        return of_examples.to(self.value.device).view(shape)
 
 
 @final
@@ -69,76 +82,68 @@ class Examples:
     Attributes:
         size: how many they are.
         leaves: those that hold them.
-        left: the paths of other leaves, which are left as they are.
+        values: the values of these.
+        left: the paths of other tensors, which are left as they are.
     """
 
     def __init__(self, batch: Any, batch_axis: int = 0, shared: Collection[str | int] = ()) -> None:
-        self.batch = batch
-        self.size = _size_of(batch, batch_axis, shared)
-        self._all = dict(leaves_of(batch, lists_of=self.size))
-        _require_parts(shared, self._all)
-        found = {
-            path: _leaf(value, self.size, batch_axis)
-            for path, value in self._all.items()
-            if not _is_shared(path, shared)
-        }
+        self._batch, self.batch_axis = batch, batch_axis
+        votes = Counter(_votes(batch, batch_axis, shared))
+        self.size = votes.most_common(1)[0][0] if votes else 0
+        self._all = dict(leaves_of(batch, is_leaf=lambda value: is_plain_list(value) and len(value) == self.size))
+        _require_parts(shared, [name_of(path) for path in self._all])
+        own = {path: value for path, value in self._all.items() if not _is_shared(path, shared)}
+        found = {path: _leaf(value, self.size, batch_axis) for path, value in own.items()}
         self.leaves: dict[Path, Leaf] = {path: leaf for path, leaf in found.items() if leaf is not None}
-        self.left = [path for path, leaf in found.items() if leaf is None and isinstance(self._all[path], Tensor)]
+        self.values: Values = {path: leaf.value for path, leaf in self.leaves.items()}
+        self.left = [path for path in own.keys() - self.leaves.keys() if isinstance(own[path], Tensor)]
 
-    def first(self, count: int) -> Any:
-        """Return a batch of the first examples only."""
-        numbers = torch.arange(count)
-        return self.with_values({path: copied(leaf.take(numbers)) for path, leaf in self.leaves.items()})
-
-    def mixed(self, values: Mapping[Path, Any], others: Mapping[Path, Any], chosen: Tensor) -> dict[Path, Any]:
+    def mixed(self, values: Values, others: Values, chosen: Tensor) -> dict[Path, Any]:
         """Return the values of chosen examples, and other values of the rest."""
         return {path: leaf.mixed(values[path], others[path], chosen) for path, leaf in self.leaves.items()}
 
-    def own_values(self) -> dict[Path, Any]:
-        """Return the values of the batch as it is."""
-        return {path: leaf.value for path, leaf in self.leaves.items()}
+    def first(self, count: int) -> dict[Path, Any]:
+        """Return the values of the first examples only."""
+        return {path: leaf.take(torch.arange(count)) for path, leaf in self.leaves.items()}
 
-    def with_values(self, values: Mapping[Path, Any]) -> Any:
+    def batch_of(self, values: Values) -> Any:
         """Return a batch with other examples, as they are given; all else in it is copied."""
         copies = {path: copied(value) for path, value in self._all.items() if path not in values}
-        taken = {path: self.leaves[path].wrap(value) for path, value in values.items()}
-        return put_together(self.batch, {**copies, **taken})
+        return put_together(self._batch, copies | {path: self.leaves[path].wrap(one) for path, one in values.items()})
+
+    def place_in(self, path: Path) -> Place:
+        """Return where the examples lie in a tensor of the values: a leaf, or a part of an entry of one."""
+        of = next(one for one in self.leaves if path[: len(one)] == one)
+        axis = self.leaves[of].axis
+        return Place(axis, torch.tensor([path[len(of)]]) if axis is None else torch.arange(self.size))
 
 
-def _require_parts(shared: Collection[str | int], paths: Iterable[Path]) -> None:
+def _require_parts(shared: Collection[str | int], names: list[str]) -> None:
     """Refuse names of what the batch does not have: a misspelt one would be changed like the others."""
-    names = [name_of(path) for path in paths]
     for one in shared:
-        if not any(_is_shared(path, [one]) for path in paths):
+        if not any(_is_shared((name,), [one]) for name in names):
             cure = f"{did_you_mean(near(str(one), names))} its parts are {', '.join(map(repr, names))}".strip()
             raise InputError(f"shared names {one!r}, but the batch has no such part", name="shared", cure=cure)
 
 
 def _is_shared(path: Path, shared: Collection[str | int]) -> bool:
-    name = name_of(path)
-    return any(name == str(one) or name.startswith(f"{one}.") for one in shared)
+    return any(f"{name_of(path)}.".startswith(f"{one}.") for one in shared)
 
 
-def _size_of(batch: Any, batch_axis: int, shared: Collection[str | int]) -> int:
-    """Return how many examples a batch has: what most of its tensors and lists say."""
-    votes: Counter[int] = Counter()
-    for path, value in leaves_of(batch):
+def _votes(batch: Any, batch_axis: int, shared: Collection[str | int]) -> Iterator[int]:
+    """Yield how many examples a batch has, by each of its tensors and lists."""
+    for path, value in leaves_of(batch, is_leaf=is_plain_list):
         if _is_shared(path, shared):
             continue
         if isinstance(value, PackedSequence):
-            votes[int(value.batch_sizes[0])] += 1
-        elif (
-            isinstance(value, Tensor)
-            and value.dim() > batch_axis
-            and not any(isinstance(key, Entry) for key in path[1:])
-        ):
-            votes[value.shape[batch_axis]] += 1
-    for entries in lists_in(batch):
-        votes.update(_votes_of(entries, batch_axis))
-    return votes.most_common(1)[0][0] if votes else 0
+            yield int(value.batch_sizes[0])
+        elif not isinstance(value, Tensor):
+            yield from _votes_of_list(value, batch_axis)
+        elif value.dim() > batch_axis:
+            yield value.shape[batch_axis]
 
 
-def _votes_of(entries: Sequence[Any], batch_axis: int) -> list[int]:
+def _votes_of_list(entries: list[Any], batch_axis: int) -> list[int]:
     """Return how many examples a list may hold: one for each entry, or as many as each of its tensors has."""
     tensors = [one for one in entries if isinstance(one, Tensor) and one.dim() > batch_axis]
     lengths = {one.shape[batch_axis] for one in tensors}
@@ -150,21 +155,18 @@ def _votes_of(entries: Sequence[Any], batch_axis: int) -> list[int]:
 
 def _leaf(value: Any, size: int, batch_axis: int) -> Leaf | None:
     if isinstance(value, PackedSequence):
-        return Leaf(as_entries(value), None, packed_again) if int(value.batch_sizes[0]) == size else None
+        packed_again = partial(pack_sequence, enforce_sorted=False)
+        return Leaf(list(unpack_sequence(value)), None, packed_again) if int(value.batch_sizes[0]) == size else None
     if isinstance(value, Tensor):
         axis = _axis_of(value, size, batch_axis)
-        return None if axis is None else Leaf(value, axis, _as_it_is)
+        return None if axis is None else Leaf(value, axis, lambda tensor: tensor)
     return Leaf(list(value), None, type(value)) if len(value) == size else None
 
 
 def _axis_of(tensor: Tensor, size: int, batch_axis: int) -> int | None:
     """Return the batch axis if it has the right size; else the only axis that has; None for a mask of a sequence."""
-    if is_triangle(tensor):
-        return None
-    if tensor.dim() > batch_axis and tensor.shape[batch_axis] == size:
-        return batch_axis
-    axes = [axis for axis, length in enumerate(tensor.shape) if length == size]
-    return axes[0] if len(axes) == 1 else None
+    axes = [] if is_triangle(tensor) else [axis for axis, length in enumerate(tensor.shape) if length == size]
+    return batch_axis if batch_axis in axes else axes[0] if len(axes) == 1 else None
 
 
 def is_triangle(tensor: Tensor) -> bool:
@@ -178,7 +180,3 @@ def is_triangle(tensor: Tensor) -> bool:
     above = torch.ones_like(tensor, dtype=torch.bool).triu(1)
     first, second = tensor[above].unique(), tensor[above.T].unique()
     return len(first) == len(second) == 1 and bool(first != second)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

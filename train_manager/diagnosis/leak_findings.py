@@ -7,8 +7,7 @@ from typing import Final
 
 from torch import nn
 
-from train_manager.diagnosis.forward_judge import Leak
-from train_manager.diagnosis.recorded_calls import Call
+from train_manager.diagnosis.judge import Leak
 from train_manager.telling.findings import Finding
 
 CHECK: Final = "batch leak"
@@ -25,13 +24,12 @@ CURES: Final = {
 }
 
 
-def finding_of(leak: Leak, source: int | None, call: Call | None, model: nn.Module) -> Finding:
-    """Return the finding about a leak."""
-    name = call.key[0] if call is not None else ""
-    module = call.module if call is not None else model
+def finding_of(leak: Leak, source: int | None, name: str | None, model: nn.Module) -> Finding:
+    """Return the finding about a leak in the module of a name; without one it is the model itself."""
+    module = dict(model.named_modules())[name or ""]
     where = f"{name or 'the model itself'} ({type(module).__name__})"
     allowed = f"; if it is meant to, allow=[{name!r}]" if name else ""
-    numbers: dict[str, float | int | str] = {"way": leak.way, "change": leak.size}
+    numbers: dict[str, float | int | str] = {"way": "forward" if leak.is_forward else "backward", "change": leak.size}
     numbers |= {key: one for key, one in (("example", leak.example), ("depends on", source)) if one is not None}
     return Finding(CHECK, "error", _what(leak, source), where, CURES[leak.rule] + allowed, numbers)
 

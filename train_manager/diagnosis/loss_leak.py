@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
 
-from train_manager.diagnosis.allowed_modules import AllowedModules
-from train_manager.diagnosis.batch_leaves import Path, leaves_of, name_of
-from train_manager.diagnosis.changes import Changes
+from train_manager.diagnosis.batch_leaves import Path, leaves_of
+from train_manager.diagnosis.changes import Change, Changes
 from train_manager.diagnosis.differences import tolerance_of
 from train_manager.diagnosis.examples import Examples
-from train_manager.diagnosis.kept_state import KeptState
 from train_manager.diagnosis.runs import Run, Runner
 from train_manager.telling.findings import Coverage, Finding, Findings
 
@@ -45,13 +43,19 @@ def check_loss_leak(loss: Callable[..., Any], predictions: Any, targets: Any, *,
     examples = Examples((predictions, targets), batch_axis)
     if examples.size < 2:
         return Findings(covered=[Coverage(CHECK, "there are less than two examples", could_look=False)])
-    model = _Loss(loss)
-    kept = KeptState(model)
+    runner = Runner(_Loss(loss), lambda model, pair: model(*pair), examples, [])
     try:
-        runner = Runner(model, lambda model, pair: model(*pair), examples, kept, AllowedModules(model, (), ()))
-        return _Look(runner).findings(_stretched(predictions, targets))
+        base = _gradients(runner.base(), examples)
+        if not base:
+            reason = "the loss has no gradient at the predictions"
+            return Findings(covered=[Coverage(CHECK, reason, could_look=False)])
+        changes = Changes(examples)
+        asked = (None if change is None else _is_turned(runner, change, base) for change in changes.made())
+        turned = [one for one in asked if one is not None]
     finally:
-        kept.put_back()
+        runner.put_back()
+    covered = Coverage(CHECK, f"{len(turned)} of {len(changes)} changes ran", could_look=bool(turned))
+    return Findings([_finding(_stretched(predictions, targets))] if any(turned) else [], [covered])
 
 
 @final
@@ -66,55 +70,40 @@ class _Loss(nn.Module):
         return self.loss(predictions, targets)
 
 
-@final
-class _Look:
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._changes = Changes(runner.examples)
+def _gradients(run: Run, examples: Examples) -> dict[Path, Tensor]:
+    """Return the gradient at each prediction, with a row for each example."""
+    loss = next(iter(run.outputs.values()))
+    roots = {path: root for path, root in run.roots.items() if path[0] == 0}
+    if not loss.requires_grad or not roots:
+        return {}
+    gradients = torch.autograd.grad(loss.mean(), list(roots.values()), allow_unused=True)
+    pairs = zip(roots, gradients, strict=True)
+    return {path: examples.place_in(path).rows(one) for path, one in pairs if one is not None}
 
-    def findings(self, stretched: str) -> Findings:
-        """Compare the directions of the gradients for all changes."""
-        base = self._gradients(self._runner.base())
-        if not base:
-            return Findings(covered=[Coverage(CHECK, "the loss has no gradient at the predictions", could_look=False)])
-        ran, turned = 0, ""
-        for split, new in self._changed():
-            ran += 1
-            turned = turned or next((name_of(path) for path in base if self._is_turned(path, base, new, split)), "")
-        covered = Coverage(CHECK, f"{ran} of {len(self._changes)} changes ran", could_look=ran > 0)
-        return Findings([_finding(stretched)] if turned else [], [covered])
 
-    def _changed(self) -> Iterator[tuple[Tensor, dict[Path, Tensor]]]:
-        for kind in self._changes.kinds:
-            for split in self._changes.splits:
-                change = self._changes.make(kind, split)
-                try:
-                    run = None if change is None else self._runner.changed(change.values)
-                except Exception:  # targets that this loss does not take; it is counted as one that did not run
-                    continue
-                if run is not None and run.is_finite():
-                    yield split.changed, self._gradients(run)
-
-    def _gradients(self, run: Run) -> dict[Path, Tensor]:
-        """Return the gradient at each prediction, with the examples along the first axis."""
-        loss = next(iter(run.outputs.values()))
-        roots = {path: root for (path, _), root in run.roots.items() if path[0] == (0,)}
-        if not loss.requires_grad or not roots:
-            return {}
-        gradients = torch.autograd.grad(loss.mean(), list(roots.values()), allow_unused=True)
-        axes = {path: self._runner.examples.leaves[path].axis or 0 for path in roots}
-        pairs = zip(roots, gradients, strict=True)
-        return {path: one.movedim(axes[path], 0) for path, one in pairs if one is not None and one.dim()}
-
-    def _is_turned(self, path: Path, base: dict[Path, Tensor], new: dict[Path, Tensor], changed: Tensor) -> bool:
-        """Return whether the gradient of the kept examples has another direction."""
-        if path not in new:
+def _is_turned(runner: Runner, change: Change, base: dict[Path, Tensor]) -> bool | None:
+    """Return whether the gradient of the kept examples has another direction; None if the loss takes no such batch."""
+    try:
+        run = runner.run(change.values)
+    except Exception:
+        return None
+    if not run.is_finite():
+        return None
+    new = _gradients(run, runner.examples)
+    for path, rows in base.items():
+        kept = ~change.split.changed[runner.examples.place_in(path).numbers].to(rows.device)
+        if path not in new or _has_turned(
+            rows[kept].flatten().double(), new[path][kept].flatten().double(), tolerance_of(rows.dtype)
+        ):
             return True
-        before, after = (one[path][~changed.to(one[path].device)].flatten().double() for one in (base, new))
-        size = before.square().sum()
-        factor = (before @ after) / size if size > 0 else size
-        far = (after - factor * before).norm()
-        return bool(far > FACTOR * tolerance_of(base[path].dtype) * after.norm()) or bool(factor < 0)
+    return False
+
+
+def _has_turned(before: Tensor, after: Tensor, tolerance: float) -> bool:
+    size = before.square().sum()
+    factor = (before @ after) / size if size > 0 else size
+    far = (after - factor * before).norm()
+    return bool(far > FACTOR * tolerance * after.norm()) or bool(factor < 0)
 
 
 def _stretched(predictions: Any, targets: Any) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, unpack_sequence
 
-from train_manager.diagnosis.batch_leaves import Entry, Path, as_entries, leaves_of
+from train_manager.diagnosis.batch_leaves import Path, leaves_of
+from train_manager.diagnosis.examples import Place
 
 TRIES: Final = 8
 """So many smaller batches are tried: some models take only some sizes."""
@@ -17,53 +18,18 @@ TRIES: Final = 8
 Outputs = Mapping[Path, Tensor]
 
 
-class Rows(NamedTuple):
-    """Each index along an axis is of one example.
-
-    Attributes:
-        axis: the axis.
-        numbers: the number of the example of each index.
-    """
-
-    axis: int
-    numbers: Tensor
-
-    def mask(self, tensor: Tensor, examples: Tensor) -> Tensor:
-        """Return a mask, in a shape that goes with the tensor, of what is of some examples."""
-        shape = [1] * tensor.dim()
-        shape[self.axis] = -1
-        return examples[self.numbers].to(tensor.device).view(shape)
-
-
-class Whole(NamedTuple):
-    """All of a leaf is of one example: it is an entry of a list."""
-
-    number: int
-
-    def mask(self, tensor: Tensor, examples: Tensor) -> Tensor:
-        """Return whether it is of one of some examples."""
-        return examples[self.number].to(tensor.device).view([1] * tensor.dim())
-
-
-class Mixed(NamedTuple):
-    """The examples lie in it in a way that is not known; no element may depend on both sides of a bit."""
-
-
-Place = Rows | Whole | Mixed
-
-
-@final
-class Places:
+class Places(NamedTuple):
     """Where the examples lie in each leaf of the outputs.
 
-    Args:
-        by_path: the places; a leaf that is not in it belongs to no example.
-        none: names of those leaves.
+    Attributes:
+        known: the places of those in which that is known.
+        mixed: leaves in which they lie in a way that is not known.
+        none: leaves that belong to no example.
     """
 
-    def __init__(self, by_path: Mapping[Path, Place], none: list[Path]) -> None:
-        self.by_path = by_path
-        self.none = none
+    known: dict[Path, Place]
+    mixed: list[Path]
+    none: list[Path]
 
 
 def outputs_of(value: Any) -> dict[Path, Tensor]:
@@ -74,7 +40,7 @@ def outputs_of(value: Any) -> dict[Path, Tensor]:
 def _outputs(value: Any) -> Iterator[tuple[Path, Tensor]]:
     for path, leaf in leaves_of(value):
         if isinstance(leaf, PackedSequence):
-            yield from (((*path, Entry(number)), entry) for number, entry in enumerate(as_entries(leaf)))
+            yield from (((*path, number), entry) for number, entry in enumerate(unpack_sequence(leaf)))
         elif isinstance(leaf, Tensor):
             yield path, leaf.to_dense() if leaf.layout != torch.strided else leaf
 
@@ -91,89 +57,58 @@ def smaller_sizes(size: int) -> list[int]:
 
 
 def places_by_size(base: Outputs, fewer: Outputs, size: int, count: int, batch_axis: int) -> Places:
-    """Return the places, from the outputs for fewer examples."""
-    lists = _lists_that_shrank(base, fewer, size, count)
-    places, none = {}, []
+    """Return the places, from the outputs for the first ``count`` examples."""
+    places = Places({}, [], [])
+    lengths, shorter = _lengths_of_lists(base), _lengths_of_lists(fewer)
+    shrunk = {path for path, length in lengths.items() if (length, shorter.get(path)) == (size, count)}
     for path, tensor in base.items():
-        place = _place(path, tensor, fewer, size, count, batch_axis, lists)
-        if place is None:
-            none.append(path)
+        entry = next((key for end, key in enumerate(path) if path[:end] in shrunk), None)
+        other = fewer.get(path)
+        if entry is not None:
+            places.known[path] = Place(None, torch.tensor([entry]))
+        elif other is None or other.dim() != tensor.dim():
+            places.mixed.append(path)
+        elif other.shape == tensor.shape:
+            places.none.append(path)
         else:
-            places[path] = place
-    return Places(places, none)
+            pairs = enumerate(zip(tensor.shape, other.shape, strict=True))
+            axes = [
+                axis for axis, (more, less) in pairs if less < more and more % size == 0 and less * size == more * count
+            ]
+            if axes:
+                axis = batch_axis if batch_axis in axes else axes[0]
+                places.known[path] = Place(axis, _numbers(tensor.movedim(axis, 0), other.movedim(axis, 0), size, count))
+            else:
+                places.mixed.append(path)
+    return places
 
 
 def places_by_length(base: Outputs, size: int, batch_axis: int) -> Places:
     """Return the places of a model that takes one size only: an axis of the batch's length."""
-    found = {path: _axis_of_length(tensor, size, batch_axis) for path, tensor in base.items()}
-    places: dict[Path, Place] = {
-        path: Rows(axis, torch.arange(size)) for path, axis in found.items() if axis is not None
-    }
-    return Places(places, [path for path, axis in found.items() if axis is None])
+    places = Places({}, [], [])
+    for path, tensor in base.items():
+        axes = [axis for axis, length in enumerate(tensor.shape) if length == size]
+        if axes:
+            places.known[path] = Place(batch_axis if batch_axis in axes else axes[0], torch.arange(size))
+        else:
+            places.none.append(path)
+    return places
 
 
-def _axis_of_length(tensor: Tensor, size: int, batch_axis: int) -> int | None:
-    axes = [axis for axis, length in enumerate(tensor.shape) if length == size]
-    return batch_axis if batch_axis in axes else next(iter(axes), None)
-
-
-def _lists_that_shrank(base: Outputs, fewer: Outputs, size: int, count: int) -> set[Path]:
-    return {
-        path
-        for path in _list_lengths(base)
-        if (_list_lengths(base)[path], _list_lengths(fewer).get(path)) == (size, count)
-    }
-
-
-def _list_lengths(outputs: Outputs) -> dict[Path, int]:
+def _lengths_of_lists(outputs: Outputs) -> dict[Path, int]:
     found: dict[Path, int] = {}
     for path in outputs:
         for end, key in enumerate(path):
-            if isinstance(key, Entry):
-                found[path[:end]] = max(found.get(path[:end], 0), key.position + 1)
+            if isinstance(key, int):
+                found[path[:end]] = max(found.get(path[:end], 0), key + 1)
     return found
 
 
-def _place(
-    path: Path, tensor: Tensor, fewer: Outputs, size: int, count: int, batch_axis: int, lists: set[Path]
-) -> Place | None:
-    for end, key in enumerate(path):
-        if path[:end] in lists:
-            return Whole(key.position)
-    other = fewer.get(path)
-    if other is None or other.dim() != tensor.dim():
-        return Mixed()
-    if other.shape == tensor.shape:
-        return None
-    axes = [
-        axis
-        for axis, (more, less) in enumerate(zip(tensor.shape, other.shape, strict=True))
-        if _shrank(more, less, size, count)
-    ]
-    if not axes:
-        return Mixed()
-    axis = batch_axis if batch_axis in axes else axes[0]
-    return Rows(axis, torch.arange(size).repeat_interleave(tensor.shape[axis] // size))
-
-
-def _shrank(more: int, less: int, size: int, count: int) -> bool:
-    return less < more and more % size == 0 and less * size == more * count
-
-
-def in_turn(places: Places, base: Outputs, new: Outputs, changed: Tensor) -> Places:
-    """Return the places with the examples of a folded axis in turn, where a change fits that and not side by side.
-
-    Args:
-        places: the examples lie side by side along each axis.
-        base: the outputs of the batch as it is.
-        new: those of a changed one.
-        changed: which examples were changed.
-    """
-    by_path = dict(places.by_path)
-    for path, place in places.by_path.items():
-        if isinstance(place, Rows) and len(place.numbers) > len(changed) and path in new:
-            other = Rows(place.axis, torch.arange(len(changed)).repeat(len(place.numbers) // len(changed)))
-            moved = (new[path] != base[path]).movedim(place.axis, 0).flatten(1).any(1).cpu()
-            if bool((moved & ~changed[place.numbers]).any()) and not bool((moved & ~changed[other.numbers]).any()):
-                by_path[path] = other
-    return Places(by_path, places.none)
+def _numbers(rows: Tensor, fewer: Tensor, size: int, count: int) -> Tensor:
+    """Return of which example each row is: side by side, or in turn, whichever gives what fewer examples gave."""
+    times = len(rows) // size
+    side_by_side, in_turn = torch.arange(size).repeat_interleave(times), torch.arange(size).repeat(times)
+    if times == 1 or rows.shape[1:] != fewer.shape[1:]:
+        return side_by_side
+    equal = [int((rows[numbers < count] == fewer).sum()) for numbers in (side_by_side, in_turn)]
+    return in_turn if equal[1] > equal[0] else side_by_side

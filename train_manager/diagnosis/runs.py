@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
 
 from train_manager.data.randomness import random_state, seed_all
-from train_manager.diagnosis.allowed_modules import AllowedModules
-from train_manager.diagnosis.batch_leaves import Path, copied
-from train_manager.diagnosis.draws import Draws
-from train_manager.diagnosis.examples import Examples
-from train_manager.diagnosis.kept_state import KeptState, own_hooks
-from train_manager.diagnosis.output_places import outputs_of
+from train_manager.diagnosis.allowed_modules import AllowedModules, norms_over_the_batch
+from train_manager.diagnosis.batch_leaves import Path, leaves_of, put_together
+from train_manager.diagnosis.differences import Watched
+from train_manager.diagnosis.examples import Examples, Values
+from train_manager.diagnosis.kept_state import KeptState
+from train_manager.diagnosis.output_places import Outputs, outputs_of
 
-Call = Callable[[nn.Module, Any], Any]
+CallModel = Callable[[nn.Module, Any], Any]
 
 
 class Run(NamedTuple):
@@ -29,13 +28,15 @@ class Run(NamedTuple):
 
     Attributes:
         outputs: the tensors that the model has returned.
-        roots: the float tensors that it was given, each with the leaf it is of, and its place in a list.
-        drawn: the random states at the end.
+        roots: the float tensors that it was given.
+        drawn: the shapes of what was drawn at random, and the random states at the end.
+        dtypes: the types of number in which it has computed.
     """
 
-    outputs: dict[Path, Tensor]
-    roots: dict[tuple[Path, int], Tensor]
-    drawn: dict[str, Any]
+    outputs: Outputs
+    roots: dict[Path, Tensor]
+    drawn: tuple[Any, ...]
+    dtypes: set[torch.dtype]
 
     def is_finite(self) -> bool:
         """Return whether no output is nan."""
@@ -44,77 +45,72 @@ class Run(NamedTuple):
 
 @final
 class Runner:
-    """Runs a model on other examples of a batch.
+    """Runs a model on other examples of a batch; dropout lets all through, norms use running statistics.
 
     Args:
         model: the model.
         call: how it is called.
         examples: the batch.
-        kept: what is put back before each run.
-        allowed: the modules that are held in each run.
+        allow: the modules that may mix the examples.
     """
 
-    def __init__(
-        self, model: nn.Module, call: Call, examples: Examples, kept: KeptState, allowed: AllowedModules
-    ) -> None:
-        self.model, self.examples = model, examples
-        self._allowed = allowed
-        self._call, self._kept = call, kept
-        self._dropouts = [layer for layer in model.modules() if isinstance(layer, _DropoutNd)]
-        self._droppers = [layer for layer in model.modules() if isinstance(layer, nn.RNNBase | nn.MultiheadAttention)]
+    def __init__(self, model: nn.Module, call: CallModel, examples: Examples, allow: list[nn.Module]) -> None:
+        self.model, self.examples, self._call = model, examples, call
+        self._kept = KeptState(model)
+        norms = norms_over_the_batch(model).values()
+        self._with_statistics = [norm for norm in norms if getattr(norm, "running_mean", None) is not None]
+        self._allowed = AllowedModules([*allow, *(norm for norm in norms if norm not in self._with_statistics)])
+        self._recurrent = [layer for layer in model.modules() if isinstance(layer, nn.RNNBase)]
         self._takes_gradients = True
 
-    def base(self) -> Run:
+    def put_back(self) -> None:
+        """Put back what the runs have changed."""
+        self._kept.put_back()
+
+    def base(self, recording: AbstractContextManager[Any] | None = None) -> Run:
         """Run the batch as it is; without gradients at its inputs if the model refuses those."""
-        values = self.examples.own_values()
         try:
-            return self.changed(values)
+            return self.run(self.examples.values, recording)
         except RuntimeError:
             if not self._takes_gradients:
                 raise
             self._takes_gradients = False
-            return self.changed(values)
+            return self.run(self.examples.values, recording)
 
-    def draws(self, drawn: Mapping[str, Any]) -> bool:
-        """Return whether a run that ended with these random states has drawn numbers."""
-        return not are_as_drawn(drawn, self._kept.random)
+    def run(self, values: Values, recording: AbstractContextManager[Any] | None = None, seed: int | None = None) -> Run:
+        """Run the batch with other values.
 
-    def seeded(self, values: Mapping[Path, Any], seed: int | None) -> tuple[Run, Draws]:
-        """Run the batch with other values and without gradients, from another seed; return also what it has drawn.
-
-        Without a seed the random states are as they were, and layers of dropout let all through.
+        Args:
+            values: of all leaves.
+            recording: is entered around the call.
+            seed: another one than the random states before.
         """
-        with torch.no_grad(), Draws() as draws:
-            batch = self.examples.with_values({path: copied(value) for path, value in values.items()})
-            return self._run(batch, {}, seed, drops=seed is not None), draws
+        tensors = {at: one for path, value in values.items() for at, one in leaves_of(value, path) if _is_tensor(one)}
+        floats = {at: one for at, one in tensors.items() if one.is_floating_point() or one.is_complex()}
+        roots = (
+            {at: one.detach().clone().requires_grad_() for at, one in floats.items()} if self._takes_gradients else {}
+        )
+        copies = {at: roots.get(at, one).clone() for at, one in tensors.items()}  # the model may write into them
+        given = {path: put_together(value, copies, path) for path, value in values.items()}
+        self._begin(seed)
+        with (
+            torch.enable_grad(),
+            _without_warnings(),
+            Watched() as seen,
+            self._allowed.held(),
+            recording or nullcontext(),
+        ):
+            outputs = outputs_of(self._call(self.model, self.examples.batch_of(given)))
+        return Run(outputs, roots, (seen.drawn, _as_bytes(random_state())), seen.dtypes)
 
-    def changed(self, values: Mapping[Path, Any]) -> Run:
-        """Run the batch with other values, and with gradients."""
-        roots = _roots_of(values) if self._takes_gradients else {}
-        passed = {path: _with_roots(path, value, roots) for path, value in values.items()}
-        with torch.enable_grad():
-            return self._run(self.examples.with_values(passed), roots)
-
-    def fewer(self, count: int) -> dict[Path, Tensor]:
-        """Return the outputs for the first examples only."""
-        with torch.no_grad():
-            return self._run(self.examples.first(count), {}).outputs
-
-    def _run(
-        self, batch: Any, roots: dict[tuple[Path, int], Tensor], seed: int | None = None, *, drops: bool = True
-    ) -> Run:
+    def _begin(self, seed: int | None) -> None:
         self._kept.put_back()
         if seed is not None:
             seed_all(seed)
-        for layer in () if drops else self._dropouts:
-            layer.training = False  # until the state is put back
-        for dropper in () if drops else self._droppers:
-            dropper.__dict__["dropout"] = 0.0  # between its layers, or of its weights
-        self._allowed.begin_run()
-        with warnings.catch_warnings(), own_hooks(self.model):
-            warnings.simplefilter("ignore")  # of what is not so in training, as numbers read from inputs with gradients
-            outputs = outputs_of(self._call(self.model, batch))
-        return Run(outputs, roots, random_state())
+        for norm in self._with_statistics:
+            norm.training = False  # until the state is put back
+        for layer in self._recurrent:
+            vars(layer)["dropout"] = 0.0  # between its layers, in a function of its own
 
 
 def plain(model: nn.Module) -> nn.Module:
@@ -133,28 +129,20 @@ def uncompiled() -> Iterator[None]:
         yield
 
 
-def are_as_drawn(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two runs have ended with the same random states."""
-    if not torch.equal(one["torch"], other["torch"]) or not all(map(torch.equal, one["cuda"], other["cuda"])):
-        return False
-    is_python = bool((one["python"][1] == other["python"][1]).all())
-    return is_python and bool((one["numpy"][1] == other["numpy"][1]).all()) and one["numpy"][2] == other["numpy"][2]
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep quiet about what is not so in training, as numbers read from inputs with gradients."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
-def _roots_of(values: Mapping[Path, Any]) -> dict[tuple[Path, int], Tensor]:
-    listed = {path: value if isinstance(value, list) else [value] for path, value in values.items()}
-    return {
-        (path, place): one.detach().clone().requires_grad_()
-        for path, entries in listed.items()
-        for place, one in enumerate(entries)
-        if isinstance(one, Tensor) and (one.is_floating_point() or one.is_complex())
-    }
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
 
 
-def _with_roots(path: Path, value: Any, roots: Mapping[tuple[Path, int], Tensor]) -> Any:
-    """Return copies of the roots, since a model may write into what it is given, but into no leaf of a graph."""
-    if isinstance(value, list):
-        found = [roots.get((path, place), one) for place, one in enumerate(value)]
-        return [copied(one) for one in found]
-    root = roots.get((path, 0))
-    return value.clone() if root is None else root.clone()
+def _as_bytes(state: dict[str, Any]) -> bytes:
+    """Return random states in a form in which they can be compared."""
+    numbers, (_, others, place, *_) = state["python"][1], state["numpy"]
+    tensors = [one.numpy().tobytes() for one in (state["torch"], *state["cuda"])]
+    return b"".join([numbers.tobytes(), others.tobytes(), str(place).encode(), *tensors])
