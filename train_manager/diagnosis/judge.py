@@ -97,7 +97,11 @@ def first_difference(
         rows = differs.any(1) if numbers is None or of is None else differs.any(1) & of[numbers]
         if bool(rows.any()):
             at = int(rows.int().argmax())
-            far = (after[at].cpu().to(torch.complex128) - before[at].cpu().to(torch.complex128)).abs().flatten()[differs[at]]
+            far = (
+                (after[at].cpu().to(torch.complex128) - before[at].cpu().to(torch.complex128))
+                .abs()
+                .flatten()[differs[at]]
+            )
             return key[1], None if numbers is None else int(numbers[at]), float(far.max())
     return None
 
