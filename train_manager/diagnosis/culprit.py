@@ -10,10 +10,11 @@ from typing import Final, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from train_manager.diagnosis.batch_leaves import Path
 from train_manager.diagnosis.changes import Change, Changes, Split
 from train_manager.diagnosis.differences import differ, digest, usual_size
 from train_manager.diagnosis.judge import FACTOR, Judge, Leak
-from train_manager.diagnosis.recorded_calls import Call, Key, Marks, RecordedCalls, marks_of
+from train_manager.diagnosis.recorded_calls import Key, Marks, RecordedCalls, Spot, marks_of
 from train_manager.diagnosis.runs import Run, Runner
 
 SEED: Final = 20_051
@@ -24,7 +25,15 @@ SHARE: Final = 1e-4
 PLACES: Final = 256
 """So many places of a gradient are compared, beside its sum."""
 
-Search = Callable[[nn.Module], Call | None]
+
+class Blamed(NamedTuple):
+    """A module that was called, by its first name."""
+
+    name: str
+    module: nn.Module
+
+
+Search = Callable[[nn.Module], Blamed | None]
 
 
 def innermost(model: nn.Module, search: Search) -> str | None:
@@ -39,12 +48,9 @@ def innermost(model: nn.Module, search: Search) -> str | None:
     found, module = None, model
     while next(module.children(), None) is not None:
         call = search(module)
-        if call is None:
-            break
-        found = call.key[0]
-        if call.module is module:
-            break
-        module = call.module
+        if call is None or call.module is module:
+            return found if call is None else call.name
+        found, module = call
     return found
 
 
@@ -63,22 +69,23 @@ class ForwardSearch:
     def __init__(self, runner: Runner, sides: Sequence[Change]) -> None:
         self._runner, self._sides = runner, sides
 
-    def __call__(self, module: nn.Module) -> Call | None:
-        """Return the call."""
+    def __call__(self, module: nn.Module) -> Blamed | None:
+        """Return the module that was called."""
         base = RecordedCalls(module)
         self._runner.base(base.recording(self._runner.model))
-        base.forget()
-        changed = []
+        base.tensors.clear()  # and the graph
+        sides: dict[Key, dict[str, dict[Path, Sides]]] = {key: {"in": {}, "out": {}} for key in base.completed}
         for change in self._sides:
             calls = RecordedCalls(module, base)
             self._runner.run(change.values, calls.recording(self._runner.model))
-            changed.append(calls.by_key())
-        found = [(call, *_sides_of(call, [calls.get(call.key) for calls in changed])) for call in base.completed]
+            for (key, part, path), marks in calls.seen.items():
+                if key in sides:
+                    sides[key][part].setdefault(path, []).append(marks)
         # Single numbers come last: a loss beside the output mixes the examples too.
         for is_culprit in (_mixes, _moves, partial(_mixes, with_numbers=True)):
-            for call, inputs, outputs in found:
-                if is_culprit(call, inputs, outputs):
-                    return call
+            for key, parts in sides.items():
+                if is_culprit(parts["in"], parts["out"]):
+                    return Blamed(key[0], base.modules[key])
         return None
 
 
@@ -102,35 +109,22 @@ Sides = list[Marks]
 """Where each of two sides has changed a tensor; less than two if that is not known."""
 
 
-def _sides_of(call: Call, changed: Sequence[Call | None]) -> tuple[list[Sides], list[Sides]]:
-    """Return for each tensor that went into a call, and came out of it, where each side has changed it."""
-    pairs = [
-        (call.seen_in, [one.seen_in for one in changed if one]),
-        (call.seen_out, [one.seen_out for one in changed if one]),
-    ]
-    inputs, outputs = (
-        [[marks[place] for marks in sides if len(marks) == len(own) and marks[place]] for place in range(len(own))]
-        for own, sides in pairs
-    )
-    return inputs, outputs
-
-
-def _mixes(call: Call, inputs: list[Sides], outputs: list[Sides], *, with_numbers: bool = False) -> bool:
+def _mixes(inputs: Mapping[Path, Sides], outputs: Mapping[Path, Sides], *, with_numbers: bool = False) -> bool:
     """Return whether the sides are apart in each tensor that went in, and no longer in one that came out.
 
     No two arguments may have different sides at the same index either.
     """
-    slots = [(argument, _slots(one)) for argument, one in zip(call.arguments, inputs, strict=True)]
+    slots = [(path[:2], _slots(one)) for path, one in inputs.items()]
     return (
-        all(map(_are_apart, inputs))
+        all(map(_are_apart, inputs.values()))
         and not any(one != other and _contradict(its, others) for (one, its), (other, others) in combinations(slots, 2))
-        and any(not _are_apart(one) for one in outputs if with_numbers or not _is_number(one))
+        and any(not _are_apart(one) for one in outputs.values() if with_numbers or not _is_number(one))
     )
 
 
-def _moves(call: Call, inputs: list[Sides], outputs: list[Sides]) -> bool:
+def _moves(inputs: Mapping[Path, Sides], outputs: Mapping[Path, Sides]) -> bool:
     """Return whether rows come out in other slots than they went in."""
-    return any(_are_moved(_slots(one), _slots(other)) for one in inputs for other in outputs)
+    return any(_are_moved(_slots(one), _slots(other)) for one in inputs.values() for other in outputs.values())
 
 
 def _is_number(sides: Sides) -> bool:
@@ -180,9 +174,6 @@ class Trace(NamedTuple):
         return cls(digest(gradient[None], PLACES), marks_of(gradient.abs() > SHARE * usual_size(gradient)))
 
 
-Spot = tuple[Key, str, int]
-"""A tensor of a call: one of those that went in or came out, or a parameter of its own."""
-
 Traces = dict[Spot, Trace]
 
 
@@ -206,54 +197,41 @@ class BackwardSearch:
         self._change = made if is_steady and leak.rule != "sum" else None
         self._is_steady = is_steady
 
-    def __call__(self, module: nn.Module) -> Call | None:
-        """Return the call."""
+    def __call__(self, module: nn.Module) -> Blamed | None:
+        """Return the module that was called."""
         calls = RecordedCalls(module)
         run = self._runner.base(calls.recording(self._runner.model))
         if self._change is None:
-            dirty = self._not_clean_alone(
-                *(self._traces(run, calls, of) for of in (self._kept, ~self._kept, self._kept | True))
-            )
+            sides = self._kept, ~self._kept, torch.ones_like(self._kept)
+            dirty = self._not_clean_alone(*(self._traces(run, calls, of) for of in sides))
         else:
             base = self._traces(run, calls, self._kept)
             del run
-            calls.forget()
+            calls.tensors.clear()
             changed = RecordedCalls(module, calls)
             run = self._runner.run(self._change.values, changed.recording(self._runner.model))
-            dirty = self._not_as_before(base, self._traces(run, changed, self._kept), changed)
-        for call in reversed(calls.started):
-            if (call.key, "out") in dirty:
-                if call.module._backward_pre_hooks:  # such a hook lies outside of what a call has returned
-                    return call
-            elif (call.key, "in") in dirty or (call.key, "own") in dirty:
-                return call
+            dirty = self._not_as_before(base, self._traces(run, changed, self._kept), changed.seen)
+        for key, called in reversed(calls.modules.items()):
+            if (key, "out") in dirty:
+                if called._backward_pre_hooks:  # such a hook lies outside of what a call has returned
+                    return Blamed(key[0], called)
+            elif (key, "in") in dirty or (key, "own") in dirty:
+                return Blamed(key[0], called)
         return None
 
     def _traces(self, run: Run, calls: RecordedCalls, of: Tensor) -> Traces:
         """Walk back from some examples."""
-        spots: dict[Spot, Tensor] = {}
-        for call in calls.completed:
-            parts = {"in": call.inputs, "out": call.outputs, "own": call.module.parameters() if self._is_steady else ()}
-            spots |= {
-                (call.key, part, place): one
-                for part, tensors in parts.items()
-                for place, one in enumerate(tensors)
-                if one.requires_grad
-            }
+        spots = {spot: one for spot, one in calls.tensors.items() if one.requires_grad}
+        for key in calls.completed if self._is_steady else ():  # else each parameter has gradients of both sides
+            own = enumerate(calls.modules[key].parameters())
+            spots |= {(key, "own", (place,)): one for place, one in own if one.requires_grad}
         tensors = {id(one): one for one in spots.values()}
         gradients = self._gradients.at(list(tensors.values()), run, of)
         traces = {key: Trace.of(gradient) for key, gradient in zip(tensors, gradients, strict=False)}
         return {spot: traces[id(one)] for spot, one in spots.items() if id(one) in traces}
 
-    def _not_as_before(self, base: Traces, new: Traces, changed: RecordedCalls) -> set[tuple[Key, str]]:
+    def _not_as_before(self, base: Traces, new: Traces, moved: Mapping[Spot, Marks]) -> set[tuple[Key, str]]:
         """Return where a gradient is another one than before, or is not zero where the change has changed the value."""
-        moved = {
-            (call.key, part, place): marks
-            for call in changed.completed
-            for part, seen in (("in", call.seen_in), ("out", call.seen_out))
-            for place, marks in enumerate(seen)
-            if marks is not None
-        }
         return {
             spot[:2]
             for spot in base.keys() & new.keys()

@@ -121,6 +121,18 @@ class CheckpointedBackward(nn.Module):
         return checkpoint(self.block, x, use_reentrant=False)
 
 
+class TwoBranches(nn.Module):
+    """Gives two parts the same tensor; the one that is called first is wrong on the way back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong = Backward(lambda g, x: g.flip(0))
+        self.right = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.wrong(x) + self.right(x)
+
+
 class ByFrequency(nn.Module):
     """A table of words with gradients over how often a word is in the batch."""
 
@@ -199,6 +211,7 @@ BACKWARD = tuple(
         Case("gradients cut at the median of all", lambda: net(Backward(cut_at_the_median)), floats(5, 4), "part"),
         Case("a weight's gradient from other rows", lambda: deep(OwnLinear()), floats(8, 4), "body.block.part"),
         Case("a wrong backward in a checkpoint", lambda: net(CheckpointedBackward()), floats(8, 4), "part.block.1"),
+        Case("a wrong backward beside a right one", lambda: deep(TwoBranches()), floats(8, 4), "body.block.part.wrong"),
         Case("gradients of words by frequency", ByFrequency, lambda: torch.randint(1, 12, (8, 5)), "embed"),
         Case(
             "a mean whose value is taken away",
