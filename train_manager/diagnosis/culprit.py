@@ -73,7 +73,6 @@ class ForwardSearch:
         """Return the module that was called."""
         base = RecordedCalls(module)
         self._runner.base(base.recording(self._runner.model))
-        base.tensors.clear()  # and the graph
         sides: dict[Key, dict[str, dict[Path, Sides]]] = {key: {"in": {}, "out": {}} for key in base.completed}
         for change in self._sides:
             calls = RecordedCalls(module, base)
@@ -199,17 +198,20 @@ class BackwardSearch:
 
     def __call__(self, module: nn.Module) -> Blamed | None:
         """Return the module that was called."""
-        calls = RecordedCalls(module)
+        calls = RecordedCalls(module, has_graph=True)
         run = self._runner.base(calls.recording(self._runner.model))
         if self._change is None:
             sides = self._kept, ~self._kept, torch.ones_like(self._kept)
             dirty = self._not_clean_alone(*(self._traces(run, calls, of) for of in sides))
         else:
             base = self._traces(run, calls, self._kept)
-            del run
-            calls.tensors.clear()
-            changed = RecordedCalls(module, calls)
+            calls.forget()
+            del run  # and the graph, before values are kept
+            values = RecordedCalls(module)
+            self._runner.base(values.recording(self._runner.model))
+            changed = RecordedCalls(module, values, has_graph=True)
             run = self._runner.run(self._change.values, changed.recording(self._runner.model))
+            values.forget()
             dirty = self._not_as_before(base, self._traces(run, changed, self._kept), changed.seen)
         for key, called in reversed(calls.modules.items()):
             if (key, "out") in dirty:
@@ -225,10 +227,16 @@ class BackwardSearch:
         for key in calls.completed if self._is_steady else ():  # else each parameter has gradients of both sides
             own = enumerate(calls.modules[key].parameters())
             spots |= {(key, "own", (place,)): one for place, one in own if one.requires_grad}
-        tensors = {id(one): one for one in spots.values()}
-        gradients = self._gradients.at(list(tensors.values()), run, of)
-        traces = {key: Trace.of(gradient) for key, gradient in zip(tensors, gradients, strict=False)}
-        return {spot: traces[id(one)] for spot, one in spots.items() if id(one) in traces}
+        traces: dict[int, Trace] = {}
+
+        def look(at: int, gradient: Tensor) -> None:  # all gradients at once would take much room
+            traces[at] = Trace.of(gradient)
+
+        handles = [one.register_hook(partial(look, at)) for at, one in {id(one): one for one in spots.values()}.items()]
+        self._gradients.walked_back(run, of)
+        for handle in handles:
+            handle.remove()
+        return {spot: traces.get(id(one)) or Trace.of(torch.zeros_like(one)) for spot, one in spots.items()}
 
     def _not_as_before(self, base: Traces, new: Traces, moved: Mapping[Spot, Marks]) -> set[tuple[Key, str]]:
         """Return where a gradient is another one than before, or is not zero where the change has changed the value."""

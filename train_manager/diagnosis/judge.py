@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple, final
 
 import torch
@@ -132,7 +132,7 @@ class Gradients:
     def parts(self, run: Run, of: Tensor) -> Parts:
         """Return a few numbers of the gradients of some examples; nothing if no output has a gradient."""
         inputs = {path: self._examples.place_in(path) for path in run.roots}
-        found = self.at([*run.roots.values(), *self._parameters.values()], run, of)
+        found = self.walked_back(run, of)
         count = max(LEAST, PLACES // max(1, len(self._parameters)))
         parts: dict[tuple[str, str], Part] = {}
         for (path, place), gradient in zip(inputs.items(), found, strict=False):
@@ -141,8 +141,9 @@ class Gradients:
             parts["parameter", name] = Part(digest(gradient[None], count), None)
         return parts
 
-    def at(self, tensors: Sequence[Tensor], run: Run, of: Tensor) -> list[Tensor]:
-        """Return the gradients of some examples at some tensors; nothing if no output has a gradient."""
+    def walked_back(self, run: Run, of: Tensor) -> list[Tensor]:
+        """Return the gradients of some examples at the inputs and the parameters; nothing if no output has one."""
+        tensors = [*run.roots.values(), *self._parameters.values()]
         outputs, weights = [], []
         for number, (path, place) in enumerate(self._places.known.items()):
             if path in run.outputs and run.outputs[path].requires_grad:

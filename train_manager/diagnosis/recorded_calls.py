@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,25 +33,26 @@ class RecordedCalls:
     Args:
         inside: the module; also the outermost calls are recorded.
         base: the calls of a run to compare with.
+        has_graph: whether the tensors are kept, and with them the graph.
 
     Attributes:
         modules: the module of each call, in the order in which they began.
         completed: the calls in the order in which they ended.
-        tensors: those that went into each call and came out of it.
-        seen: their values at that time, or where they are not as in the run to compare with; the same of inputs that a
-            call has written into, as of what came out.
+        tensors: those that went into each call and came out of it, if the graph is kept.
+        seen: else their values at that time; or where they are not as in the run to compare with. An input that a call
+            has written into has come out of it too.
     """
 
-    def __init__(self, inside: nn.Module, base: RecordedCalls | None = None) -> None:
+    def __init__(self, inside: nn.Module, base: RecordedCalls | None = None, *, has_graph: bool = False) -> None:
         self.modules: dict[Key, nn.Module] = {}
         self.completed: list[Key] = []
         self.tensors: dict[Spot, Tensor] = {}
         self.seen: dict[Spot, Any] = {}
-        self._inside, self._base = inside, base
+        self._inside, self._base, self._has_graph = inside, base, has_graph
         self._open: list[tuple[nn.Module, Key]] = []
         self._counts: Counter[str] = Counter()
         self._versions: dict[Spot, int] = {}
-        self._copies: dict[tuple[Any, ...], Tensor] = {}
+        self._copies: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
 
     def begin(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Note a call, and return its arguments as parts of the graph that no other call has."""
@@ -63,10 +65,11 @@ class RecordedCalls:
         self.modules[key] = module
         passed: dict[int, Tensor] = {}
         given = tuple(_passed_on(one, passed) for one in args), {at: _passed_on(kwargs[at], passed) for at in kwargs}
-        self._note(key, "in", given)
+        for path, tensor in _tensors_in((args, kwargs)).items():
+            self._note((key, "in", path), tensor, passed.get(id(tensor), tensor))
         return given
 
-    def end(self, module: nn.Module, output: Any) -> None:
+    def end(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
         """Note what a call has returned."""
         while self._open[-1][0] is not module:
             self._open.pop()  # it ended with an error that the model has caught
@@ -74,31 +77,38 @@ class RecordedCalls:
         if key not in self.modules:
             return
         self.completed.append(key)
-        given = [(spot, one) for spot, one in self.tensors.items() if spot[0] == key]
-        for (_, _, path), tensor in given:
-            if _version(tensor) != self._versions[key, "in", path]:
+        for path, tensor in _tensors_in(output).items():
+            self._note((key, "out", path), tensor, tensor)
+        for path, tensor in _tensors_in((args, kwargs)).items():
+            if _version(tensor) != self._versions.get((key, "in", path)):
                 self._look((key, "out", ("written", *path)), tensor)
-        self._note(key, "out", output)
 
-    def _note(self, key: Key, part: str, value: Any) -> None:
-        for path, tensor in outputs_of(value).items():
-            # One inside of ``vmap`` lives no longer than it.
-            if not tensor.is_nested and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-                spot = key, part, path
-                self.tensors[spot], self._versions[spot] = tensor, _version(tensor)
-                self._look(spot, tensor)
+    def _note(self, spot: Spot, tensor: Tensor, in_graph: Tensor) -> None:
+        self._versions[spot] = _version(tensor)
+        if self._has_graph:
+            self.tensors[spot] = in_graph
+        self._look(spot, tensor)
 
     def _look(self, spot: Spot, tensor: Tensor) -> None:
-        """Keep a copy, one of what one call returns and the next one is given; or compare with one."""
         if self._base is None:
-            memory = tensor.data_ptr(), _version(tensor), tensor.shape, tensor.stride()
-            if memory not in self._copies:
-                self._copies[memory] = tensor.detach().clone()
-            self.seen[spot] = self._copies[memory]
+            if not self._has_graph:
+                self.seen[spot] = self._copy(tensor)
         elif spot in self._base.seen and self._base.seen[spot].shape == tensor.shape:
             # A leak may be small before the output: in 16 bits any bit counts.
             tolerance = 0.0 if tensor.dtype in (torch.bfloat16, torch.float16) else tolerance_of(tensor.dtype)
             self.seen[spot] = marks_of(differ(tensor.detach(), self._base.seen[spot], tolerance))
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        """Return a copy; what one call returns and the next one is given has one."""
+        known = self._copies.get(id(tensor))
+        if known is None or known[0]() is not tensor or known[1] != _version(tensor):
+            known = self._copies[id(tensor)] = weakref.ref(tensor), _version(tensor), tensor.detach().clone()
+        return known[2]
+
+    def forget(self) -> None:
+        """Let go of what takes much room."""
+        for held in (self.tensors, self.seen, self._copies):
+            held.clear()
 
     @contextmanager
     def recording(self, model: nn.Module) -> Iterator[None]:
@@ -108,7 +118,7 @@ class RecordedCalls:
             if takes_hooks(module):
                 # Before hooks of the model itself, whose work is the module's.
                 before = module.register_forward_pre_hook(partial(self.begin, name), prepend=True, with_kwargs=True)
-                after = module.register_forward_hook(lambda module, _, output: self.end(module, output))
+                after = module.register_forward_hook(self.end, with_kwargs=True)
                 handles += [before, after]
         try:
             yield
@@ -130,6 +140,12 @@ def marks_of(chosen: Tensor) -> Marks:
     """
     chosen = chosen.reshape(*(chosen.shape or (1,)), 1)
     return [chosen.movedim(axis, 0).flatten(1).any(1) for axis in range(chosen.dim() - 1)]
+
+
+def _tensors_in(value: Any) -> dict[Path, Tensor]:
+    """Return those that can be kept: one inside of ``vmap`` lives no longer than it."""
+    is_of_vmap = torch._C._functorch.is_functorch_wrapped_tensor
+    return {path: one for path, one in outputs_of(value).items() if not one.is_nested and not is_of_vmap(one)}
 
 
 def _version(tensor: Tensor) -> int:
