@@ -352,6 +352,17 @@ def test_of_a_model_that_refuses_to_be_walked_back_the_outputs_are_judged(leaks:
     assert found.covered[0].text.endswith(told)
 
 
+@pytest.mark.parametrize("leaks", [False, True])
+def test_a_model_that_takes_no_gradients_at_its_inputs_is_judged_without_them(leaks: bool) -> None:
+    class ByNumpy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.from_numpy(x.numpy() + 1)
+
+    found = check_batch_leak(nn.Sequential(ByNumpy(), Centred() if leaks else nn.Linear(3, 2)), torch.randn(4, 3))
+
+    assert [named(found)] == ["1"] if leaks else found.is_clean
+
+
 def test_hooks_that_a_model_registers_in_its_first_call_are_registered_once_a_run() -> None:
     class Tapped(nn.Module):
         def __init__(self) -> None:

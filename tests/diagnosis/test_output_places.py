@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from train_manager.diagnosis.batch_leaves import name_of
-from train_manager.diagnosis.output_places import Places, outputs_of, places_by_length, places_by_size
+from train_manager.diagnosis.output_places import Places, outputs_of, places_of
 
 
 def places(returned: Callable[[Tensor], object], size: int = 6, count: int = 5) -> Places:
     x = torch.arange(4.0 * size).view(size, 4)
     base, fewer = (outputs_of(returned(x[:number])) for number in (size, count))
-    return places_by_size(base, fewer, size, count, 0)
+    return places_of(base, fewer, size, count, 0)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_shrank_otherwise_has_its_examples_somewhere() -> None:
 
 
 def test_without_a_smaller_batch_an_axis_of_its_length_holds_the_examples() -> None:
-    found = places_by_length(outputs_of({"rows": torch.ones(3, 6), "loss": torch.ones(())}), 6, 0)
+    found = places_of(outputs_of({"rows": torch.ones(3, 6), "loss": torch.ones(())}), None, 6, 0, 0)
 
     assert [(name_of(path), place.axis) for path, place in found.known.items()] == [("rows", 1)]
     assert [name_of(path) for path in found.none] == ["loss"]

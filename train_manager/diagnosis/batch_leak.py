@@ -17,7 +17,7 @@ from train_manager.diagnosis.culprit import BackwardSearch, ForwardSearch, inner
 from train_manager.diagnosis.examples import Examples, Values
 from train_manager.diagnosis.judge import Judge, Leak, MixedJudge
 from train_manager.diagnosis.leak_findings import CHECK, finding_of, note_of
-from train_manager.diagnosis.output_places import Outputs, Places, places_by_length, places_by_size, smaller_sizes
+from train_manager.diagnosis.output_places import Outputs, Places, places_of, smaller_sizes
 from train_manager.diagnosis.runs import CallModel, Run, Runner, plain, uncompiled
 from train_manager.model.modules import Chosen, chosen
 from train_manager.telling.errors import InputError
@@ -125,10 +125,10 @@ def _places(runner: Runner, outputs: Outputs) -> Places:
             fewer = runner.run(examples.first(count)).outputs
         except Exception:  # the model takes no batch of this size
             continue
-        places = places_by_size(outputs, fewer, examples.size, count, examples.batch_axis)
+        places = places_of(outputs, fewer, examples.size, count, examples.batch_axis)
         if places.known or places.mixed:
             return places
-    return places_by_length(outputs, examples.size, examples.batch_axis)
+    return places_of(outputs, None, examples.size, 0, examples.batch_axis)
 
 
 @final
@@ -217,11 +217,13 @@ class _Look:
         """
         left = leak.change.split.changed.nonzero().flatten()
         while len(left) > 1:
-            halves = left[: len(left) // 2], left[len(left) // 2 :]
-            shown = next(((half, found) for half in halves if (found := self._shown(leak, half))), None)
-            if shown is None:
+            for half in left.tensor_split(2):
+                shown = self._shown(leak, half)
+                if shown is not None:
+                    left, leak = half, shown
+                    break
+            else:
                 return leak, None
-            left, leak = shown
         return leak, int(left[0])
 
     def _shown(self, leak: Leak, numbers: Tensor) -> Leak | None:

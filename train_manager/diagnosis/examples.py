@@ -145,12 +145,11 @@ def _votes(batch: Any, batch_axis: int, shared: Collection[str | int]) -> Iterat
 
 def _votes_of_list(entries: list[Any], batch_axis: int) -> list[int]:
     """Return how many examples a list may hold: one for each entry, or as many as each of its tensors has."""
-    tensors = [one for one in entries if isinstance(one, Tensor) and one.dim() > batch_axis]
-    lengths = {one.shape[batch_axis] for one in tensors}
-    if len(tensors) < len(entries) or len(lengths) != 1:
+    shapes = [one.shape for one in entries if isinstance(one, Tensor) and one.dim() > batch_axis]
+    lengths = {shape[batch_axis] for shape in shapes}
+    if len(shapes) < len(entries) or len(lengths) != 1:
         return [len(entries)]
-    both = [len(entries), *lengths]
-    return both if len({one.shape for one in tensors}) == 1 else both[::-1]
+    return [len(entries), *lengths] if len(set(shapes)) == 1 else [*lengths, len(entries)]
 
 
 def _leaf(value: Any, size: int, batch_axis: int) -> Leaf | None:

@@ -56,43 +56,33 @@ def smaller_sizes(size: int) -> list[int]:
     return [one for one in dict.fromkeys([*less, *divisors]) if one > 1 or size - one == 1][:TRIES]
 
 
-def places_by_size(base: Outputs, fewer: Outputs, size: int, count: int, batch_axis: int) -> Places:
-    """Return the places, from the outputs for the first ``count`` examples."""
+def places_of(base: Outputs, fewer: Outputs | None, size: int, count: int, batch_axis: int) -> Places:
+    """Return the places, from the outputs for the first ``count`` examples.
+
+    Without these, of a model that takes one size only, they are in an axis of the batch's length.
+    """
     places = Places({}, [], [])
-    lengths, shorter = _lengths_of_lists(base), _lengths_of_lists(fewer)
+    lengths, shorter = _lengths_of_lists(base), _lengths_of_lists(fewer or {})
     shrunk = {path for path, length in lengths.items() if (length, shorter.get(path)) == (size, count)}
     for path, tensor in base.items():
         entry = next((key for end, key in enumerate(path) if path[:end] in shrunk), None)
-        other = fewer.get(path)
+        other = tensor if fewer is None else fewer.get(path)
         if entry is not None:
             places.known[path] = Place(None, torch.tensor([entry]))
         elif other is None or other.dim() != tensor.dim():
             places.mixed.append(path)
-        elif other.shape == tensor.shape:
-            places.none.append(path)
+        elif axes := [axis for axis in range(tensor.dim()) if _is_of_examples(axis, tensor, other, size, count)]:
+            axis = batch_axis if batch_axis in axes else axes[0]
+            places.known[path] = Place(axis, _numbers(tensor.movedim(axis, 0), other.movedim(axis, 0), size, count))
         else:
-            pairs = enumerate(zip(tensor.shape, other.shape, strict=True))
-            axes = [
-                axis for axis, (more, less) in pairs if less < more and more % size == 0 and less * size == more * count
-            ]
-            if axes:
-                axis = batch_axis if batch_axis in axes else axes[0]
-                places.known[path] = Place(axis, _numbers(tensor.movedim(axis, 0), other.movedim(axis, 0), size, count))
-            else:
-                places.mixed.append(path)
+            (places.none if other.shape == tensor.shape else places.mixed).append(path)
     return places
 
 
-def places_by_length(base: Outputs, size: int, batch_axis: int) -> Places:
-    """Return the places of a model that takes one size only: an axis of the batch's length."""
-    places = Places({}, [], [])
-    for path, tensor in base.items():
-        axes = [axis for axis, length in enumerate(tensor.shape) if length == size]
-        if axes:
-            places.known[path] = Place(batch_axis if batch_axis in axes else axes[0], torch.arange(size))
-        else:
-            places.none.append(path)
-    return places
+def _is_of_examples(axis: int, tensor: Tensor, other: Tensor, size: int, count: int) -> bool:
+    """Return whether an axis has shrunk as the batch; or has its length, if nothing has shrunk."""
+    more, less = tensor.shape[axis], other.shape[axis]
+    return more == size if other is tensor else less < more and more % size == 0 and less * size == more * count
 
 
 def _lengths_of_lists(outputs: Outputs) -> dict[Path, int]:

@@ -71,9 +71,7 @@ class Runner:
         """Run the batch as it is; without gradients at its inputs if the model refuses those."""
         try:
             return self.run(self.examples.values, recording)
-        except RuntimeError:
-            if not self._takes_gradients:
-                raise
+        except RuntimeError:  # as of a model that reads them by numpy
             self._takes_gradients = False
             return self.run(self.examples.values, recording)
 
@@ -85,23 +83,19 @@ class Runner:
             recording: is entered around the call.
             seed: another one than the random states before.
         """
-        tensors = {at: one for path, value in values.items() for at, one in leaves_of(value, path) if _is_tensor(one)}
-        floats = {at: one for at, one in tensors.items() if one.is_floating_point() or one.is_complex()}
-        roots = (
-            {at: one.detach().clone().requires_grad_() for at, one in floats.items()} if self._takes_gradients else {}
-        )
+        leaves = (leaf for path, value in values.items() for leaf in leaves_of(value, path))
+        tensors = {at: one.detach() for at, one in leaves if isinstance(one, Tensor)}
+        roots = {at: one.clone().requires_grad_() for at, one in tensors.items() if self._has_gradient(one)}
         copies = {at: roots.get(at, one).clone() for at, one in tensors.items()}  # the model may write into them
         given = {path: put_together(value, copies, path) for path, value in values.items()}
         self._begin(seed)
-        with (
-            torch.enable_grad(),
-            _without_warnings(),
-            Watched() as seen,
-            self._allowed.held(),
-            recording or nullcontext(),
-        ):
+        quiet = warnings.catch_warnings(action="ignore")  # of numbers read from inputs with gradients
+        with quiet, torch.enable_grad(), Watched() as seen, self._allowed.held(), recording or nullcontext():
             outputs = outputs_of(self._call(self.model, self.examples.batch_of(given)))
         return Run(outputs, roots, (seen.drawn, _as_bytes(random_state())), seen.dtypes)
+
+    def _has_gradient(self, tensor: Tensor) -> bool:
+        return self._takes_gradients and (tensor.is_floating_point() or tensor.is_complex())
 
     def _begin(self, seed: int | None) -> None:
         self._kept.put_back()
@@ -127,18 +121,6 @@ def uncompiled() -> Iterator[None]:
             yield
     else:
         yield
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Keep quiet about what is not so in training, as numbers read from inputs with gradients."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)
 
 
 def _as_bytes(state: dict[str, Any]) -> bytes:
