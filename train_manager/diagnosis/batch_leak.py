@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from train_manager.diagnosis.allowed_modules import norms_over_the_batch
 from train_manager.diagnosis.batch_leaves import Path, is_plain_list, name_of
 from train_manager.diagnosis.changes import Change, Changes
-from train_manager.diagnosis.culprit import BackwardSearch, ForwardSearch, innermost, sides_at_random, sides_of_a_bit
+from train_manager.diagnosis.culprit import BackwardSearch, ForwardSearch, innermost, sides_of
 from train_manager.diagnosis.examples import Examples, Values
 from train_manager.diagnosis.judge import Judge, Leak, MixedJudge
 from train_manager.diagnosis.leak_findings import CHECK, finding_of, note_of
@@ -154,32 +154,31 @@ class _Look:
         """Return a leak of the outputs; else one of the gradients."""
         backward = self._judge.base_leak()
         for change in self._changes.made():
+            leak = None if change is None else self._shown_by(change, asks_gradients=backward is None)
             if change is None:
                 self._left_out["changed nothing"] += 1
-                continue
-            forward, found = self._judged(change, is_known=backward is not None)
-            if forward is not None:
-                return forward
-            backward = backward or found
+            if leak is not None and leak.is_forward:
+                return leak
+            backward = backward or leak
         return (self._mixed.leak() if self._is_steady else None) or backward
 
-    def _judged(self, change: Change, *, is_known: bool) -> tuple[Leak | None, Leak | None]:
-        """Return what a change shows in the outputs, and in the gradients unless something is known; keep no graph."""
+    def _shown_by(self, change: Change, *, asks_gradients: bool) -> Leak | None:
+        """Return what a change shows in the outputs, or else in the gradients; keep no graph."""
         run = self._run(change.values)
         if isinstance(run, str):
             self._left_out[run] += 1
-            return None, None
-        forward = self._judge.output_leak(run, change) if self._is_steady else None
-        has_drawn = self._is_steady and run.drawn != self._drawn
-        if has_drawn or (forward is not None and not self._shows_with_seeds(change)):
+            return None
+        leak = self._judge.output_leak(run, change) if self._is_steady else None
+        has_drawn_others = self._is_steady and run.drawn != self._drawn
+        if has_drawn_others or (leak is not None and not self._shows_with_seeds(change)):
             self._left_out["drew other random numbers"] += 1
-            return None, None
+            return None
         self._ran[change.split[:2]] += 1
         if change.kind == "noise" and self._changes.keeps_layout:
             self._mixed.note(run, change)
-        if forward is not None or is_known:
-            return forward, None
-        return None, self._judge.gradient_leak(run, change, compares=self._is_steady)
+        if leak is None and asks_gradients:
+            return self._judge.gradient_leak(run, change, compares=self._is_steady)
+        return leak
 
     def _run(self, values: Values) -> Run | str:
         """Run a changed batch; return why that shows nothing, if so."""
@@ -204,10 +203,7 @@ class _Look:
             search = BackwardSearch(self._runner, self._changes, leak, self._judge, is_steady=self._is_steady)
             return finding_of(leak, None, innermost(model, search), model)
         leak, source = self._source(leak) if leak.rule == "value" else (leak, None)
-        sides = [sides_of_a_bit(self._changes, leak)]
-        if source is not None and leak.example is not None:
-            sides.insert(0, sides_at_random(self._changes, leak.change, source, leak.example))
-        names = (innermost(model, ForwardSearch(self._runner, both)) for both in sides)
+        names = (innermost(model, ForwardSearch(self._runner, both)) for both in sides_of(self._changes, leak, source))
         return finding_of(leak, source, next((name for name in names if name is not None), None), model)
 
     def _source(self, leak: Leak) -> tuple[Leak, int | None]:

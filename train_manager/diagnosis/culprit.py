@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from typing import Final, NamedTuple, final
@@ -63,11 +63,11 @@ class ForwardSearch:
 
     Args:
         runner: runs the model.
-        sides: two changes, one of each side.
+        sides: two changes, one of each side; None is left out.
     """
 
-    def __init__(self, runner: Runner, sides: Sequence[Change]) -> None:
-        self._runner, self._sides = runner, sides
+    def __init__(self, runner: Runner, sides: Sequence[Change | None]) -> None:
+        self._runner, self._sides = runner, [change for change in sides if change is not None]
 
     def __call__(self, module: nn.Module) -> Blamed | None:
         """Return the module that was called."""
@@ -88,20 +88,15 @@ class ForwardSearch:
         return None
 
 
-def sides_of_a_bit(changes: Changes, leak: Leak) -> list[Change]:
-    """Return the change that showed a leak, and one of the other side, of the same kind if there is one."""
-    other = changes.make_any(leak.change.split.other(), leak.change.kind)
-    return [leak.change] if other is None else [leak.change, other]
-
-
-def sides_at_random(changes: Changes, change: Change, source: int, example: int) -> list[Change]:
-    """Return changes of two sides that are in no order, as bits are; two examples are on different sides."""
-    size = len(change.split.changed)
-    changed = torch.rand(size, generator=torch.Generator().manual_seed(SEED)) < 0.5
-    changed[source], changed[example] = True, False
-    split = Split(-1, 0, changed)
-    sides = changes.of_others_too(change, split), changes.make_any(split.other(), change.kind)
-    return [one for one in sides if one is not None]
+def sides_of(changes: Changes, leak: Leak, source: int | None) -> Iterator[Sequence[Change | None]]:
+    """Yield changes of two sides that show a leak: the first are in no order, as bits are, if a pair is known."""
+    change = leak.change
+    if source is not None and leak.example is not None:
+        changed = torch.rand(len(change.split.changed), generator=torch.Generator().manual_seed(SEED)) < 0.5
+        changed[source], changed[leak.example] = True, False
+        split = Split(-1, 0, changed)
+        yield changes.of_others_too(change, split), changes.make_any(split.other(), change.kind)
+    yield change, changes.make_any(change.split.other(), change.kind)
 
 
 Sides = list[Marks]

@@ -97,12 +97,9 @@ def first_difference(
         rows = differs.any(1) if numbers is None or of is None else differs.any(1) & of[numbers]
         if bool(rows.any()):
             at = int(rows.int().argmax())
-            far = (
-                (after[at].cpu().to(torch.complex128) - before[at].cpu().to(torch.complex128))
-                .abs()
-                .flatten()[differs[at]]
-            )
-            return key[1], None if numbers is None else int(numbers[at]), float(far.max())
+            one, other = (tensor[at].cpu().to(torch.complex128).flatten() for tensor in (after, before))
+            far = (one - other).abs()[differs[at]].max()
+            return key[1], None if numbers is None else int(numbers[at]), float(far)
     return None
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from train_manager.diagnosis.batch_leaves import Path, leaves_of
 from train_manager.diagnosis.changes import Change, Changes
@@ -92,30 +94,25 @@ def _is_turned(runner: Runner, change: Change, base: dict[Path, Tensor]) -> bool
     new = _gradients(run, runner.examples)
     for path, rows in base.items():
         kept = ~change.split.changed[runner.examples.place_in(path).numbers].to(rows.device)
-        if path not in new or _has_turned(
-            rows[kept].flatten().double(), new[path][kept].flatten().double(), tolerance_of(rows.dtype)
-        ):
+        if path not in new or _differ_in_direction(rows[kept], new[path][kept]):
             return True
     return False
 
 
-def _has_turned(before: Tensor, after: Tensor, tolerance: float) -> bool:
-    size = before.square().sum()
-    factor = (before @ after) / size if size > 0 else size
-    far = (after - factor * before).norm()
-    return bool(far > FACTOR * tolerance * after.norm()) or bool(factor < 0)
+def _differ_in_direction(before: Tensor, after: Tensor) -> bool:
+    cosine = F.cosine_similarity(before.flatten().double(), after.flatten().double(), dim=0, eps=1e-300)
+    least = 1 - (FACTOR * tolerance_of(before.dtype)) ** 2 / 2
+    return bool(after.any()) and bool(cosine < max(least, 0.0))
 
 
 def _stretched(predictions: Any, targets: Any) -> str:
     """Return the shapes of a prediction and a target that have as many numbers, and are stretched to more."""
-    for _, one in leaves_of(predictions):
-        for _, other in leaves_of(targets):
-            if isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape != other.shape:
-                same = [length for length in one.shape if length > 1] == [
-                    length for length in other.shape if length > 1
-                ]
-                if same:
-                    return f"{tuple(one.shape)} against {tuple(other.shape)}"
+    outputs, others = (
+        [one for _, one in leaves_of(value) if isinstance(one, Tensor)] for value in (predictions, targets)
+    )
+    for one, other in product(outputs, others):
+        if one.shape != other.shape and one.squeeze().shape == other.squeeze().shape:
+            return f"{tuple(one.shape)} against {tuple(other.shape)}"
     return ""
 
 
