@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import torch
 
-from train_manager.diagnosis.changes import Change, Changes, Split
+from train_manager.diagnosis.changes import Change, Changes
 from train_manager.diagnosis.examples import Examples
 
-FIRST = Split(0, 0, torch.tensor([True, False, True, False]))
+FIRST = Change(0, 0, torch.tensor([True, False, True, False]))
 
 
 def changed(batch: object, kind: str) -> Change:

@@ -111,7 +111,7 @@ def _look(runner: Runner) -> Findings:
     judge = Judge(runner, first, places, changes.splits)
     look = _Look(runner, changes, first, judge, is_steady=judge.is_steady)
     leak = look.leak()
-    if leak is not None and leak.compares_runs and not judge.gives_the_same(runner.base(), leak.change.split):
+    if leak is not None and leak.compares_runs and not judge.gives_the_same(runner.base(), leak.change):
         look = _Look(runner, changes, first, judge, is_steady=False)  # what it holds elsewhere looked like a leak
         leak = look.leak()
     return Findings([] if leak is None else [look.finding(leak)], [look.coverage(is_clean=leak is None)])
@@ -173,7 +173,7 @@ class _Look:
         if has_drawn_others or (leak is not None and not self._shows_with_seeds(change)):
             self._left_out["drew other random numbers"] += 1
             return None
-        self._ran[change.split[:2]] += 1
+        self._ran[change[:2]] += 1
         if change.kind == "noise" and self._changes.keeps_layout:
             self._mixed.note(run, change)
         if leak is None and asks_gradients:
@@ -211,7 +211,7 @@ class _Look:
 
         The leak is that of the last half, so that both examples of the pair are of the same run.
         """
-        left = leak.change.split.changed.nonzero().flatten()
+        left = leak.change.changed.nonzero().flatten()
         while len(left) > 1:
             for half in left.tensor_split(2):
                 shown = self._shown(leak, half)
@@ -224,7 +224,7 @@ class _Look:
 
     def _shown(self, leak: Leak, numbers: Tensor) -> Leak | None:
         """Return the leak if a change of these examples alone shows it too."""
-        chosen = torch.zeros_like(leak.change.split.changed).index_fill(0, numbers, True)
+        chosen = torch.zeros_like(leak.change.changed).index_fill(0, numbers, True)
         examples = self._runner.examples
         run = self._run(examples.mixed(leak.change.values, examples.values, chosen))
         return None if isinstance(run, str) else self._judge.output_leak(run, leak.change)

@@ -21,25 +21,29 @@ MASK_VALUES: Final = 2
 """A tensor of floats with so many values, or less, is a mask, if there is another one beside it."""
 
 
-class Split(NamedTuple):
-    """Half of the examples, which is changed while the others are kept.
+class Change(NamedTuple):
+    """A change of one half of the examples, while the others are kept.
 
     Attributes:
         bit: which bit of an example's number decides.
         side: what it is in those that are changed.
         changed: for each example whether it is changed.
+        kind: what is done: "noise", "copies", or copies of one leaf; empty if that is not decided.
+        values: the new values of all leaves.
     """
 
     bit: int
     side: int
     changed: Tensor
+    kind: str = ""
+    values: Values = {}
 
-    def other(self) -> Split:
-        """Return the other side."""
-        return Split(self.bit, 1 - self.side, ~self.changed)
+    def other(self) -> Change:
+        """Return the other side, with nothing done to it yet."""
+        return Change(self.bit, 1 - self.side, ~self.changed)
 
 
-def splits_of(size: int) -> list[Split]:
+def splits_of(size: int) -> list[Change]:
     """Return both sides of each bit: of any two examples each is changed in one that keeps the other.
 
     >>> for split in splits_of(3):
@@ -51,21 +55,7 @@ def splits_of(size: int) -> list[Split]:
     """
     numbers = torch.arange(size)
     bits = range(max(size - 1, 0).bit_length())
-    return [Split(bit, side, (numbers >> bit) & 1 == side) for bit in bits for side in (0, 1)]
-
-
-class Change(NamedTuple):
-    """A change of one side of a split.
-
-    Attributes:
-        kind: what is done: "noise", "copies", or copies of one leaf.
-        split: which examples it is done to.
-        values: the new values of all leaves.
-    """
-
-    kind: str
-    split: Split
-    values: Values
+    return [Change(bit, side, (numbers >> bit) & 1 == side) for bit in bits for side in (0, 1)]
 
 
 @final
@@ -99,7 +89,7 @@ class Changes:
         """Yield all changes, and None for one that changes nothing."""
         return (self.make(kind, split) for kind in self.kinds for split in self.splits)
 
-    def make(self, kind: str, split: Split) -> Change | None:
+    def make(self, kind: str, split: Change) -> Change | None:
         """Return a change, or None if it changes nothing."""
         source = self._source(split)
         values = dict(self._examples.values)
@@ -107,22 +97,22 @@ class Changes:
             leaf = self._examples.leaves[path]
             values[path] = self._noise(leaf, split.changed) if kind == "noise" else leaf.take(source)
         is_another = any(not _are_same(values[path], one) for path, one in self._examples.values.items())
-        return Change(kind, split, values) if is_another else None
+        return split._replace(kind=kind, values=values) if is_another else None
 
-    def make_any(self, split: Split, kind: str = "noise") -> Change | None:
+    def make_any(self, split: Change, kind: str = "noise") -> Change | None:
         """Return a change of one kind, or of another one if that changes nothing."""
         made = (self.make(one, split) for one in [kind, *self.kinds])
         return next((change for change in made if change is not None), None)
 
-    def of_others_too(self, change: Change, split: Split) -> Change | None:
+    def of_others_too(self, change: Change, split: Change) -> Change | None:
         """Return a change of the same kind of other examples; those of both are changed as they were."""
         made = self.make(change.kind, split)
         if made is None:
             return None
-        both = change.split.changed & split.changed
+        both = change.changed & split.changed
         return made._replace(values=self._examples.mixed(change.values, made.values, both))
 
-    def _source(self, split: Split) -> Tensor:
+    def _source(self, split: Change) -> Tensor:
         """Return for each example the one whose content it gets: a kept one has its own."""
         numbers = torch.arange(len(split.changed))
         kept = numbers[~split.changed]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from train_manager.diagnosis.batch_leaves import Path
-from train_manager.diagnosis.changes import Change, Changes, Split
+from train_manager.diagnosis.changes import Change, Changes
 from train_manager.diagnosis.differences import differ, digest, usual_size
 from train_manager.diagnosis.judge import FACTOR, Judge, Leak
 from train_manager.diagnosis.recorded_calls import Key, Marks, RecordedCalls, Spot, marks_of
@@ -92,11 +92,11 @@ def sides_of(changes: Changes, leak: Leak, source: int | None) -> Iterator[Seque
     """Yield changes of two sides that show a leak: the first are in no order, as bits are, if a pair is known."""
     change = leak.change
     if source is not None and leak.example is not None:
-        changed = torch.rand(len(change.split.changed), generator=torch.Generator().manual_seed(SEED)) < 0.5
+        changed = torch.rand(len(change.changed), generator=torch.Generator().manual_seed(SEED)) < 0.5
         changed[source], changed[leak.example] = True, False
-        split = Split(-1, 0, changed)
+        split = Change(-1, 0, changed)
         yield changes.of_others_too(change, split), changes.make_any(split.other(), change.kind)
-    yield change, changes.make_any(change.split.other(), change.kind)
+    yield change, changes.make_any(change.other(), change.kind)
 
 
 Sides = list[Marks]
@@ -186,8 +186,8 @@ class BackwardSearch:
     def __init__(self, runner: Runner, changes: Changes, leak: Leak, judge: Judge, *, is_steady: bool) -> None:
         self._runner, self._gradients, self._rule = runner, judge.gradients, leak.rule
         self._tolerance = FACTOR * judge.tolerance
-        self._kept = ~leak.change.split.changed
-        made = leak.change if leak.change.values else changes.make_any(leak.change.split)
+        self._kept = ~leak.change.changed
+        made = leak.change if leak.change.values else changes.make_any(leak.change)
         self._change = made if is_steady and leak.rule != "sum" else None
         self._is_steady = is_steady
 

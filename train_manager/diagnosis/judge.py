@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from train_manager.diagnosis.batch_leaves import Path, name_of
-from train_manager.diagnosis.changes import Change, Split
+from train_manager.diagnosis.changes import Change
 from train_manager.diagnosis.differences import differ, digest, tolerance_of
 from train_manager.diagnosis.output_places import Outputs, Places
 from train_manager.diagnosis.runs import Run, Runner
@@ -178,7 +178,7 @@ class Judge:
         is_steady: whether another run of the batch as it is has given the same.
     """
 
-    def __init__(self, runner: Runner, first: Run, places: Places, splits: list[Split]) -> None:
+    def __init__(self, runner: Runner, first: Run, places: Places, splits: list[Change]) -> None:
         self.places, self.gradients = places, Gradients(runner, places)
         self.tolerance = tolerance_of(*first.dtypes)
         self._first, self._outputs, self._splits = first, parts_of(first.outputs, places), splits
@@ -194,7 +194,7 @@ class Judge:
         """Whether what the model returns for the examples has gradients."""
         return bool(self._all)
 
-    def gives_the_same(self, run: Run, split: Split) -> bool:
+    def gives_the_same(self, run: Run, split: Change) -> bool:
         """Return whether another run of the batch as it is has given the same."""
         gradients = self.gradients.parts(run, ~split.changed)
         return self._has_same_outputs(run) and self._first_gradient(gradients, self._kept[split[:2]]) is None
@@ -202,10 +202,10 @@ class Judge:
     def base_leak(self) -> Leak | None:
         """Judge the batch as it is, by (a) and (b)."""
         own = {key: part for key, part in self._all.items() if key[1] not in self._hooked}
-        for split in self._splits:
-            change, kept, other = Change("", split, {}), self._kept[split[:2]], self._kept[split.bit, 0]
+        for change in self._splits:
+            kept, other = self._kept[change[:2]], self._kept[change.bit, 0]
             both = {key: Part(rows + other[key].rows, numbers) for key, (rows, numbers) in kept.items()}
-            found = self._first_gradient(both, own) if split.side else None
+            found = self._first_gradient(both, own) if change.side else None
             leak = self._reaching(kept, change) or (None if found is None else Leak("sum", change, *found))
             if leak is not None:
                 return leak
@@ -214,23 +214,23 @@ class Judge:
     def output_leak(self, run: Run, change: Change, base: Run | None = None) -> Leak | None:
         """Judge what has come out for a changed batch; against a run from the same seed if one is given."""
         before = self._outputs if base is None else parts_of(base.outputs, self.places)
-        kept = ~change.split.changed
+        kept = ~change.changed
         found = first_difference(parts_of(run.outputs, self.places), before, self.tolerance, of=kept)
         return None if found is None else Leak("value", change, *found)
 
     def gradient_leak(self, run: Run, change: Change, *, compares: bool) -> Leak | None:
         """Walk back from a changed batch, and judge by (a); by (c) if asked, and if its outputs have their shapes."""
-        new = self.gradients.parts(run, ~change.split.changed)
+        new = self.gradients.parts(run, ~change.changed)
         leak = self._reaching(new, change)
         if leak is not None or not compares or not self._has_same_shapes(run):
             return leak
-        found = self._first_gradient(new, self._kept[change.split[:2]], of=~change.split.changed)
+        found = self._first_gradient(new, self._kept[change[:2]], of=~change.changed)
         return None if found is None else Leak("depends", change, *found)
 
     def _reaching(self, gradients: Parts, change: Change) -> Leak | None:
         inputs = {key: part for key, part in gradients.items() if part.numbers is not None}
         zeros = {key: Part(torch.zeros_like(rows), numbers) for key, (rows, numbers) in inputs.items()}
-        found = first_difference(inputs, zeros, SHARE * FACTOR * self.tolerance, of=change.split.changed, floor=0.0)
+        found = first_difference(inputs, zeros, SHARE * FACTOR * self.tolerance, of=change.changed, floor=0.0)
         return None if found is None else Leak("reaches", change, *found)
 
     def _first_gradient(
@@ -276,7 +276,7 @@ class MixedJudge:
         for path, base in self._base.items():
             if path in run.outputs and run.outputs[path].shape == base.shape:
                 differs = differ(run.outputs[path].detach(), base, self._tolerance)
-                self._seen.setdefault((path, change.split.bit), []).append((change, differs))
+                self._seen.setdefault((path, change.bit), []).append((change, differs))
             else:
                 self._moved.add(path)
 

@@ -15,13 +15,25 @@ CHECK: Final = "batch leak"
 NORMS: Final = 4
 """So many norms are named."""
 
-CURES: Final = {
-    "value": "look in its forward for a view, a reduction, an index or a state that goes over the batch",
-    "mixed": "look in its forward for a view, a reduction, an index or a state that goes over the batch",
-    "reaches": "look in it for a detached path, a backward of its own or a hook that goes over the batch",
-    "depends": "look in it for a backward of its own, a hook or a detached path that goes over the batch",
-    "sum": "look in it for a backward of its own or a hook that scales by all gradients together",
+FORWARD: Final = "look in its forward for a view, a reduction, an index or a state that goes over the batch"
+
+RULES: Final = {
+    "value": ("what the model returns for example {example}{of} depends on {others}", FORWARD),
+    "mixed": ("what the model returns{of} depends in one place on examples of both halves of the batch", FORWARD),
+    "reaches": (
+        "the gradient of other examples' outputs reaches example {example}{of}",
+        "look in it for a detached path, a backward of its own or a hook that goes over the batch",
+    ),
+    "depends": (
+        "the gradient{of} that some examples give depends on the others, though the outputs do not",
+        "look in it for a backward of its own, a hook or a detached path that goes over the batch",
+    ),
+    "sum": (
+        "the gradients{of} of two halves of the batch do not add up to those of the whole batch",
+        "look in it for a backward of its own or a hook that scales by all gradients together",
+    ),
 }
+"""What is wrong where a rule does not hold, and what to do about it."""
 
 
 def finding_of(leak: Leak, source: int | None, name: str | None, model: nn.Module) -> Finding:
@@ -31,7 +43,10 @@ def finding_of(leak: Leak, source: int | None, name: str | None, model: nn.Modul
     allowed = f"; if it is meant to, allow=[{name!r}]" if name else ""
     numbers: dict[str, float | int | str] = {"way": "forward" if leak.is_forward else "backward", "change": leak.size}
     numbers |= {key: one for key, one in (("example", leak.example), ("depends on", source)) if one is not None}
-    return Finding(CHECK, "error", _what(leak, source), where, CURES[leak.rule] + allowed, numbers)
+    what, cure = RULES[leak.rule]
+    of, others = f" in {leak.of!r}" if leak.of else "", "other examples" if source is None else f"example {source}"
+    what = what.format(example=leak.example, of=of, others=others)
+    return Finding(CHECK, "error", what, where, cure + allowed, numbers)
 
 
 def note_of(norms: Mapping[str, nn.Module]) -> Finding:
@@ -41,17 +56,3 @@ def note_of(norms: Mapping[str, nn.Module]) -> Finding:
     first, rest = list(norms)[:NORMS], len(norms) - NORMS
     named = ", ".join(name or "the model itself" for name in first)
     return Finding(CHECK, "note", what, f"{named} and {rest} more" if rest > 0 else named)
-
-
-def _what(leak: Leak, source: int | None) -> str:
-    of = f" in {leak.of!r}" if leak.of else ""
-    others = "other examples" if source is None else f"example {source}"
-    if leak.rule == "value":
-        return f"what the model returns for example {leak.example}{of} depends on {others}"
-    if leak.rule == "mixed":
-        return f"what the model returns{of} depends in one place on examples of both halves of the batch"
-    if leak.rule == "reaches":
-        return f"the gradient of other examples' outputs reaches example {leak.example}{of}"
-    if leak.rule == "depends":
-        return f"the gradient{of} that some examples give depends on the others, though the outputs do not"
-    return f"the gradients{of} of two halves of the batch do not add up to those of the whole batch"

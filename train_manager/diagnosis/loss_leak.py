@@ -93,7 +93,7 @@ def _is_turned(runner: Runner, change: Change, base: dict[Path, Tensor]) -> bool
         return None
     new = _gradients(run, runner.examples)
     for path, rows in base.items():
-        kept = ~change.split.changed[runner.examples.place_in(path).numbers].to(rows.device)
+        kept = ~change.changed[runner.examples.place_in(path).numbers].to(rows.device)
         if path not in new or _differ_in_direction(rows[kept], new[path][kept]):
             return True
     return False

@@ -39,8 +39,7 @@ class RecordedCalls:
         modules: the module of each call, in the order in which they began.
         completed: the calls in the order in which they ended.
         tensors: those that went into each call and came out of it, if the graph is kept.
-        seen: else their values at that time; or where they are not as in the run to compare with. An input that a call
-            has written into has come out of it too.
+        seen: else their values at that time; or where they are not as in the run to compare with.
     """
 
     def __init__(self, inside: nn.Module, base: RecordedCalls | None = None, *, has_graph: bool = False) -> None:
@@ -51,7 +50,6 @@ class RecordedCalls:
         self._inside, self._base, self._has_graph = inside, base, has_graph
         self._open: list[tuple[nn.Module, Key]] = []
         self._counts: Counter[str] = Counter()
-        self._versions: dict[Spot, int] = {}
         self._copies: dict[int, tuple[weakref.ref[Tensor], int, Tensor]] = {}
 
     def begin(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -69,7 +67,7 @@ class RecordedCalls:
             self._note((key, "in", path), tensor, passed.get(id(tensor), tensor))
         return given
 
-    def end(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+    def end(self, module: nn.Module, _: Any, output: Any) -> None:
         """Note what a call has returned."""
         while self._open[-1][0] is not module:
             self._open.pop()  # it ended with an error that the model has caught
@@ -79,30 +77,24 @@ class RecordedCalls:
         self.completed.append(key)
         for path, tensor in _tensors_in(output).items():
             self._note((key, "out", path), tensor, tensor)
-        for path, tensor in _tensors_in((args, kwargs)).items():
-            if _version(tensor) != self._versions.get((key, "in", path)):
-                self._look((key, "out", ("written", *path)), tensor)
 
     def _note(self, spot: Spot, tensor: Tensor, in_graph: Tensor) -> None:
-        self._versions[spot] = _version(tensor)
         if self._has_graph:
             self.tensors[spot] = in_graph
-        self._look(spot, tensor)
-
-    def _look(self, spot: Spot, tensor: Tensor) -> None:
-        if self._base is None:
-            if not self._has_graph:
-                self.seen[spot] = self._copy(tensor)
-        elif spot in self._base.seen and self._base.seen[spot].shape == tensor.shape:
+        elif self._base is None:
+            self.seen[spot] = self._copy(tensor)
+        base = None if self._base is None else self._base.seen.get(spot)
+        if base is not None and base.shape == tensor.shape:
             # A leak may be small before the output: in 16 bits any bit counts.
             tolerance = 0.0 if tensor.dtype in (torch.bfloat16, torch.float16) else tolerance_of(tensor.dtype)
-            self.seen[spot] = marks_of(differ(tensor.detach(), self._base.seen[spot], tolerance))
+            self.seen[spot] = marks_of(differ(tensor.detach(), base, tolerance))
 
     def _copy(self, tensor: Tensor) -> Tensor:
         """Return a copy; what one call returns and the next one is given has one."""
+        version = 0 if tensor.is_inference() else tensor._version
         known = self._copies.get(id(tensor))
-        if known is None or known[0]() is not tensor or known[1] != _version(tensor):
-            known = self._copies[id(tensor)] = weakref.ref(tensor), _version(tensor), tensor.detach().clone()
+        if known is None or known[0]() is not tensor or known[1] != version:
+            known = self._copies[id(tensor)] = weakref.ref(tensor), version, tensor.detach().clone()
         return known[2]
 
     def forget(self) -> None:
@@ -118,7 +110,7 @@ class RecordedCalls:
             if takes_hooks(module):
                 # Before hooks of the model itself, whose work is the module's.
                 before = module.register_forward_pre_hook(partial(self.begin, name), prepend=True, with_kwargs=True)
-                after = module.register_forward_hook(self.end, with_kwargs=True)
+                after = module.register_forward_hook(self.end)
                 handles += [before, after]
         try:
             yield
@@ -146,10 +138,6 @@ def _tensors_in(value: Any) -> dict[Path, Tensor]:
     """Return those that can be kept: one inside of ``vmap`` lives no longer than it."""
     is_of_vmap = torch._C._functorch.is_functorch_wrapped_tensor
     return {path: one for path, one in outputs_of(value).items() if not one.is_nested and not is_of_vmap(one)}
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def _passed_on(value: Any, passed: dict[int, Tensor]) -> Any:
