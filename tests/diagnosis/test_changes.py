@@ -47,12 +47,13 @@ def test_other_tokens_are_of_the_batch_and_padding_stays() -> None:
     assert set(values.flatten().tolist()) <= set(words.flatten().tolist())
 
 
-def test_noise_on_floats_leaves_the_tokens_beside_them() -> None:
-    words = torch.arange(1, 5)
-    x, values = changed((torch.randn(4, 2), words), "noise").values.values()
+def test_noise_that_keeps_the_layout_is_on_floats_alone() -> None:
+    x, lengths = torch.randn(4, 2), torch.arange(1, 5)
+    change = Changes(Examples((x, lengths)), keep_layout=True).make("noise", FIRST)
 
-    assert not torch.equal(x[::2], torch.zeros(2, 2))
-    assert torch.equal(values, words)
+    assert change is not None
+    assert not torch.equal(change.values[0,][::2], x[::2])
+    assert torch.equal(change.values[1,], lengths)
 
 
 def test_noise_leaves_masks_as_they_are() -> None:

@@ -107,9 +107,9 @@ def _look(runner: Runner) -> Findings:
     places = _places(runner, first.outputs)
     if not places.known and not places.mixed:
         return could_not_look("no output of the model has a part for each example")
-    changes = Changes(runner.examples)
+    changes = Changes(runner.examples, keep_layout=bool(places.mixed))
     judge = Judge(runner, first, places, changes.splits)
-    look = _Look(runner, changes, first, judge, is_steady=judge.is_steady)
+    look = _Look(runner, changes, first, judge, is_steady=True)
     leak = look.leak()
     if leak is not None and leak.compares_runs and not judge.gives_the_same(runner.base(), leak.change):
         look = _Look(runner, changes, first, judge, is_steady=False)  # what it holds elsewhere looked like a leak

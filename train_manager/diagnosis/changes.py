@@ -64,20 +64,21 @@ class Changes:
 
     Args:
         examples: the batch.
+        keep_layout: put noise on floats alone, if there are any, which keeps lengths, masks and padding.
 
     Attributes:
         kinds: which leaves each kind of change is of.
         splits: which examples are changed together.
-        keeps_layout: whether noise is on floats alone, and so keeps lengths, masks and padding.
+        keeps_layout: whether noise is on floats alone.
     """
 
-    def __init__(self, examples: Examples) -> None:
+    def __init__(self, examples: Examples, *, keep_layout: bool = False) -> None:
         self._examples = examples
         self._generator = torch.Generator().manual_seed(SEED)
         leaves = examples.leaves
         floats = [path for path, leaf in leaves.items() if any(map(self._takes_noise, leaf.entries))]
-        self.keeps_layout = bool(floats)
-        self.kinds: dict[str, list[Path]] = {"noise": floats or [*leaves], "copies": [*leaves]}
+        self.keeps_layout = keep_layout and bool(floats)
+        self.kinds: dict[str, list[Path]] = {"noise": floats if self.keeps_layout else [*leaves], "copies": [*leaves]}
         if len(leaves) > 1:
             self.kinds |= {f"copies of {name_of(path)}": [path] for path in leaves}
         self.splits = splits_of(examples.size)
@@ -137,10 +138,8 @@ class Changes:
         return value.is_floating_point() and bool(value.isfinite().all()) and not is_mask
 
     def _noisy(self, value: Any, scale: Tensor) -> Any:
-        if isinstance(value, Tensor) and _are_tokens(
-            value
-        ):  # other ones of the tokens in a batch; zeros stay, since they pad
-            tokens = value[value != 0]
+        if isinstance(value, Tensor) and _are_tokens(value):
+            tokens = value[value != 0]  # zeros stay, since they pad
             drawn = torch.randint(len(tokens), tuple(value.shape), generator=self._generator)
             return torch.where(value != 0, tokens[drawn.to(value.device)], value)
         if not self._takes_noise(value):

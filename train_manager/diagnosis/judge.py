@@ -175,7 +175,6 @@ class Judge:
     Attributes:
         gradients: walks back.
         tolerance: what rounding may change.
-        is_steady: whether another run of the batch as it is has given the same.
     """
 
     def __init__(self, runner: Runner, first: Run, places: Places, splits: list[Change]) -> None:
@@ -187,7 +186,6 @@ class Judge:
         run = runner.base()
         self._all = self.gradients.parts(run, torch.ones_like(splits[0].changed))
         self._kept = {split[:2]: self.gradients.parts(run, ~split.changed) for split in splits}
-        self.is_steady = self._has_same_outputs(run)
 
     @property
     def has_gradients(self) -> bool:
@@ -196,8 +194,13 @@ class Judge:
 
     def gives_the_same(self, run: Run, split: Change) -> bool:
         """Return whether another run of the batch as it is has given the same."""
+        if run.drawn != self._first.drawn or not self._has_same_shapes(run):
+            return False
+        pairs = ((run.outputs[path].detach(), one) for path, one in self._first.outputs.items())
         gradients = self.gradients.parts(run, ~split.changed)
-        return self._has_same_outputs(run) and self._first_gradient(gradients, self._kept[split[:2]]) is None
+        return not any(bool(differ(new, base, self.tolerance).any()) for new, base in pairs) and (
+            self._first_gradient(gradients, self._kept[split[:2]]) is None
+        )
 
     def base_leak(self) -> Leak | None:
         """Judge the batch as it is, by (a) and (b)."""
@@ -238,12 +241,6 @@ class Judge:
     ) -> tuple[str, int | None, float] | None:
         floor = FLOOR * max((float(part.rows.abs().max()) for part in base.values()), default=0.0)
         return first_difference(new, base, FACTOR * self.tolerance, of=of, floor=floor)
-
-    def _has_same_outputs(self, run: Run) -> bool:
-        if run.drawn != self._first.drawn or not self._has_same_shapes(run):
-            return False
-        pairs = ((run.outputs[path].detach(), one) for path, one in self._first.outputs.items())
-        return not any(bool(differ(new, base, self.tolerance).any()) for new, base in pairs)
 
     def _has_same_shapes(self, run: Run) -> bool:
         shapes, others = ({path: one.shape for path, one in of.outputs.items()} for of in (run, self._first))
