@@ -239,6 +239,41 @@ def test_what_belongs_to_no_example_is_said() -> None:
     assert str(found) == "batch leak  clean: 8 of 8 changes ran, train mode; not judged: loss, of no example"
 
 
+class Inside(nn.Module):
+    """Gives the words of all texts in one row, without the padding."""
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        return words[torch.arange(words.shape[1]) < lengths[:, None]]
+
+
+def test_an_output_in_no_known_order_has_nothing_that_both_halves_change() -> None:
+    batch = torch.randn(6, 5, 4), torch.tensor([5, 2, 3, 4, 2, 3])
+    leaking = Inside()
+    leaking.register_forward_pre_hook(lambda _, args: (args[0] - args[0].mean(0), args[1]))
+
+    check_batch_leak(Inside(), batch).require_none()
+    assert check_batch_leak(leaking, batch)[0].what == (
+        "what the model returns depends in one place on examples of both halves of the batch"
+    )
+
+
+def test_an_output_whose_order_each_change_turns_over_could_not_be_looked_at() -> None:
+    class Words(nn.Module):
+        def forward(self, words: Tensor) -> Tensor:
+            return words[words > 0]
+
+    words = torch.arange(1, 31).view(6, 5)
+    words[1, 3:] = 0
+
+    assert [(one.text, one.could_look) for one in check_batch_leak(Words(), words).covered] == [
+        (
+            "12 of 12 changes ran, train mode; nothing that was returned has a gradient to judge; not judged: the "
+            "output, in which the examples lie in no order that is known",
+            False,
+        )
+    ]
+
+
 def test_a_run_that_draws_other_random_numbers_is_left_out_and_counted() -> None:
     class DrawsByLength(nn.Module):
         def forward(self, x: Tensor, lengths: Tensor) -> Tensor:

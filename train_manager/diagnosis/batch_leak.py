@@ -252,5 +252,5 @@ class _Look:
 
 
 def _not_judged(paths: Iterable[Path], reason: str) -> str:
-    names = ", ".join(sorted(map(name_of, paths)))
+    names = ", ".join(sorted(name_of(path) or "the output" for path in paths))
     return f"; not judged: {names}, {reason}" if names else ""
