@@ -64,6 +64,14 @@ def test_what_a_module_holds_is_put_back_in_place(name: str) -> None:
     assert module.held is held
 
 
+def test_a_frozen_dict_is_left_as_it_is() -> None:
+    class Frozen(dict[str, int]):
+        def clear(self) -> None:
+            raise TypeError("frozen")
+
+    KeptState(Holder(Frozen(width=3))).put_back()
+
+
 def test_a_new_attribute_is_gone_and_a_replaced_one_is_back() -> None:
     module = Holder(None)
     kept = KeptState(module)

@@ -80,8 +80,13 @@ def _fill_tensor(held: Tensor, before: Tensor) -> None:
 
 
 def _fill(held: Any, before: Any) -> None:
-    held.clear()
-    (held.update if isinstance(held, dict | set) else held.extend)(before)
+    if _ids(held) != _ids(before):  # a frozen dict, as a configuration, refuses to be written
+        held.clear()
+        (held.update if isinstance(held, dict | set) else held.extend)(before)
+
+
+def _ids(held: Any) -> list[int]:
+    return [*map(id, held), *map(id, held.values() if isinstance(held, dict) else ())]
 
 
 KINDS: Final[dict[type, Callable[[Any], Taken]]] = {
