@@ -56,13 +56,14 @@ def digest(rows: Tensor, places: int) -> Tensor:
     """Return a few numbers of each row and one of their sum, in the size of one of them; they add up as the rows do.
 
     >>> digest(torch.ones(1, 4), 2)
-    tensor([[1., 1., 2.]], dtype=torch.float64)
+    tensor([[1., 1., 2.]])
     """
     rows = (torch.view_as_real(rows) if rows.is_complex() else rows).detach().unsqueeze(-1).flatten(1)
     count = rows.shape[1]
     at = torch.linspace(0, count - 1, min(count, places)).long().to(rows.device)
-    sums = rows.sum(1, keepdim=True, dtype=torch.promote_types(rows.dtype, torch.float32)) / max(count, 1) ** 0.5
-    return torch.cat([rows[:, at].double(), sums.double()], 1).cpu()
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    sums = rows.sum(1, keepdim=True, dtype=wide) / max(count, 1) ** 0.5
+    return torch.cat([rows[:, at].to(wide), sums], 1).cpu()
 
 
 @final
