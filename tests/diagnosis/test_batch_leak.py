@@ -429,6 +429,33 @@ def test_a_scripted_model_is_looked_at_and_its_leak_is_named_by_what_is_around_i
     assert named(check_batch_leak(nn.Sequential(nn.Linear(3, 3), Centred(), clean), x)) == "1"
 
 
+def test_a_leak_is_named_in_a_model_whose_parts_are_called_from_outside() -> None:
+    model = nn.ModuleDict({"one": nn.Linear(3, 4), "two": nn.ModuleDict({"inside": Centred()})})
+
+    found = check_batch_leak(model, torch.randn(4, 3), call=lambda _, x: model["two"]["inside"](model["one"](x)))  # type: ignore[index]
+
+    assert named(found) == "two.inside"
+
+
+def test_a_leak_is_named_where_two_modules_call_each_other() -> None:
+    class Calling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            self.other = [self]
+
+        def forward(self, x: Tensor, depth: int = 3) -> Tensor:
+            y: Tensor = self.linear(x - x.mean(0)) if depth == 0 else self.other[0](x, depth - 1)
+            return y
+
+    model = nn.ModuleList([Calling(), Calling()])
+    model[0].other, model[1].other = [model[1]], [model[0]]  # type: ignore[assignment]
+
+    found = check_batch_leak(model, torch.randn(4, 3), call=lambda _, x: model[0](x))
+
+    assert named(found) in ("0", "1")
+
+
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         check_batch_leak(tiny_manager(), torch.ones(4, 2))  # type: ignore[arg-type]

@@ -26,14 +26,7 @@ PLACES: Final = 256
 """So many places of a gradient are compared, beside its sum."""
 
 
-class Blamed(NamedTuple):
-    """A module that was called, by its first name."""
-
-    name: str
-    module: nn.Module
-
-
-Search = Callable[[nn.Module], Blamed | None]
+Search = Callable[[nn.Module], str | None]
 
 
 def innermost(model: nn.Module, search: Search) -> str | None:
@@ -43,14 +36,16 @@ def innermost(model: nn.Module, search: Search) -> str | None:
 
     Args:
         model: the model.
-        search: returns the call that is to blame of those of a module itself and right inside of it.
+        search: returns the name of the module that is to blame, of a module itself and those that it calls.
     """
-    found, module = None, model
-    while next(module.children(), None) is not None:
-        call = search(module)
-        if call is None or call.module is module:
-            return found if call is None else call.name
-        found, module = call
+    modules, searched = dict(model.named_modules()), set()
+    found, name = None, ""
+    while name not in searched and next(modules[name].children(), None) is not None:
+        searched.add(name)
+        inner = search(modules[name])
+        if inner is None:
+            break
+        found = name = inner
     return found
 
 
@@ -69,8 +64,8 @@ class ForwardSearch:
     def __init__(self, runner: Runner, sides: Sequence[Change | None]) -> None:
         self._runner, self._sides = runner, [change for change in sides if change is not None]
 
-    def __call__(self, module: nn.Module) -> Blamed | None:
-        """Return the module that was called."""
+    def __call__(self, module: nn.Module) -> str | None:
+        """Return the name of the module that was called."""
         base = RecordedCalls(module)
         self._runner.base(base.recording(self._runner.model))
         sides: dict[Key, dict[str, dict[Path, Sides]]] = {key: {"in": {}, "out": {}} for key in base.completed}
@@ -84,7 +79,7 @@ class ForwardSearch:
         for is_culprit in (_mixes, _moves, partial(_mixes, with_numbers=True)):
             for key, parts in sides.items():
                 if is_culprit(parts["in"], parts["out"]):
-                    return Blamed(key[0], base.modules[key])
+                    return key[0]
         return None
 
 
@@ -191,8 +186,8 @@ class BackwardSearch:
         self._change = made if is_steady and leak.rule != "sum" else None
         self._is_steady = is_steady
 
-    def __call__(self, module: nn.Module) -> Blamed | None:
-        """Return the module that was called."""
+    def __call__(self, module: nn.Module) -> str | None:
+        """Return the name of the module that was called."""
         calls = RecordedCalls(module, has_graph=True)
         run = self._runner.base(calls.recording(self._runner.model))
         if self._change is None:
@@ -211,9 +206,9 @@ class BackwardSearch:
         for key, called in reversed(calls.modules.items()):
             if (key, "out") in dirty:
                 if called._backward_pre_hooks:  # such a hook lies outside of what a call has returned
-                    return Blamed(key[0], called)
+                    return key[0]
             elif (key, "in") in dirty or (key, "own") in dirty:
-                return Blamed(key[0], called)
+                return key[0]
         return None
 
     def _traces(self, run: Run, calls: RecordedCalls, of: Tensor) -> Traces:

@@ -31,7 +31,7 @@ class RecordedCalls:
     """The calls of a module, and of those that it calls itself.
 
     Args:
-        inside: the module; also the outermost calls are recorded.
+        inside: the module; those that are called from outside of the model count as called by it.
         base: the calls of a run to compare with.
         has_graph: whether the tensors are kept, and with them the graph.
 
@@ -56,7 +56,7 @@ class RecordedCalls:
         """Note a call, and return its arguments as parts of the graph that no other call has."""
         self._counts[name] += 1
         key = name, self._counts[name]
-        is_inside = module is self._inside or not self._open or self._open[-1][0] is self._inside
+        is_inside = module is self._inside or self._open[-1][0] is self._inside
         self._open.append((module, key))
         if not is_inside:
             return args, kwargs
@@ -105,6 +105,7 @@ class RecordedCalls:
     @contextmanager
     def recording(self, model: nn.Module) -> Iterator[None]:
         """Record calls in a ``with`` block."""
+        self._open.append((model, ("", 0)))
         handles = []
         for name, module in model.named_modules():
             if takes_hooks(module):
