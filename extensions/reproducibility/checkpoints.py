@@ -26,7 +26,7 @@ from train_manager.core.decorators import always, modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
 from train_manager.core.schedule import Schedule
-from train_manager.data.known_position import shuffles_unseen
+from train_manager.data.known_position import doubts
 from train_manager.files.background import Background
 from train_manager.files.lock import WriterLock
 from train_manager.files.moves import move_away
@@ -188,7 +188,8 @@ class Checkpoints(Extension):
         opened = self._opened
         if not opened.is_new:
             return False  # a further run of the same training
-        warn_of_unseen_order(train_manager.train_data)
+        is_within = train_manager.steps_per_epoch is not None or {*self.save_at} - {"epoch", "best"}
+        warn_of_doubts(train_manager.train_data, is_within=bool(is_within))
         path = self._to_load(opened.folder)
         if path is not None:
             self._load(path, train_manager, fixtures)
@@ -340,13 +341,11 @@ def has_checkpoints(folder: CheckpointFolder) -> CheckpointError:
     return CheckpointError(f"{folder.path} has {listed}, which this training would not go on from", cure=cure)
 
 
-def warn_of_unseen_order(data: object) -> None:
-    """Warn if the training cannot go on in the middle of its data."""
-    if shuffles_unseen(data):
-        what = f"train_data ({type(data).__name__}) shuffles in an order that cannot be had again"
-        cure = "SeededDataLoader(dataset, ..., shuffle=True, seed=0) in its place goes on where it was"
-        told = f"{what}: from a checkpoint within an epoch, the epoch begins anew; {cure}"
-        warnings.warn(told, stacklevel=users_level())
+def warn_of_doubts(data: object, *, is_within: bool) -> None:
+    """Warn if the training may not go on exactly from a checkpoint within an epoch, or from any."""
+    for doubt in doubts(data):
+        if is_within or doubt.is_at_ends:
+            warnings.warn(f"train_data ({type(data).__name__}) {doubt.what}; {doubt.cure}", stacklevel=users_level())
 
 
 def warn_of_another_place(path: Path) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
-from tests.resume.trainings import batches, examples, in_memory, network, training
+from tests.resume.trainings import EXAMPLES, batches, examples, in_memory, network, training
 from train_manager import (
     Endless,
     Interleaved,
@@ -148,3 +149,191 @@ def data_together() -> dict[str, Any]:
     sets = {"labeled": in_memory(batch_size=10), "unlabeled": in_memory(seed=3)}
     given = {"train_data": Together(sets), "eval_data": None}
     return {**given, "model": OfBoth(), "loss": lambda prediction: prediction}
+
+
+# ---- torch's DataLoader ----------------------------------------------------------------------------------------------
+
+
+def loader(dataset: Any = None, **options: Any) -> DataLoader[Any]:
+    dataset = TensorDataset(*examples()) if dataset is None else dataset
+    return DataLoader(dataset, **{"batch_size": 8, "shuffle": True, **options})
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(5)
+
+
+def weighted(**options: Any) -> WeightedRandomSampler:
+    return WeightedRandomSampler([*map(float, range(1, 27))], 26, **options)
+
+
+@training()
+def shuffled_data_loader() -> dict[str, Any]:
+    return {"train_data": loader()}
+
+
+@training()
+def shuffled_data_loader_with_augmentation() -> dict[str, Any]:
+    return {"train_data": loader(Augmented())}
+
+
+@training()
+def data_loader_with_a_generator_of_its_own() -> dict[str, Any]:
+    return {"train_data": loader(generator=seeded()), "epochs": 3}
+
+
+@training()
+def epochs_cut_within_a_pass_over_a_data_loader_with_a_generator() -> dict[str, Any]:
+    return {"train_data": loader(generator=seeded()), "steps_per_epoch": 3, "epochs": 3}
+
+
+@training()
+def data_loader_with_a_weighted_sampler() -> dict[str, Any]:
+    return {"train_data": loader(shuffle=False, sampler=weighted())}
+
+
+@training()
+def data_loader_with_a_weighted_sampler_that_has_a_generator() -> dict[str, Any]:
+    return {"train_data": loader(shuffle=False, sampler=weighted(generator=seeded()))}
+
+
+@training()
+def data_loader_whose_workers_augment() -> dict[str, Any]:
+    return {"train_data": loader(Augmented(), num_workers=2)}
+
+
+@training()
+def data_loader_that_keeps_its_workers() -> dict[str, Any]:
+    return {"train_data": loader(num_workers=1, persistent_workers=True), "epochs": 3}
+
+
+@training()
+def data_loader_with_a_generator_that_keeps_its_workers() -> dict[str, Any]:
+    kept = loader(num_workers=1, persistent_workers=True, generator=seeded())
+    return {"train_data": kept, "epochs": 3}
+
+
+@training()
+def interleaved_shuffled_data_loaders() -> dict[str, Any]:
+    return {
+        "train_data": Interleaved({"web": loader(), "books": loader(generator=seeded(), batch_size=5)}),
+        "epochs": 3,
+    }
+
+
+@training()
+def endless_shuffled_data_loader() -> dict[str, Any]:
+    return {"train_data": Endless(loader()), "steps_per_epoch": 3, "epochs": 3}
+
+
+@training()
+def endless_data_loader_with_a_generator() -> dict[str, Any]:
+    return {"train_data": Endless(loader(generator=seeded())), "steps_per_epoch": 3, "epochs": 3}
+
+
+class Stream(IterableDataset[Any]):
+    """Examples in an order that is drawn as a pass begins."""
+
+    def __init__(self) -> None:
+        self.inputs, self.targets = examples()
+
+    def order(self) -> list[int]:
+        return [*map(int, torch.randperm(len(self.inputs)))]
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in self.order():
+            yield self.inputs[row], self.targets[row]
+
+
+class StreamWithAPosition(Stream):
+    """It knows its order, and how far it has come; at the end of a pass it stays there until the next one begins."""
+
+    given = start = 0
+    rows: list[int]
+
+    def order(self) -> list[int]:
+        self.rows = self.rows if self.start else super().order()
+        self.given, self.start = self.start, 0
+        return self.rows[self.given :]
+
+    def __iter__(self) -> Iterator[Any]:
+        for example in super().__iter__():
+            self.given += 1
+            yield example
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given, "rows": self.rows}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.start, self.rows = state["given"], state["rows"]
+
+
+@training()
+def data_loader_over_a_stream() -> dict[str, Any]:
+    return {"train_data": loader(Stream(), shuffle=False)}
+
+
+@training()
+def data_loader_over_a_stream_that_tells_its_position() -> dict[str, Any]:
+    return {"train_data": loader(StreamWithAPosition(), shuffle=False)}
+
+
+class OwnNoise(Dataset[Any]):
+    """Draws from a generator that it saves itself."""
+
+    def __init__(self) -> None:
+        self.inputs, self.targets = examples()
+        self.noise = np.random.default_rng(1)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[row] + float(self.noise.random()), self.targets[row]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"noise": self.noise.bit_generator.state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.noise.bit_generator.state = state["noise"]
+
+
+@training()
+def data_loader_over_a_dataset_with_a_state() -> dict[str, Any]:
+    return {"train_data": loader(OwnNoise())}
+
+
+@training()
+def interleaved_data_loaders_over_datasets_with_a_state() -> dict[str, Any]:
+    streams = {"a": loader(OwnNoise()), "b": loader(StreamWithAPosition(), shuffle=False)}
+    return {"train_data": Interleaved(streams)}
+
+
+class LoaderWithAState(DataLoader[Any]):
+    """Tells its position itself, as torchdata's does; the order of its pass begins with a draw."""
+
+    given = start = 0
+    rows: list[int]
+
+    def __iter__(self) -> Any:
+        self.rows = self.rows if self.start else [*map(int, torch.randperm(EXAMPLES))]
+        for number, row in enumerate(self.rows[self.start :], self.start + 1):
+            self.given = number
+            inputs, targets = self.dataset[row]
+            yield inputs[None], targets[None]
+        self.start = self.given = 0
+
+    def __len__(self) -> int:
+        return EXAMPLES
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"given": self.given, "rows": getattr(self, "rows", [])}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.start = self.given = state["given"]
+        self.rows = state["rows"]
+
+
+@training()
+def data_loader_with_a_state() -> dict[str, Any]:
+    return {"train_data": LoaderWithAState(TensorDataset(*examples()))}

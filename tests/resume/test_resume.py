@@ -23,6 +23,7 @@ from train_manager import SeededDataLoader, TrainManager, every
 pytestmark = [
     pytest.mark.filterwarnings("ignore:train.. has nothing to do"),
     pytest.mark.filterwarnings("ignore:the loss .Weighted. has 2 parameters"),
+    pytest.mark.filterwarnings("ignore:train_data .DataLoader. does not tell its position"),
 ]
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # where a sync costs nothing

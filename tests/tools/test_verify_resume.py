@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
 
 from train_manager import Extension, InputError, TrainManager, modifies, verify_resume
 from train_manager.extensions import EMA, Checkpoints
@@ -53,10 +54,20 @@ def unseeded() -> TrainManager:
     return tm
 
 
+class OwnOrder:
+    """Draws the order of each pass from a generator that is in no state."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random(0)
+
+    def __iter__(self) -> Iterator[Any]:
+        inputs = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))
+        batches = [*zip(inputs.split(8), (inputs.sum(dim=1) > 1).long().split(8), strict=True)]
+        yield from self.chance.sample(batches, len(batches))
+
+
 def shuffled() -> TrainManager:
-    inputs = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))
-    data = TensorDataset(inputs, (inputs.sum(dim=1) > 1).long())
-    return tiny_manager(epochs=2, seed=0, train_data=DataLoader(data, batch_size=8, shuffle=True))
+    return tiny_manager(epochs=2, seed=0, train_data=OwnOrder())
 
 
 def test_a_training_whose_state_is_whole_resumes_exactly() -> None:
@@ -129,6 +140,29 @@ def test_data_that_do_not_go_on_where_they_were_are_named() -> None:
     assert report.causes[0].startswith(
         "after step 7, the training data do not go on where they were: the next batch is another one. "
         "SeededDataLoader goes on (batch > 0: "
+    )
+
+
+def secretive() -> TrainManager:
+    total = [0.0]
+
+    def post_train_loss_forward(loss: Tensor) -> Tensor:
+        total[0] += loss.item()
+        return loss * total[0]
+
+    tm = tiny_manager(epochs=2)
+    tm.add_extension(post_train_loss_forward=modifies("loss")(post_train_loss_forward))
+    return tm
+
+
+def test_differences_without_a_cause_that_was_found_are_named_with_what_was_looked_at() -> None:
+    report = verify_resume(secretive, at=4)
+
+    (cause,) = report.causes
+    assert cause == (
+        "none was found for model > 0.weight, extensions > checkpoints > best, history > epochs > 1 > loss: the next "
+        "batch and all attributes of the manager and its extensions came back; left are workers of the data, "
+        "generators, globals and files of its own"
     )
 
 

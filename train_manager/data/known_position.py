@@ -2,39 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
+from train_manager.data.iteration import parts_of_data
+from train_manager.data.read_again import stateful
+from train_manager.data.seeded_dataset import SeededDataset, draws_nothing
 from train_manager.model.modules import has_state
+
+DRAW_AS_THEY_BEGIN: Final = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, BatchSampler)
+"""Samplers whose order depends on nothing but the random state that their pass begins with."""
+
+
+class Doubt(NamedTuple):
+    """Why a training that goes on may get other batches."""
+
+    what: str
+    cure: str
+    is_at_ends: bool = False  # it is one also from a checkpoint at the end of an epoch
 
 
 def repeats_its_order(data: object) -> bool:
-    """Return whether every pass over an epoch is sure to give the same order, so that batches can be counted off.
+    """Return whether every pass that begins alike is sure to give the same batches, so that they can be counted off.
 
     >>> repeats_its_order(["first", "second"])
     True
 
-    A list does; and so does a DataLoader that does not shuffle, or whose sampler draws its order from the epoch alone
-    (it has ``set_epoch``, as torch's ``DistributedSampler``).
+    A list does; and so does a DataLoader with torch's samplers, or with a sampler that draws its order from the epoch
+    alone (it has ``set_epoch``, as torch's ``DistributedSampler``).
     """
     if isinstance(data, list | tuple):
         return True
-    if not isinstance(data, DataLoader) or isinstance(data.dataset, IterableDataset):
-        return callable(getattr(data, "set_epoch", None))
-    if data.batch_sampler is not None and type(data.batch_sampler) is not BatchSampler:
-        return callable(getattr(data.batch_sampler, "set_epoch", None))
-    return isinstance(data.sampler, SequentialSampler) or callable(getattr(data.sampler, "set_epoch", None))
+    if not isinstance(data, DataLoader):
+        return _has_epochs(data)
+    if not getattr(data, "in_order", True):
+        return False
+    if isinstance(data.dataset, IterableDataset):
+        return any(map(_has_epochs, parts_of_data(data)))
+    samplers = [one for one in (data.batch_sampler, data.sampler) if one is not None]
+    return _has_epochs(samplers[0]) or all(type(one) in DRAW_AS_THEY_BEGIN or _has_epochs(one) for one in samplers)
 
 
-def shuffles_unseen(data: Any) -> bool:
-    """Return whether the data are a DataLoader whose order in an epoch cannot be had again, or are made of such."""
-    if isinstance(data, DataLoader):
-        return not has_state(data) and not repeats_its_order(data)
-    inner = getattr(data, "data", None)  # of Endless; of Interleaved and Together by name; and of these in one another
-    return any((isinstance(one, DataLoader) or has_state(one)) and shuffles_unseen(one) for one in _several(inner))
+def doubts(data: Any) -> Iterator[Doubt]:
+    """Yield why a training on a DataLoader, or on data made of such, may not go on as if it had never ended."""
+    if not isinstance(data, DataLoader):
+        inner = getattr(data, "data", None)  # of Endless; of Interleaved and Together by name; of these in one another
+        for one in inner.values() if isinstance(inner, dict) else (inner,):
+            if isinstance(one, DataLoader) or has_state(one):
+                yield from doubts(one)
+    elif not has_state(data):
+        if data.persistent_workers and not draws_nothing(data.dataset) and not isinstance(data.dataset, SeededDataset):
+            what = (
+                "keeps its workers, whose random states are in no checkpoint: from any checkpoint, also at the end of "
+            )
+            cure = "persistent_workers=False goes on exactly"
+            yield Doubt(f"{what}an epoch, its dataset draws otherwise", cure, is_at_ends=True)
+        if not repeats_its_order(data) and stateful(data) is None:
+            what = (
+                "does not tell its position: from a checkpoint within an epoch, also that of a signal or a time limit,"
+            )
+            yield Doubt(f"{what} it must give the same batches again", cure_of_order(data))
 
 
-def _several(inner: object) -> Iterable[object]:
-    return inner.values() if isinstance(inner, dict) else (inner,)
+def cure_of_order(data: object) -> str:
+    """Return what lets data go on exactly that are neither a list nor torch's own."""
+    if not isinstance(data, DataLoader):
+        return "give it state_dict() and load_state_dict(), or set_epoch() if its order depends on the epoch alone"
+    if not getattr(data, "in_order", True):
+        return "leave out in_order=False"
+    if isinstance(data.dataset, IterableDataset):
+        where = "the loader, since workers read its dataset," if data.num_workers else "its dataset"
+        return f"give {where} state_dict() and load_state_dict()"
+    return "give its sampler set_epoch(), if its order depends on the epoch alone"
+
+
+def _has_epochs(part: object) -> bool:
+    return callable(getattr(part, "set_epoch", None))

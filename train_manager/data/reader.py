@@ -7,22 +7,20 @@ next batch is asked for, and `Reader.read` returns `END` once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Final
 
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
 from train_manager.data.randomness import preserved_random_state
+from train_manager.data.read_again import (
+    beginning_of,
+    generators_of,
+    kept_of,
+    put_back,
+    read_past,
+    stateful,
+)
 
 END: Final[Any] = object()
-
-
-def read_past(data: Iterable[Any], skipped: int) -> Iterator[Any]:
-    """Return a pass without its first batches; reading these leaves the random states as they are."""
-    with preserved_random_state():  # that of after these batches was restored already
-        batches = iter(data)
-        for _ in islice(batches, skipped):
-            pass
-    return batches
 
 
 class Reader:
@@ -53,6 +51,7 @@ class Reader:
             self.passes, self.given, self.has_ended = state["passes"], state["given"], state["has_ended"]
         self.is_over = False
         self._loaded = state
+        self._kept, self._beginning = (None, None) if state is None else (state.get("kept"), state.get("beginning"))
         self._iterator: Iterator[Any] | None = None
 
     def open(self) -> None:
@@ -64,6 +63,8 @@ class Reader:
         """Return the next batch; or `END`, if only this call has found the end of the first pass."""
         if self._iterator is None:
             self._iterator = self._begin(was_open=self.given > 0)
+        if not self.given and self._beginning is not None:  # other sets may have been opened since
+            self._beginning["first"] = beginning_of(self.data)
         batch = next(self._iterator, END)
         self._loaded = None
         if batch is END:
@@ -76,12 +77,16 @@ class Reader:
         """Return where the set is read, with its own state, if it has one."""
         if self._loaded is not None:  # no batch was given since
             return self._loaded
-        state = {"passes": self.passes, "given": self.given, "has_ended": self.has_ended}
-        if self.given == self.length:
+        kept = kept_of(self.data) if self._kept is None else self._kept
+        state = {"passes": self.passes, "given": self.given, "has_ended": self.has_ended, "kept": kept}
+        if self.given == self.length and not generators_of(self.data):  # which draw at its end
             return {**state, "passes": self.passes + 1, "given": 0}
-        if not self.given or not hasattr(self.data, "state_dict"):  # before the first batch it is of an earlier pass
+        if self._iterator is not None:
+            state["beginning"] = self._beginning
+        own = stateful(self.data)
+        if not self.given or own is None:  # before the first batch it is of an earlier pass
             return state
-        return {**state, "data": self.data.state_dict()}
+        return {**state, "data": own.state_dict()}
 
     def end(self) -> None:
         """Read past the end of a pass that has given its last batch, as a loop over the data does."""
@@ -95,14 +100,21 @@ class Reader:
     def _begin(self, *, was_open: bool) -> Iterator[Any]:
         if not was_open:
             begin_epoch(self.data, self.epoch + self.passes * self.next_pass)
+            if self._kept is not None:
+                put_back(self.data, self._kept)
+                self._kept = None
+            self._beginning = beginning_of(self.data)
             return iter(self.data)
         with preserved_random_state():  # that of after the opening was restored already
-            if self._loaded is not None and self._loaded.get("data") and hasattr(self.data, "load_state_dict"):
-                self.data.load_state_dict(self._loaded["data"])  # only now, so that no other pass begins there
+            state = None if self._loaded is None else self._loaded.get("data")
+            if state and stateful(self.data) is not None:
+                stateful(self.data).load_state_dict(state)  # only now, so that no other pass begins there
                 return iter(self.data)
             begin_epoch(self.data, self.epoch + self.passes * self.next_pass)
             skipped = 0 if self.is_endless else self.given  # these batches were given before the state was loaded
-            return read_past(self.data, skipped)
+            batches = read_past(self.data, skipped, self._beginning, self._kept)
+            self._kept = None
+            return batches
 
     def _begin_again(self) -> Any:
         if not self.given:

@@ -14,10 +14,20 @@ from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
-from train_manager.data.known_position import repeats_its_order, shuffles_unseen
+from train_manager.data.known_position import cure_of_order, repeats_its_order
 from train_manager.data.one_pass import one_pass
-from train_manager.data.reader import read_past
-from train_manager.model.modules import has_state
+from train_manager.data.read_again import (
+    beginning_of,
+    generators_of,
+    kept_of,
+    order_of,
+    other_order,
+    put_back,
+    read_past,
+    stateful,
+    tells_its_ends,
+    warn_of_other_draws,
+)
 from train_manager.telling.source_locations import users_level
 
 END: Final[Any] = object()
@@ -44,8 +54,10 @@ class Feed:
         self._stream: Generator[Any, None, None] | None = None  # one pass; or pass after pass, if steps cut epochs
         self._given = 0  # in all
         self._pass, self._given_of_pass = 0, 0  # the pass that the present batch is of, and its number there
-        self._to_skip = 0  # batches that were given before the state was loaded
+        self._to_skip: int | None = None  # in the coming pass, of which these were given before the state was loaded
         self._loaded: Any = None  # the state of the data, until an epoch begins
+        self._beginning: Mapping[str, Any] | None = None  # what the order of the present pass is drawn from
+        self._kept: Mapping[str, Any] | None = None  # what the next whole pass finds from the one before, if loaded
         self._before_ahead: Any = None  # the state of the data before it was asked ahead of its time
         self._is_cut = False
         self._is_within = False  # an epoch was begun, and not ended
@@ -91,9 +103,10 @@ class Feed:
         if goes_on and self._stream is not None:
             return
         if data is not self._data:
-            self._stream, self.passes, self._to_skip, self._loaded = None, 0, 0, None
+            self._stream, self.passes = None, 0
+            self._to_skip = self._loaded = self._beginning = self._kept = None
         if self._loaded is not None:  # only now, so that no other pass begins there
-            data.load_state_dict(self._loaded)  # type: ignore[attr-defined]
+            stateful(data).load_state_dict(self._loaded)
             self._loaded = None
         self._data, self._is_within, self._ahead = data, True, []
         self.datasource_name, self.data_name = "train", "train_data"
@@ -193,13 +206,29 @@ class Feed:
         return self._ahead[0]
 
     def _next_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
-        skipped, self._to_skip = self._to_skip, 0
-        return _rest_of_pass(data, skipped) if skipped else _whole_pass(data)
+        skipped, self._to_skip = self._to_skip, None
+        return self._whole_pass(data) if skipped is None else self._rest_of_pass(data, skipped)
+
+    def _whole_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
+        """Yield the batches of one pass, after which the data is reset."""
+        if self._kept is not None:
+            put_back(data, self._kept)
+            self._kept = None
+        self._beginning = beginning_of(data)
+        yield from data  # without a name for the batch, which would keep it alive while the next one is made
+        reset(data)
+
+    def _rest_of_pass(self, data: Iterable[Any], skipped: int) -> Generator[Any, None, None]:
+        """Yield the batches of one pass but the first ones, after which the data is reset."""
+        batches = read_past(data, skipped, self._beginning, self._kept)
+        self._kept = None
+        yield from batches
+        reset(data)
 
     def _pass_after_pass(self, data: Iterable[Any]) -> Generator[Any, None, None]:
         before = -1
         while self._given != before:  # a pass that gives nothing ends the stream
-            before = -1 if self._to_skip else self._given
+            before = -1 if self._to_skip is not None else self._given
             self.passes += 1
             begin_epoch(data, self.passes - 1)
             yield from self._next_pass(data)
@@ -213,15 +242,21 @@ class Feed:
         is_within = self._is_within and knows
         batch_num = self.batch_num if is_within else 0
         passed, given = (self._pass, self._given_of_pass) if self._is_cut and knows else (0, batch_num)
-        if self._is_cut and given and given == length_of(data):  # that pass has ended
-            passed, given = passed + 1, 0
-        # Of data whose order is a function of the epoch, only a position within an epoch must be known.
-        is_needed = knows and (is_within or self._is_cut or not hasattr(data, "set_epoch"))
+        if self._is_cut and given and given == length_of(data) and not generators_of(data):  # which draw at its end
+            passed, given = passed + 1, 0  # that pass has ended
+        # Of data whose order is a function of the epoch, only a position within a pass must be known.
+        is_needed = knows and (bool(given) or tells_its_ends(data))
         if self._loaded is not None:  # the data has it only once an epoch begins
             state = self._loaded
         else:
             state = None if not is_needed else self._before_ahead if is_ahead else _state_of(data)
-        return {"is_within": is_within, "batch_num": batch_num, "pass": passed, "given_of_pass": given, "data": state}
+        place = {"is_within": is_within, "batch_num": batch_num, "pass": passed, "given_of_pass": given}
+        return {**place, "data": state, "again": None if data is None else self._again(data, given)}
+
+    def _again(self, data: Iterable[Any], given: int) -> dict[str, Any]:
+        """Return what reading the batches again depends on, which were given of a pass."""
+        kept = kept_of(data) if self._kept is None else self._kept
+        return {"order": order_of(data), "kept": kept, "beginning": self._beginning if given else None}
 
     def load_state_dict(self, state: Mapping[str, Any], data: Iterable[Any] | None, *, is_cut: bool) -> bool:
         """Go on where ``state_dict`` was called; if the data cannot, the epoch begins anew, with a warning.
@@ -233,27 +268,24 @@ class Feed:
         self._pass, self._given_of_pass = state["pass"], state["given_of_pass"]
         self.passes = max(0, state["pass"] - 1)  # the next one that begins is that pass
         self._is_within, self.batch_num = state["is_within"], state["batch_num"]
-        self._to_skip, self._loaded = 0, None
-        if state["data"] is not None and has_state(data):
-            self._load_position(state["data"], is_cut=is_cut)
-        elif self._is_within or (is_cut and state["given_of_pass"]):
-            self._find_position(data, state["given_of_pass"])
+        again, given = state.get("again") or {}, state["given_of_pass"]  # an earlier version lacks it
+        self._to_skip, self._beginning, self._kept = None, again.get("beginning"), again.get("kept")
+        self._loaded = state["data"] if stateful(data) is not None else None
+        if again and data is not None:
+            warn_of_other_draws(data, again["order"], again["kept"], is_within=self._loaded is not None)
+        if misfits_of_position(data, state):
+            self._is_within, self.batch_num, self._given_of_pass, self._loaded = False, 0, 0, None
+            warn_of_epoch_begun_anew(data, given)
+        elif self._is_within or (is_cut and given):
+            self._find_position(data, given)
+        if is_cut and self._loaded is not None:
+            self.passes = max(self.passes, self._loaded.get("epoch", 0))  # a pass that has ended is known to them alone
         return self._is_within
 
-    def _load_position(self, state: Mapping[str, Any], *, is_cut: bool) -> None:
-        """Keep the state of data that know their position, until an epoch begins."""
-        self._loaded = state
-        if is_cut:  # a pass that has ended unnoticed is known to the data alone
-            self.passes = max(self.passes, state.get("epoch", 0))
-
     def _find_position(self, data: Iterable[Any] | None, given: int) -> None:
-        """Read past the batches that were given; where the order cannot be had again, begin the epoch anew."""
-        if shuffles_unseen(data):
-            self._is_within, self.batch_num, self._given_of_pass = False, 0, 0
-            warn_of_epoch_begun_anew(data, given)
-            return
-        self._to_skip = given
-        if not repeats_its_order(data):
+        """Read past the batches that were given, unless the data know their position."""
+        self._to_skip = given if self._loaded is None else 0
+        if self._to_skip and not repeats_its_order(data):
             warn_of_unknown_order(data, given)
 
     def _warn_of_wrong_length(self) -> None:
@@ -294,38 +326,35 @@ class Clock:
 
 
 def _state_of(data: Any) -> Any:
-    return data.state_dict() if has_state(data) else None
+    own = stateful(data)
+    return None if own is None else own.state_dict()
+
+
+def misfits_of_position(data: Any, state: Mapping[str, Any]) -> list[str]:
+    """Say why the batches that were given of an epoch cannot be left out of these data; at its start nothing is."""
+    again = state.get("again")
+    if data is None or not again or not state["given_of_pass"]:
+        return []
+    return [f"train_data, within an epoch: {one}" for one in other_order(data, again["order"])]
 
 
 def warn_of_epoch_begun_anew(data: object, given: int) -> None:
     """Warn that a training does not go on in the middle of an epoch."""
-    what = f"train_data ({type(data).__name__}) shuffles in an order that cannot be had again, so the epoch begins anew"
-    cure = "SeededDataLoader(dataset, shuffle=True, seed=0) in place of the DataLoader goes on where it was"
-    warnings.warn(f"{what}: its {given} batches are not counted off; {cure}", RuntimeWarning, stacklevel=users_level())
+    what = f"train_data ({type(data).__name__}) gives other batches than those that the checkpoint was written among"
+    told = f"{what}, so the epoch begins anew: its {given} batches are not counted off"
+    warnings.warn(told, RuntimeWarning, stacklevel=users_level())
 
 
 def warn_of_unknown_order(data: object, given: int) -> None:
     """Warn that a training goes on where it was only if the data give the same batches again."""
     what = f"train_data ({type(data).__name__}) does not tell its position, so its first {given} batches are read again"
-    cure = "give it state_dict() and load_state_dict(), or set_epoch() if its order depends on the epoch alone"
-    told = f"{what} and left out: the training goes on where it was only if they are the same ones; {cure}"
-    warnings.warn(told, RuntimeWarning, stacklevel=users_level())
-
-
-def _whole_pass(data: Iterable[Any]) -> Generator[Any, None, None]:
-    """Yield the batches of one pass, after which the data is reset."""
-    yield from data  # without a name for the batch, which would keep it alive while the next one is made
-    reset(data)
+    told = f"{what} and left out: the training goes on where it was only if they are the same ones"
+    warnings.warn(f"{told}; {cure_of_order(data)}", RuntimeWarning, stacklevel=users_level())
 
 
 def epoch_length(data: Iterable[Any] | None, steps_per_epoch: int | None) -> int | None:
     """Return the number of batches of an epoch, or None if it is unknown."""
     return steps_per_epoch if steps_per_epoch is not None else length_of(data)
-
-
-def _rest_of_pass(data: Iterable[Any], skipped: int) -> Generator[Any, None, None]:
-    """Yield the batches of one pass but the first ones."""
-    yield from read_past(_whole_pass(data), skipped)
 
 
 def eval_batches(data: Iterable[Any], name: str, epoch_num: int, *, is_within: bool) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
+from train_manager.loop.feed import misfits_of_position
 from train_manager.loop.progress import Progress
 from train_manager.loop.saved_state import misfits
 from train_manager.loop.setup import Setup
@@ -30,6 +31,7 @@ class Level(NamedTuple):
     def misfits(self, around: Level | None, state: Mapping[str, Any]) -> Iterator[str]:
         """Say what of a saved state does not fit."""
         yield from misfits(self.setup.own_states(None if around is None else around.setup), state)
+        yield from misfits_of_position(self.setup.train_data, state["data"])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` returned, as far as it fits."""

@@ -84,6 +84,13 @@ def causes_of(folder: Path, steps: Sequence[int]) -> Iterator[str]:
         yield from _lost(folder, step, f"killed-at-{step}", after)
 
 
+def no_cause(found: Sequence[str]) -> str:
+    """Return what is said of differences if all that was looked at came back."""
+    parts = ", ".join(_path_of(text) for text in found)
+    told = "the next batch and all attributes of the manager and its extensions came back"
+    return f"none was found for {parts}: {told}; left are workers of the data, generators, globals and files of its own"
+
+
 def _lost(folder: Path, step: int, before: str, after: str) -> Iterator[str]:
     """Say what was one thing when the training was killed, and another when it went on."""
     for number in range(1, len(_facts(folder, "straight")["steps"]) + 1):

@@ -12,7 +12,7 @@ from train_manager.manager import TrainManager
 from train_manager.telling.errors import InputError
 from train_manager.tools.killed_runs import Runs, plural
 from train_manager.tools.processes import runs_of_function, runs_of_script
-from train_manager.tools.resume_report import ResumeReport, causes_of, differences_of
+from train_manager.tools.resume_report import ResumeReport, causes_of, differences_of, no_cause
 from train_manager.validation import require_count
 
 
@@ -101,7 +101,7 @@ def _verified(runs: Runs, at: int | Iterable[int] | None, lose: int) -> ResumeRe
     if not found:
         return ResumeReport(True, steps)
     runs.to_its_end("straight-again", look_at=steps)
-    return ResumeReport(False, steps, found, tuple(causes_of(runs.folder, steps)))
+    return ResumeReport(False, steps, found, tuple(causes_of(runs.folder, steps)) or (no_cause(found),))
 
 
 def _checked_steps(at: int | Iterable[int]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,19 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset, WeightedRandomSampler
 
 from tests.checkpointing import interrupted, path_of, steps_in
-from tests.training import At, shuffled, weights
+from tests.training import At, weights
 from train_manager import (
     CheckpointError,
     Endless,
     Extension,
+    InMemory,
     SeededDataLoader,
+    SeededSampler,
     Together,
+    TrainManager,
     every,
 )
 from train_manager.checkpoints.checkpoint import read_checkpoint
@@ -154,20 +158,188 @@ def test_weights_of_a_model_that_was_wrapped_are_loaded(tmp_path: Path, prefix: 
 # ---- the data --------------------------------------------------------------------------------------------------------
 
 
-def test_a_loader_that_shuffles_unseen_is_told_of_as_the_run_opens(tmp_path: Path) -> None:
-    tm = tiny_manager(Checkpoints(), train_data=shuffled(), train_dir=tmp_path)
+class Noisy(Dataset[Any]):
+    """Draws a random number for each example."""
 
-    with pytest.warns(UserWarning, match="from a checkpoint within an epoch, the epoch begins anew; SeededDataLoader"):
-        tm.train()
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, row: int) -> Any:
+        return torch.rand(2) + row, row % 2
+
+
+class Numbers(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        for row in range(12):
+            yield torch.full((2,), float(row)), row % 2
+
+
+def examples() -> tuple[torch.Tensor, ...]:
+    return torch.arange(24.0).reshape(12, 2), torch.arange(12) % 2
+
+
+def loader(dataset: Any = None, **options: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(*examples()) if dataset is None else dataset, **{"batch_size": 4, **options})
+
+
+def opened(data: Any, train_dir: Path, **options: Any) -> list[str]:
+    """Return what is told as a run opens."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tm = tiny_manager(Checkpoints(**options), train_data=data, train_dir=train_dir)
+        tm.open()
+        tm.close()
+    return [str(one.message) for one in told]
+
+
+def test_a_loader_that_keeps_its_workers_is_told_of_as_the_run_opens(tmp_path: Path) -> None:
+    data = loader(Noisy(), num_workers=1, persistent_workers=True)
+
+    assert opened(data, tmp_path, save_at="epoch") == [
+        "train_data (DataLoader) keeps its workers, whose random states are in no checkpoint: from any checkpoint, "
+        "also at the end of an epoch, its dataset draws otherwise; persistent_workers=False goes on exactly"
+    ]
+
+
+def test_one_whose_dataset_draws_nothing_is_not(tmp_path: Path) -> None:
+    assert opened(loader(num_workers=1, persistent_workers=True), tmp_path) == []
+
+
+def test_a_loader_over_a_stream_is_told_of_if_a_checkpoint_may_be_within_an_epoch(tmp_path: Path) -> None:
+    assert opened(loader(Numbers()), tmp_path, save_at="epoch") == []
+    assert opened(loader(Numbers()), tmp_path, save_at="end") == [
+        "train_data (DataLoader) does not tell its position: from a checkpoint within an epoch, also that of a signal "
+        "or a time limit, it must give the same batches again; give its dataset state_dict() and load_state_dict()"
+    ]
 
 
 def test_so_is_one_inside_of_endless_sets_that_are_read_together(tmp_path: Path) -> None:
-    data = Together({"first": Endless(shuffled()), "second": Endless(shuffled())})
-    tm = tiny_manager(Checkpoints(), train_data=data, train_dir=tmp_path)
+    data = Together({"first": Endless(loader()), "second": Endless(loader(Numbers(), num_workers=1))})
+    (told,) = opened(data, tmp_path)
 
-    with pytest.warns(UserWarning, match=r"train_data \(Together\) shuffles in an order that cannot be had again"):
-        tm.open()
-    tm.close()
+    assert told.startswith("train_data (Together) does not tell its position: from a checkpoint within an epoch")
+    assert told.endswith("; give the loader, since workers read its dataset, state_dict() and load_state_dict()")
+
+
+def test_a_loader_with_a_sampler_of_an_unknown_class_is_told_of_too(tmp_path: Path) -> None:
+    class Mine(RandomSampler):
+        """Its order may depend on anything."""
+
+    (told,) = opened(loader(sampler=Mine(range(12))), tmp_path)
+
+    assert told.endswith("; give its sampler set_epoch(), if its order depends on the epoch alone")
+
+
+def resumed_with(data: Any, before: Any, train_dir: Path, *, step: int = 2, **options: Any) -> TrainManager:
+    """Return a training that is to go on with other data; an epoch has 3 steps."""
+    interrupted(train_dir, step, Checkpoints(every(1), keep=None), train_data=before, epochs=2)
+    return tiny_manager(Checkpoints(resume=True, **options), train_data=data, epochs=2, train_dir=train_dir)
+
+
+def weighted(first: float) -> DataLoader[Any]:
+    return loader(sampler=WeightedRandomSampler([first, *[1.0] * 11], 12))
+
+
+def in_memory(**options: Any) -> InMemory:
+    return InMemory(*examples(), batch_size=4, shuffle=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("data", "before", "told"),
+    [
+        (
+            lambda: loader(batch_size=2),
+            loader,
+            [
+                "train_data, within an epoch: batches = 6 here, but 3 in the checkpoint",
+                "train_data, within an epoch: batch_size = 2 here, but 4 in the checkpoint",
+            ],
+        ),
+        (
+            lambda: loader(shuffle=True),
+            loader,
+            ["train_data, within an epoch: sampler = RandomSampler here, but SequentialSampler in the checkpoint"],
+        ),
+        (
+            lambda: loader(sampler=SeededSampler(range(12), seed=1)),
+            lambda: loader(sampler=SeededSampler(range(12))),
+            ["train_data, within an epoch: seed of SeededSampler = 1 here, but 0 in the checkpoint"],
+        ),
+        (
+            loader,
+            in_memory,
+            ["train_data, within an epoch: position = counted off here, but its own in the checkpoint"],
+        ),
+        (
+            lambda: [*loader()][:2],
+            lambda: [*loader()],
+            ["train_data, within an epoch: batches = 2 here, but 3 in the checkpoint"],
+        ),
+    ],
+    ids=["batch size", "order", "seed", "kind", "length"],
+)
+def test_within_an_epoch_data_that_give_other_batches_are_refused(
+    data: Any, before: Any, told: list[str], tmp_path: Path
+) -> None:
+    tm = resumed_with(data(), before(), tmp_path)
+
+    with pytest.raises(CheckpointError) as caught:
+        tm.train()
+    assert str(caught.value).splitlines() == [
+        "the checkpoint does not fit this training:",
+        *(f"  - {one}" for one in told),
+        "  give the training what the checkpoint was written with; strict=False loads the rest",
+    ]
+
+
+def test_at_the_end_of_an_epoch_they_are_used(tmp_path: Path) -> None:
+    tm = resumed_with(loader(batch_size=2), loader(), tmp_path, step=3)
+
+    tm.train()
+    assert (tm.step_num, tm.epoch_num) == (3 + 6, 2)
+
+
+def test_not_strict_begins_an_epoch_of_other_batches_anew(tmp_path: Path) -> None:
+    tm = resumed_with(loader(batch_size=2), loader(), tmp_path, strict=False)
+
+    with pytest.warns(RuntimeWarning) as told:
+        tm.train()
+    assert str(told[1].message) == (
+        "train_data (DataLoader) gives other batches than those that the checkpoint was written among, so the epoch "
+        "begins anew: its 2 batches are not counted off"
+    )
+    assert (tm.step_num, tm.epoch_num) == (2 + 6 + 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "before", "told"),
+    [
+        (
+            lambda: loader(shuffle=True, generator=torch.Generator().manual_seed(1)),
+            lambda: loader(shuffle=True, generator=torch.Generator().manual_seed(2)),
+            "train_data (DataLoader): the seed of its generator is 1 here, but 2 in the checkpoint; the latter is used",
+        ),
+        (
+            lambda: loader(Noisy(), num_workers=1),
+            lambda: loader(Noisy()),
+            "train_data (DataLoader): num_workers is 1 here, but 0 in the checkpoint; so its dataset draws otherwise",
+        ),
+        (
+            lambda: weighted(3.0),
+            lambda: weighted(1.0),
+            "train_data (DataLoader): its sampler has other weights than in the checkpoint, and those here are used",
+        ),
+    ],
+    ids=["generator", "workers", "weights"],
+)
+def test_what_draws_otherwise_from_an_end_of_an_epoch_on_is_told(
+    data: Any, before: Any, told: str, tmp_path: Path
+) -> None:
+    tm = resumed_with(data(), before(), tmp_path, step=3)
+
+    with pytest.warns(RuntimeWarning) as found:
+        tm.train()
+    assert [str(one.message) for one in found] == [told]
 
 
 def test_a_seeded_loader_is_not(tmp_path: Path) -> None:
@@ -195,11 +367,18 @@ def test_of_an_iterable_without_a_state_the_batches_that_were_given_are_read_aga
     assert (tm.step_num, stream.given) == (3, 3)
 
 
-@pytest.mark.filterwarnings("ignore:train_data .DataLoader. shuffles")
-def test_within_an_epoch_of_such_a_loader_the_epoch_begins_anew(tmp_path: Path) -> None:
-    interrupted(tmp_path, 4, Checkpoints(every(2)), train_data=shuffled())  # of 5 batches
-    tm = tiny_manager(Checkpoints(resume=True), train_data=shuffled(), train_dir=tmp_path)
+def test_within_an_epoch_the_seed_of_the_checkpoint_is_used_and_told(tmp_path: Path) -> None:
+    tm = resumed_with(in_memory(seed=1), in_memory(), tmp_path)
 
-    with pytest.warns(RuntimeWarning, match="its 4 batches are not counted off"):
+    with pytest.warns(RuntimeWarning) as found:
         tm.train()
-    assert (tm.step_num, tm.epoch_num) == (4 + 5, 1)
+    assert [str(one.message) for one in found] == [
+        "train_data (InMemory): its seed is 1 here, but 0 in the checkpoint; the latter is used"
+    ]
+
+
+def test_within_an_epoch_other_weights_of_a_sampler_are_refused(tmp_path: Path) -> None:
+    tm = resumed_with(weighted(3.0), weighted(1.0), tmp_path)
+
+    with pytest.raises(CheckpointError, match="weights of the sampler = sha256 474a99f0 here, but sha256 cf966f10 in"):
+        tm.train()
