@@ -16,7 +16,16 @@ from tests.programs import code, script
 from tests.rebuilding.recorded_parts import Head, Net, Penalised, Probe, WidthTrainer, scaled_loss
 from train_manager import ArgumentError, CheckpointError, Extension, SeededDataLoader, TrainManager, every, recorded
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
-from train_manager.extensions import EMA, ClipGradients, Log, LossCurves
+from train_manager.extensions import (
+    EMA,
+    Checkpoints,
+    ClipGradients,
+    CodeRecord,
+    Log,
+    LossCurves,
+    MLflow,
+    TensorBoard,
+)
 from train_manager.rebuilding.recorded import parameters_of
 from train_manager.schedules.rules import Every
 
@@ -78,6 +87,61 @@ def test_a_training_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> None:
 
     assert all(new.equal(old) for new, old in zip(again.model.parameters(), tm.model.parameters(), strict=True))
     assert [row["loss"] for row in again.history.epochs] == [row["loss"] for row in tm.history.epochs]
+
+
+def stranger(tm: TrainManager[Any], folder: Path, **parameters: Any) -> Path:
+    """A checkpoint whose recorded arguments somebody has edited."""
+    state = tm.state_dict()
+    state["parameters"]["arguments"] |= parameters
+    return CheckpointFolder(folder / "checkpoints").write(tm.step_num, state, {})
+
+
+def test_a_small_file_that_asks_for_much_memory_is_refused_before_it_is_taken(tmp_path: Path) -> None:
+    huge = {"in_features": 10**6, "out_features": 10**6, "bias": True, "device": None, "dtype": None}
+    path = stranger(manager(), tmp_path, model={"object": "torch.nn:Linear", "arguments": huge})
+
+    told = refused(path).splitlines()
+    limit = 256_000_000 + 4 * sum(file.stat().st_size for file in path.iterdir())
+    assert told[:2] == [
+        f"the checkpoint says how to make tensors of 4,000,000,000,000 bytes, and its files allow for {limit:,}",
+        "  if you trust it, make the model yourself: from_checkpoint(path, model=...)",
+    ]
+
+
+def test_so_are_many_small_tensors(tmp_path: Path) -> None:
+    small = {"num_features": 1_000_000}
+    layers = [{"object": "torch.nn:BatchNorm1d", "arguments": small}] * 30
+    path = stranger(
+        manager(), tmp_path, model={"callable": "torch.nn:Sequential", "positional": layers, "arguments": {}}
+    )
+
+    assert refused(path).startswith(
+        "the checkpoint says how to make tensors of 260,000,000 bytes, and its files allow for 256"
+    )
+
+
+def test_paths_and_addresses_of_a_checkpoint_are_not_used_and_told(tmp_path: Path) -> None:
+    code = CodeRecord(folder=tmp_path / "secret")
+    sinks = [MLflow("sqlite:///there"), TensorBoard("/etc")]
+    extensions = [code, Checkpoints(resume=True, at=tmp_path / "other"), *sinks]
+    saved(manager(extensions=extensions), tmp_path)
+
+    with pytest.warns(UserWarning) as told:
+        again = TrainManager.from_checkpoint(tmp_path)
+    assert str(told[0].message) == (
+        "paths and addresses in a checkpoint are not used: extensions.code_record.folder, extensions.checkpoints.at, "
+        'extensions.m_lflow.uri, extensions.tensor_board.folder (overrides={"extensions.code_record.folder": ...} '
+        "gives one)"
+    )
+    assert (again["code_record"].folder, again["checkpoints"].at) == (None, "last")
+    assert (again["m_lflow"].uri, again["tensor_board"].folder) == (None, None)
+
+
+def test_a_path_that_is_given_is_used(tmp_path: Path) -> None:
+    saved(manager(extensions=[CodeRecord(folder="/etc")]), tmp_path)
+    again = TrainManager.from_checkpoint(tmp_path, {"extensions.code_record.folder": "mine"})
+
+    assert again["code_record"].folder == "mine"
 
 
 def test_all_other_arguments_come_back(tmp_path: Path) -> None:

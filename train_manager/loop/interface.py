@@ -299,7 +299,8 @@ class Interface(Extensible, Generic[Model]):
         """Make the TrainManager of a checkpoint again, with its model, and load its state.
 
         Classes of yours are made again if they are ``recorded`` and this program has imported them. Nothing else that a
-        file names is imported or called.
+        file names is imported or called, no more memory is taken than its files suggest, and extensions that ship are
+        given no path of it.
 
         >>> from train_manager import TrainManager
         >>> from train_manager.checkpoints.checkpoint import write_checkpoint
@@ -328,8 +329,10 @@ class Interface(Extensible, Generic[Model]):
         """
         from train_manager.loop import rebuilt_arguments as rebuilt  # here, as what reads files: most never do
 
-        parameters, state = rebuilt.read_parameters(rebuilt.checkpoint_in(Path(path)))
-        made = cls(**rebuilt.rebuilt_arguments(cls, parameters, overrides or {}, arguments))
+        checkpoint = rebuilt.checkpoint_in(Path(path))
+        parameters, state = rebuilt.read_parameters(checkpoint)
+        with rebuilt.memory_limit_of(checkpoint):
+            made = cls(**rebuilt.rebuilt_arguments(cls, parameters, overrides or {}, arguments))
         if made.train_dir is None:
             made._registry.pause(rebuilt.writers_to_rest(made._registry.hooks, has_data=made.train_data is not None))
         made.load_state_dict(state, strict=strict)

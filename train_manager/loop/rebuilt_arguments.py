@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torch.optim import Optimizer
 
@@ -16,13 +16,17 @@ from train_manager.checkpoints.checkpoint_names import folder_in, is_checkpoint
 from train_manager.core.hooks import Hook
 from train_manager.loop.recorded_arguments import DATA
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
+from train_manager.rebuilding.memory_limit import MemoryLimit
 from train_manager.rebuilding.overrides import with_overrides
+from train_manager.rebuilding.places import without_places
 from train_manager.rebuilding.recorded import signature_of
 from train_manager.rebuilding.tree import Given, Tree, check, not_rebuildable
 from train_manager.telling.argument_names import refuse_unfitting
 from train_manager.telling.errors import CheckpointError
 from train_manager.telling.source_locations import users_level
 from train_manager.words.arguments import ARGUMENTS
+
+ROOM: Final = 256_000_000  # bytes that a model may take beyond its files: buffers that are not saved
 
 
 def checkpoint_in(path: Path) -> Path:
@@ -51,7 +55,7 @@ def rebuilt_arguments(
         CheckpointError: something is needed and cannot be rebuilt, or there is no such place to override.
         ArgumentError: the class has no argument of this name.
     """
-    recorded = _recorded(kind, parameters)
+    recorded = _without_places(_recorded(kind, parameters), overrides)
     whole = {name: value for name, value in overrides.items() if name in _names(kind) and name not in given}
     values = {**whole, **given}
     refuse_unfitting(kind.__name__, kind.__init__, (), {**recorded, **values}, ARGUMENTS)  # type: ignore[misc]
@@ -62,6 +66,11 @@ def rebuilt_arguments(
     refuse_missing(not_rebuildable(tree), by_keyword=True)
     made: dict[str, Any] = Rebuilding(tree).made()
     return made
+
+
+def memory_limit_of(path: Path) -> MemoryLimit:
+    """Return how much memory what a checkpoint says may take as it is made: about that of its files."""
+    return MemoryLimit(4 * sum(file.stat().st_size for file in path.iterdir()) + ROOM)
 
 
 def apply_options(optimizers: Mapping[str, Optimizer], schedulers: Any, overrides: Mapping[str, Any]) -> None:
@@ -122,6 +131,19 @@ def _recorded(kind: type, parameters: Tree) -> dict[str, Tree]:
         )
         raise CheckpointError(what, name=gone, asked_by=kind.__name__, cure=cure)
     return recorded
+
+
+def _without_places(recorded: dict[str, Tree], overrides: Mapping[str, Any]) -> dict[str, Tree]:
+    """Return recorded arguments without the paths and addresses of extensions; a warning says which."""
+    left_out: list[str] = []
+    kept = without_places({"dict": recorded}, left_out)
+    told = [place for place in left_out if place not in overrides]
+    if told:
+        cure = f'overrides={{"{told[0]}": ...}} gives one'
+        what = f"paths and addresses in a checkpoint are not used: {', '.join(told)}"
+        warnings.warn(f"{what} ({cure})", stacklevel=users_level())
+    found: dict[str, Tree] = kept["dict"]
+    return found
 
 
 def _names(kind: type) -> list[str]:

@@ -1,0 +1,48 @@
+"""The memory that tensors may take while objects are made from what a file says: a few bytes can ask for gigabytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from train_manager.telling.errors import CheckpointError
+
+
+@final
+class MemoryLimit(TorchDispatchMode):
+    """Refuse tensors that take more than so many bytes in all, before they take them.
+
+    >>> import torch
+    >>> with MemoryLimit(50):
+    ...     weights = torch.empty(5, 5)
+    Traceback (most recent call last):
+    train_manager.CheckpointError: the checkpoint says how to make tensors of 100 bytes, and its files allow for 50
+      if you trust it, make the model yourself: from_checkpoint(path, model=...)
+
+    Args:
+        limit: the bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._limit, self._taken = limit, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(argument.name == "device" for argument in func._schema.arguments):  # it makes a tensor
+            planned = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
+            self._taken += planned.nbytes if isinstance(planned, Tensor) else 0
+            if self._taken > self._limit:
+                raise _too_large(self._taken, self._limit)
+        return func(*args, **kwargs)
+
+
+def _too_large(taken: int, limit: int) -> CheckpointError:
+    what = f"the checkpoint says how to make tensors of {taken:,} bytes, and its files allow for {limit:,}"
+    cure = "if you trust it, make the model yourself: from_checkpoint(path, model=...)"
+    return CheckpointError(what, name="parameters", cure=cure)
