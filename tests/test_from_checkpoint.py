@@ -126,7 +126,7 @@ def test_paths_and_addresses_of_a_checkpoint_are_not_used_and_told(tmp_path: Pat
     extensions = [code, Checkpoints(resume=True, at=tmp_path / "other"), *sinks]
     saved(manager(extensions=extensions), tmp_path)
 
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="paths and addresses") as told:
         again = TrainManager.from_checkpoint(tmp_path)
     assert str(told[0].message) == (
         "paths and addresses in a checkpoint are not used: extensions.code_record.folder, extensions.checkpoints.at, "

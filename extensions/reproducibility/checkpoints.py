@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from train_manager.checkpoints.arguments import require_keep, require_resume, require_save_at, several
-from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.copies import copied
 from train_manager.checkpoints.manifest import differences_from_here
@@ -21,7 +20,7 @@ from train_manager.checkpoints.parts import (
     warn_of_no_match,
     without,
 )
-from train_manager.checkpoints.verification import verify
+from train_manager.checkpoints.verification import read_manifest
 from train_manager.core.decorators import always, modifies, priority
 from train_manager.core.extension import Extension
 from train_manager.core.fixtures import Fixtures
@@ -209,7 +208,7 @@ class Checkpoints(Extension):
         return folder.find(at, mode=self.mode) if has_own or isinstance(at, int) else None
 
     def _load(self, path: Path, train_manager: TrainManager, fixtures: Fixtures) -> None:
-        state = read_checkpoint(path)
+        state = self._opened.folder.read(path)
         warn_of_another_place(path)
         state["model"] = put_back(state.get("model", {}), train_manager.model, self.exclude)
         train_manager.load_state_dict(state, strict=self.strict)
@@ -350,7 +349,7 @@ def warn_of_doubts(data: object, *, is_within: bool) -> None:
 
 def warn_of_another_place(path: Path) -> None:
     """Warn if the results may differ in their last bits from those of the training that wrote a checkpoint."""
-    found = differences_from_here(verify(path))
+    found = differences_from_here(read_manifest(path))
     if found:
         what = f"{path.name} was written with {', '.join(found)}"
         told = f"{what}: the training goes on, but not bit for bit as it would have"

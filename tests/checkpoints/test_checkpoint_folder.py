@@ -16,6 +16,7 @@ import pytest
 from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import step_of
+from train_manager.checkpoints.hashed_file import hash_of
 from train_manager.checkpoints.verification import verify
 from train_manager.files.lock import WriterLock
 
@@ -96,14 +97,14 @@ def test_foreign_names_are_no_checkpoints_and_stay(folder: CheckpointFolder, nam
     assert name in names(folder.path)
 
 
-def test_files_and_links_are_no_checkpoints_and_stay(folder: CheckpointFolder, tmp_path: Path) -> None:
+def test_files_and_links_to_files_are_no_checkpoints_and_stay(folder: CheckpointFolder) -> None:
     folder.path.mkdir()
     (folder.path / "step-000000000001").touch()
-    (folder.path / "step-000000000002").symlink_to(tmp_path)
+    (folder.path / "step-000000000002").symlink_to("step-000000000001")
     write(folder, 1, 2)
     folder.keep(1)
     assert [path.name for path in folder.checkpoints()] == ["step-000000000002-2"]
-    assert tmp_path.exists()
+    assert (folder.path / "step-000000000002").exists()
 
 
 def test_nothing_is_overwritten(folder: CheckpointFolder) -> None:
@@ -436,3 +437,118 @@ def test_a_folder_behind_a_link_will_do(tmp_path: Path) -> None:
         folder.keep(1)
         folder.clean_up(lock)
     assert names(tmp_path / "large disk" / "checkpoints") == ["step-000000000020"]
+
+
+# ---- a reader beside a run that saves --------------------------------------------------------------------------------
+
+
+def deleting(folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch, *new: int) -> None:
+    """Let a run write a newer checkpoint, and delete the older ones, while the first file is hashed."""
+    left = list(new)
+
+    def hashed(path: Path) -> str:
+        if left:
+            write(again(folder), left.pop(0))
+            again(folder).keep(1)
+        return hash_of(path)
+
+    monkeypatch.setattr("train_manager.checkpoints.verification.hash_of", hashed)
+
+
+def test_a_reader_of_what_a_run_deletes_meanwhile_looks_again(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, 10)
+    deleting(folder, monkeypatch, 20, 30)
+
+    assert again(folder).find("last").name == "step-000000000030"
+
+
+def test_the_error_of_a_checkpoint_that_is_deleted_while_it_is_read_says_so(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = write(folder, 10)
+    deleting(folder, monkeypatch, 20)
+
+    assert error_of(lambda: verify(path)) == f"{path} was deleted while it was read"
+
+
+def test_what_a_folder_has_verified_is_not_hashed_again_as_it_is_read(
+    folder: CheckpointFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, 10)
+    reader = again(folder)
+    found = reader.find("last")
+    monkeypatch.setattr("train_manager.checkpoints.verification.hash_of", None)
+
+    assert reader.read(found) == {"step": 10}
+
+
+# ---- links to checkpoints --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def linked(folder: CheckpointFolder, tmp_path: Path) -> Path:
+    """Another folder with a checkpoint of step 30, to which the first one has a link."""
+    other = CheckpointFolder(tmp_path / "other" / "checkpoints")
+    write(other, 30)
+    folder.path.mkdir(parents=True)
+    link = folder.path / "step-000000000030"
+    link.symlink_to(other.checkpoints()[0])
+    return other.checkpoints()[0]
+
+
+def test_a_link_to_a_checkpoint_is_followed_for_reading(folder: CheckpointFolder, linked: Path) -> None:
+    write(folder, 10)
+
+    assert steps(folder) == [10, 30]
+    assert folder.find("last").resolve() == linked
+
+
+def test_a_link_is_neither_kept_in_place_of_a_checkpoint_nor_deleted(folder: CheckpointFolder, linked: Path) -> None:
+    write(folder, 10, 20)
+    folder.keep(1)
+
+    assert steps(folder) == [20, 30]
+    assert linked.exists()
+
+
+def test_a_damaged_checkpoint_behind_a_link_stays_where_it_is(folder: CheckpointFolder, linked: Path) -> None:
+    write(folder, 10)
+    (linked / "model.safetensors").write_bytes(b"")
+    with warned() as texts:
+        found = folder.last_sound()
+
+    assert found == folder.path / "step-000000000010"
+    assert texts == [
+        f"{folder.path}/step-000000000030 is damaged: model.safetensors is empty; it is a link and stays as it is, and "
+        "step-000000000010 is used instead"
+    ]
+    assert linked.exists()
+    assert steps(folder) == [10, 30]
+
+
+def test_a_link_to_a_later_checkpoint_is_moved_aside_itself(folder: CheckpointFolder, linked: Path) -> None:
+    write(folder, 10)
+    link = folder.path / "step-000000000030"
+    link.unlink()
+    link.symlink_to(os.path.relpath(linked, folder.path))
+    (moved,) = folder.set_aside_after(10)
+
+    assert steps(folder) == [10]
+    assert moved.is_symlink()
+    assert moved.resolve() == linked
+
+
+def test_a_link_that_is_named_by_another_step_is_damaged(folder: CheckpointFolder, linked: Path) -> None:
+    (folder.path / "step-000000000040").symlink_to(linked)
+
+    with pytest.raises(CheckpointError, match=r"its name says step 40, but its manifest\.json says step 30"):
+        folder.find(40)
+
+
+def test_a_link_to_nothing_is_no_checkpoint(folder: CheckpointFolder, tmp_path: Path) -> None:
+    write(folder, 10)
+    (folder.path / "step-000000000040").symlink_to(tmp_path / "gone")
+
+    assert steps(folder) == [10]

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from train_manager import cli
+from train_manager.checkpoints.hashed_file import hash_of
+from train_manager.checkpoints.leftovers import delete
 
 
 def checkpoint(train_dir: Path, step: int) -> Path:
@@ -53,3 +55,16 @@ def test_what_was_left_over_or_set_aside_is_named(train_dir: Path, capsys: pytes
         "damaged-step-000000000002  set aside, because it is damaged",
         "superseded  set aside, because a training went on from an earlier checkpoint",
     ]
+
+
+def test_one_that_a_run_deletes_while_it_is_checked_is_not_damaged(
+    train_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hashed(path: Path) -> str:
+        delete(checkpoint(train_dir, 3))
+        return hash_of(path)
+
+    monkeypatch.setattr("train_manager.checkpoints.verification.hash_of", hashed)
+
+    assert cli.main(["check", str(train_dir)]) == 0
+    assert lines(capsys) == ["step-000000000006  sound"]

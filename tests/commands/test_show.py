@@ -8,6 +8,8 @@ import torch
 
 from train_manager import __version__, cli
 from train_manager.checkpoints.checkpoint import write_checkpoint
+from train_manager.checkpoints.hashed_file import hash_of
+from train_manager.checkpoints.leftovers import delete
 from train_manager.telling.findings import Finding
 
 
@@ -133,3 +135,19 @@ def test_what_checks_have_found_is_shown(tmp_path: Path, capsys: pytest.CaptureF
         "finding     batch leak, error: example 2 sees example 5 (body.mix)",
         "finding     input, warning: all labels are 0",
     ]
+
+
+def test_if_a_run_deletes_the_newest_one_while_it_is_read_the_next_one_is_shown(
+    train_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest, other = (train_dir / "checkpoints" / f"step-{step:012d}" for step in (6, 3))
+
+    def hashed(path: Path) -> str:
+        delete(newest)
+        return hash_of(path)
+
+    monkeypatch.setattr("train_manager.checkpoints.verification.hash_of", hashed)
+
+    assert cli.main(["show", str(train_dir)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[:2] == [f"{other} (the newest of 1)", "step        3"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from train_manager.checkpoints.contents import Stored, model_of, parts_of
 from train_manager.checkpoints.state_tree import tensor_names
-from train_manager.checkpoints.verification import read_manifest, verify
+from train_manager.checkpoints.verification import gone_or_damaged, read_manifest, verify
 from train_manager.rebuilding.recorded_rows import expression
 from train_manager.telling.errors import CheckpointError
 
@@ -28,8 +28,9 @@ def checkpoint_lines(path: Path, *, shows_all: bool = False) -> Iterator[str]:
     manifest = read_manifest(path)
     yield from manifest_lines(manifest)
     verify(path)
-    yield from part_lines(parts_of(path))
-    yield from tensor_lines("model", model_of(path), shows_all=shows_all)
+    with gone_or_damaged(path):
+        yield from part_lines(parts_of(path))
+        yield from tensor_lines("model", model_of(path), shows_all=shows_all)
 
 
 def manifest_lines(manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from train_manager.checkpoints.hashed_file import HashedFile, is_full, opened, s
 from train_manager.checkpoints.manifest import FILES, MANIFEST, MODEL, TENSORS, TREE
 from train_manager.checkpoints.state_tree import join, split, tensor_names
 from train_manager.checkpoints.tensor_file import read_tensors, size_of, write_tensors
-from train_manager.checkpoints.verification import damaged, verify
+from train_manager.checkpoints.verification import damaged, gone_or_damaged, verify
 from train_manager.files.strict_json import strict_json
 from train_manager.telling.errors import CheckpointError
 
@@ -77,12 +77,13 @@ def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: M
     return final
 
 
-def read_checkpoint(path: Path, parts: Collection[str] | None = None) -> dict[str, Any]:
+def read_checkpoint(path: Path, parts: Collection[str] | None = None, *, is_verified: bool = False) -> dict[str, Any]:
     """Return the state of a checkpoint, after a check of each of its files.
 
     Args:
         path: the checkpoint's folder.
         parts: those that are wanted, such as ``["model"]``; all by default.
+        is_verified: the caller has just verified it.
 
     Returns:
         The state as it was given to ``write_checkpoint``, with all tensors on the CPU.
@@ -91,7 +92,13 @@ def read_checkpoint(path: Path, parts: Collection[str] | None = None) -> dict[st
         CheckpointError: it is not a checkpoint, is damaged, or has no such part.
     """
     path = Path(path)
-    verify(path)
+    if not is_verified:
+        verify(path)
+    with gone_or_damaged(path):
+        return _read(path, parts)
+
+
+def _read(path: Path, parts: Collection[str] | None) -> dict[str, Any]:
     with opened(path / TREE) as file:
         tree = strict_json(file.read(LARGEST_TREE), str(path / TREE))
     if not isinstance(tree, dict):

@@ -6,14 +6,15 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.checkpoints.checkpoint import write_checkpoint
+from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.checkpoint_names import folder_in, name_of, order_of, step_of
 from train_manager.checkpoints.hashed_file import Unreadable
 from train_manager.checkpoints.leftovers import delete, remove_leftovers
-from train_manager.checkpoints.verification import read_manifest, verify
+from train_manager.checkpoints.verification import Gone, gone_or_damaged, looked_for_again, read_manifest, verify
 from train_manager.files.atomic import shown_path
 from train_manager.files.lock import WriterLock
 from train_manager.files.moves import free_path, move
@@ -80,7 +81,7 @@ class CheckpointFolder:
 
         A damaged one on the way is renamed to ``damaged-<name>``, with a RuntimeWarning.
         """
-        return self._first_sound(reversed(self.checkpoints()))
+        return looked_for_again(lambda: self._first_sound(reversed(self.checkpoints())))
 
     def find(self, at: str | int | os.PathLike[str], *, mode: str | None = None) -> Path:
         """Return one checkpoint, verified.
@@ -95,6 +96,9 @@ class CheckpointFolder:
         Raises:
             CheckpointError: it is not there or damaged. What is there is named.
         """
+        return looked_for_again(lambda: self._found(at, mode))
+
+    def _found(self, at: str | int | os.PathLike[str], mode: str | None) -> Path:
         if at == "last":
             return self._first_sound(reversed(self.checkpoints())) or self._nothing("holds no sound checkpoint")
         if at == "best":
@@ -104,11 +108,17 @@ class CheckpointFolder:
             path = self.path / at if (self.path / at).exists() else Path(at)
             of_another = CheckpointFolder(folder_in(path))
             if path.is_dir() and of_another.checkpoints():
-                return of_another.find("last")
+                found = of_another.find("last")
+                self._known_sound.add(found)
+                return found
             return self._verified(path, f"{os.fspath(at)!r}")
         step = require_count(at, "at", at_least=0, error=CheckpointError)
         of_step = [path for path in self.checkpoints() if step_of(path) == step]
         return self._verified(of_step[-1] if of_step else self.path / name_of(step), f"of step {step}")
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Return the state of a checkpoint; its files are hashed only if this object has not done so."""
+        return read_checkpoint(path, is_verified=path in self._known_sound)
 
     def has(self, at: str | os.PathLike[str]) -> bool:
         """Return whether a name or a path is that of a checkpoint in this folder."""
@@ -146,10 +156,11 @@ class CheckpointFolder:
         """
         if len(self.checkpoints()) <= require_count(n, "n", at_least=1):
             return
-        kept = {*self._first_known_sound(reversed(self.checkpoints()), n)}
+        own = [path for path in self.checkpoints() if not path.is_symlink()]  # what a link leads to is not deleted
+        kept = {*self._first_known_sound(reversed(own), n)}
         if mode is not None:
-            kept.update(self._first_known_sound(self._best_first(mode), 1))
-        for path in self.checkpoints():
+            kept.update(self._first_known_sound([path for path in self._best_first(mode) if path in own], 1))
+        for path in own:
             if path not in kept | self._unreadable:
                 delete(path)
                 self._forget(path)
@@ -167,7 +178,7 @@ class CheckpointFolder:
         later = [path for path in self.checkpoints() if _order(path) > limit]
         for path in later:
             self._forget(path)
-        return [move(path, self.path / SUPERSEDED / path.name) for path in later]
+        return [_moved(path, self.path / SUPERSEDED / path.name) for path in later]
 
     def clean_up(self, lock: WriterLock) -> None:
         """Remove what killed processes have left behind, half-written or half-deleted.
@@ -194,8 +205,9 @@ class CheckpointFolder:
         found: list[Path] = []
         for path in paths:
             damaged: list[tuple[Path, CheckpointError]] = []
-            if path in self._known_sound or self._is_sound(path, damaged):
-                found.append(path)
+            with suppress(Gone):
+                if path in self._known_sound or self._is_sound(path, damaged):
+                    found.append(path)
             for _, error in damaged:
                 self._set_aside(path, error, "it does not count among those that are kept")
             if len(found) == n:
@@ -205,10 +217,12 @@ class CheckpointFolder:
     def _is_sound(self, path: Path, damaged: list[tuple[Path, CheckpointError]]) -> bool:
         try:
             verify(path)
+        except Gone:
+            self._forget(path)
+            raise
         except CheckpointError as error:
             self._known_sound.discard(path)
-            if path.exists():  # else it was deleted while it was read
-                damaged.append((path, error))
+            damaged.append((path, error))
             return False
         self._known_sound.add(path)
         return True
@@ -226,7 +240,10 @@ class CheckpointFolder:
     def _value(self, path: Path) -> float | None:
         if path not in self._values:
             try:
-                self._values[path] = _comparable(read_manifest(path).get("monitored"))
+                with gone_or_damaged(path):
+                    self._values[path] = _comparable(read_manifest(path).get("monitored"))
+            except Gone:
+                return None
             except CheckpointError as error:
                 self._set_aside(path, error, "it is not looked at for the best one")
                 return None
@@ -234,9 +251,9 @@ class CheckpointFolder:
 
     def _set_aside(self, path: Path, error: CheckpointError, instead: str) -> None:
         self._forget(path)
-        if isinstance(error, Unreadable):
+        if isinstance(error, Unreadable) or path.is_symlink():
             self._unreadable.add(path)
-            fate = "it stays as it is"
+            fate = "it is a link and stays as it is" if path.is_symlink() else "it stays as it is"
         else:
             fate = _renamed(path)
         warnings.warn(f"{error.what}; {fate}, and {instead}", RuntimeWarning, stacklevel=users_level())
@@ -250,6 +267,9 @@ class CheckpointFolder:
             self._nothing(f"has no checkpoint {asked}", path)
         try:
             verify(path)
+            self._known_sound.add(path)
+        except Gone:
+            self._nothing(f"has no checkpoint {asked}", path)
         except CheckpointError as error:
             raise CheckpointError(error.what, name=path.name, cure=self._what_is_there(path)) from error
         return path
@@ -273,7 +293,7 @@ class CheckpointFolder:
 
 
 def _is_checkpoint(entry: os.DirEntry[str]) -> bool:
-    return order_of(Path(entry.name)) is not None and entry.is_dir(follow_symlinks=False)
+    return order_of(Path(entry.name)) is not None and entry.is_dir()  # or a link to one, which is read
 
 
 def _order(path: Path) -> tuple[int, int]:
@@ -287,6 +307,16 @@ def _renamed(path: Path) -> str:
         return f"it is kept as {move(path, path.with_name(f'damaged-{path.name}')).name}"
     except OSError as reason:  # a process that only reads may not be allowed to rename
         return f"it cannot be renamed ({reason.strerror})"
+
+
+def _moved(path: Path, target: Path) -> Path:
+    if not path.is_symlink():
+        return move(path, target)
+    target.parent.mkdir(exist_ok=True)
+    target = free_path(target)
+    target.symlink_to(path.resolve())  # the link may lead on from its own folder
+    path.unlink()
+    return target
 
 
 def _comparable(value: object) -> float | None:

@@ -6,14 +6,19 @@ It stands apart from the reading, so that the command line can check checkpoints
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from train_manager.checkpoints import manifest
 from train_manager.checkpoints.checkpoint_names import order_of
 from train_manager.checkpoints.hashed_file import hash_of, opened
 from train_manager.checkpoints.manifest import FILES, MANIFEST
 from train_manager.telling.errors import CheckpointError
+
+LOOKS: Final = 10
+Found = TypeVar("Found")
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -29,13 +34,43 @@ def verify(path: Path) -> dict[str, Any]:
         CheckpointError: it is not a checkpoint, or it is damaged; the error says which file, and how.
     """
     path = Path(path)
-    found = read_manifest(path)
-    for name in FILES:
-        _require_size(path / name, found["files"][name]["size"])
-    for name in FILES:
-        if hash_of(path / name) != found["files"][name]["sha256"]:
-            raise damaged(path, f"{name} has changed since it was written (its SHA-256 differs)")
+    with gone_or_damaged(path):
+        found = read_manifest(path)
+        for name in FILES:
+            _require_size(path / name, found["files"][name]["size"])
+        for name in FILES:
+            if hash_of(path / name) != found["files"][name]["sha256"]:
+                raise damaged(path, f"{name} has changed since it was written (its SHA-256 differs)")
     return found
+
+
+class Gone(CheckpointError):
+    """There is no checkpoint at a path; perhaps a run has deleted it since somebody has seen it there."""
+
+
+@contextmanager
+def gone_or_damaged(path: Path) -> Iterator[None]:
+    """Let an error about a checkpoint that was deleted while it was read say so, and not that it is damaged."""
+    try:
+        yield
+    except CheckpointError as error:
+        if not isinstance(error, Gone) and not path.is_dir():
+            raise Gone(f"{path} was deleted while it was read", name=path.name) from error
+        raise
+
+
+def looked_for_again(read: Callable[[], Found]) -> Found:
+    """Call what finds checkpoints and reads them; again, if a run beside it has deleted one of them meanwhile.
+
+    >>> looked_for_again(lambda: 3)
+    3
+    """
+    for _ in range(LOOKS - 1):
+        try:
+            return read()
+        except Gone:
+            pass  # a run that saves is slower than this: the next look finds newer ones
+    return read()
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -45,7 +80,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         CheckpointError: it is missing or damaged, or of another step than the folder's name says.
     """
     if not path.is_dir():
-        raise CheckpointError(f"there is no checkpoint at {path}", name=path.name)
+        raise Gone(f"there is no checkpoint at {path}", name=path.name)
     if not os.path.lexists(path / MANIFEST):
         raise CheckpointError(f"{path} is not a checkpoint: it has no {MANIFEST}", name=path.name)
     with opened(path / MANIFEST) as file:
@@ -53,7 +88,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if len(content) > manifest.LARGEST:
         raise damaged(path, f"{MANIFEST} is larger than any manifest")
     found = manifest.parsed(content, str(path / MANIFEST))
-    claimed, step = order_of(path.resolve()), found.get("step")
+    claimed, step = order_of(path) or order_of(path.resolve()), found.get("step")
     if claimed is not None and step != claimed[0]:
         has = "no step" if step is None else f"step {step}"
         raise damaged(path, f"its name says step {claimed[0]}, but its {MANIFEST} says {has}")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import folder_in
+from train_manager.checkpoints.verification import Gone
 from train_manager.checkpoints.weights_file import read_weights
 from train_manager.telling.errors import CheckpointError
 
@@ -33,6 +34,8 @@ def checkpoints_at(path: Path, at: str | int, mode: str | None, count: int) -> l
         return [path]
     newest = folder.find(at, mode=mode)
     found = folder.checkpoints()
+    if newest not in found:
+        raise Gone(f"{newest} was deleted while it was looked for", name=newest.name)
     upto = found[: found.index(newest) + 1][::-1]
     if len(upto) < count:
         what = f"{folder.path} has {len(upto)} checkpoints up to {newest.name}, fewer than mean_of={count}"

@@ -31,12 +31,14 @@ def check(options: argparse.Namespace) -> int:
     from train_manager.checkpoints.as_text import reason
     from train_manager.checkpoints.checkpoint_names import checkpoints_in
     from train_manager.checkpoints.hashed_file import Unreadable
-    from train_manager.checkpoints.verification import verify
+    from train_manager.checkpoints.verification import Gone, verify
 
     code = ALL_IS_WELL
     for path in checkpoints_in(options.folder):
         try:
             verify(path)
+        except Gone:
+            continue  # a run that saves has deleted it since it was listed
         except CheckpointError as error:
             word = "unreadable" if isinstance(error, Unreadable) else "damaged"
             print(f"{path.name}  {word}: {reason(error, path)}")

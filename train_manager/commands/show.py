@@ -22,21 +22,31 @@ def add_to(commands: Any) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Print what is in a checkpoint, or in a file of tensors."""
-    from train_manager.checkpoints.as_text import checkpoint_lines, reason
-    from train_manager.checkpoints.checkpoint_names import checkpoints_in
+    from train_manager.checkpoints.verification import looked_for_again
 
     path: Path = options.checkpoint
     if path.is_file():
         return _show_file(path, shows_all=options.all)
+    return looked_for_again(lambda: _show_newest(path, shows_all=options.all))
+
+
+def _show_newest(path: Path, *, shows_all: bool) -> int:
+    from train_manager.checkpoints.as_text import checkpoint_lines, reason
+    from train_manager.checkpoints.checkpoint_names import checkpoints_in
+    from train_manager.checkpoints.verification import Gone
+
     *others, newest = checkpoints_in(path)
-    print(newest if newest == path else f"{newest} (the newest of {len(others) + 1})")
+    lines = [f"{newest}" if newest == path else f"{newest} (the newest of {len(others) + 1})"]
+    code = ALL_IS_WELL
     try:
-        for text in checkpoint_lines(newest, shows_all=options.all):
-            print(text)
+        lines += checkpoint_lines(newest, shows_all=shows_all)
+    except Gone:
+        raise
     except CheckpointError as error:
-        print(f"{'DAMAGED':<12}{reason(error, newest)}")
-        return NOT_AS_IT_SHOULD_BE
-    return ALL_IS_WELL
+        lines.append(f"{'DAMAGED':<12}{reason(error, newest)}")
+        code = NOT_AS_IT_SHOULD_BE
+    print("\n".join(lines))
+    return code
 
 
 def _show_file(path: Path, *, shows_all: bool) -> int:

@@ -329,8 +329,7 @@ class Interface(Extensible, Generic[Model]):
         """
         from train_manager.loop import rebuilt_arguments as rebuilt  # here, as what reads files: most never do
 
-        checkpoint = rebuilt.checkpoint_in(Path(path))
-        parameters, state = rebuilt.read_parameters(checkpoint)
+        checkpoint, parameters, state = rebuilt.read_parameters(Path(path))
         with rebuilt.memory_limit_of(checkpoint):
             made = cls(**rebuilt.rebuilt_arguments(cls, parameters, overrides or {}, arguments))
         if made.train_dir is None:
@@ -619,9 +618,11 @@ class Interface(Extensible, Generic[Model]):
         Raises:
             CheckpointError: a file is damaged or not one of weights, or the weights do not fit.
         """
+        from train_manager.checkpoints.verification import looked_for_again
         from train_manager.checkpoints.weights import checkpoints_at, mean_weights, without_prefix
 
-        weights = mean_weights(checkpoints_at(Path(path), at, mode, require_count(mean_of, "mean_of", at_least=1)))
+        count = require_count(mean_of, "mean_of", at_least=1)
+        weights = looked_for_again(lambda: mean_weights(checkpoints_at(Path(path), at, mode, count)))
         module = cast(nn.Module, self.model)
         weights = without_prefix(weights, module.state_dict().keys())
         require_fit(list(module_misfits("model", module, weights)), strict=strict)

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from torch.optim import Optimizer
 
-from train_manager.checkpoints.checkpoint import read_checkpoint
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.checkpoint_names import folder_in, is_checkpoint
+from train_manager.checkpoints.verification import looked_for_again
 from train_manager.core.hooks import Hook
 from train_manager.loop.recorded_arguments import DATA
 from train_manager.rebuilding.making import Rebuilding, refuse_missing
@@ -27,17 +27,6 @@ from train_manager.telling.source_locations import users_level
 from train_manager.words.arguments import ARGUMENTS
 
 ROOM: Final = 256_000_000  # bytes that a model may take beyond its files: buffers that are not saved
-
-
-def checkpoint_in(path: Path) -> Path:
-    """Return a checkpoint: this path itself, or the newest sound one of a training's folder.
-
-    Raises:
-        CheckpointError: there is none.
-    """
-    if not path.exists():
-        raise CheckpointError(f"there is nothing at {path}", name=path.name, cure="give a checkpoint, or a train_dir")
-    return path if is_checkpoint(path) else CheckpointFolder(folder_in(path)).find("last")
 
 
 def rebuilt_arguments(
@@ -160,17 +149,28 @@ def _is_absent_data(name: str, tree: Tree) -> bool:
     return name in DATA and any(True for _ in not_rebuildable(tree))
 
 
-def read_parameters(path: Path) -> tuple[Tree, dict[str, Any]]:
-    """Return the recorded parameters of a checkpoint, and the state of all else.
+def read_parameters(path: Path) -> tuple[Path, Tree, dict[str, Any]]:
+    """Return a checkpoint, the parameters recorded in it, and the state of all else.
+
+    Args:
+        path: the checkpoint itself, or a training's folder, whose newest sound one is taken.
 
     Raises:
-        CheckpointError: it is damaged, or has none.
+        CheckpointError: there is none, it is damaged, or has no parameters.
     """
-    state = read_checkpoint(path)
+    if not path.exists():
+        raise CheckpointError(f"there is nothing at {path}", name=path.name, cure="give a checkpoint, or a train_dir")
+    path, state = looked_for_again(lambda: _read(path))
     if "parameters" not in state:
         raise CheckpointError(
             f"{path} has no recorded parameters",
             name="parameters",
             cure="make it yourself: TrainManager(...)",
         )
-    return state.pop("parameters"), state
+    return path, state.pop("parameters"), state
+
+
+def _read(path: Path) -> tuple[Path, dict[str, Any]]:
+    folder = CheckpointFolder(folder_in(path))
+    found = path if is_checkpoint(path) else folder.find("last")
+    return found, folder.read(found)

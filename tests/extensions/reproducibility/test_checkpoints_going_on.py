@@ -16,6 +16,7 @@ from train_manager import (
     TrainManager,
     every,
 )
+from train_manager.checkpoints.hashed_file import hash_of
 from train_manager.extensions import Checkpoints
 from train_manager.testing import tiny_manager
 
@@ -260,3 +261,31 @@ def test_a_training_with_other_threads_is_told_that_bits_may_differ(tmp_path: Pa
             tiny_manager(Checkpoints(resume=True), train_dir=tmp_path).eval()
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_resume_hashes_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_manager(Checkpoints(), train_dir=tmp_path).train()
+    hashed: list[str] = []
+
+    def counted(path: Path) -> str:
+        hashed.append(path.name)
+        return hash_of(path)
+
+    monkeypatch.setattr("train_manager.checkpoints.verification.hash_of", counted)
+    tiny_manager(Checkpoints(resume=True), train_dir=tmp_path).eval()
+
+    assert hashed == ["model.safetensors", "state.json", "state.safetensors"]
+
+
+def test_so_does_one_that_begins_from_another_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_manager(Checkpoints(), train_dir=tmp_path / "first").train()
+    hashed: list[str] = []
+
+    def counted(path: Path) -> str:
+        hashed.append(path.name)
+        return hash_of(path)
+
+    monkeypatch.setattr("train_manager.checkpoints.verification.hash_of", counted)
+    tiny_manager(Checkpoints(resume=True, at=tmp_path / "first"), train_dir=tmp_path / "second").eval()
+
+    assert hashed == ["model.safetensors", "state.json", "state.safetensors"]
