@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from train_manager.data.iteration import length_of, parts_of_data
 from train_manager.data.randomness import preserved_random_state, random_state, set_random_state
 from train_manager.data.seeded_dataset import draws_nothing
 from train_manager.model.modules import has_state
+from train_manager.telling.errors import CheckpointError, TrainManagerError
 from train_manager.telling.source_locations import users_level
 
 WEIGHTS: Final = "weights of the sampler"
@@ -80,10 +82,11 @@ def put_back(data: Any, kept: Mapping[str, Any]) -> None:
         if had_workers and loader.persistent_workers and loader._iterator is None:
             with preserved_random_state():  # the seed of the workers was drawn in an earlier pass, and is not again
                 iter(loader)
-    for generator, state in zip(generators_of(data), kept["generators"], strict=False):
-        generator.set_state(state)
-    for dataset, state in zip(_datasets_asked_by_number(data), kept["datasets"], strict=False):
-        dataset.load_state_dict(state)
+    with _told():
+        for generator, state in zip(generators_of(data), kept["generators"], strict=False):
+            generator.set_state(state)
+        for dataset, state in zip(_datasets_asked_by_number(data), kept["datasets"], strict=False):
+            dataset.load_state_dict(state)
 
 
 def read_past(
@@ -113,8 +116,21 @@ def read_past(
 
 
 def _put_back_beginning(data: object, state: Mapping[str, Any]) -> None:
-    put_back(data, {**state, "datasets": []})
-    set_random_state(state["random"])
+    with _told():
+        put_back(data, {**state, "datasets": []})
+        set_random_state(state["random"])
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Let an error about a saved state say that it is one."""
+    try:
+        yield
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, TrainManagerError):
+            raise
+        what = f"the position in the data cannot be restored ({type(error).__name__}: {error!s:.200})"
+        raise CheckpointError(what, name="train_data", cure="take another checkpoint") from error
 
 
 def _datasets_asked_by_number(data: object) -> list[Any]:

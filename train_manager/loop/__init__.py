@@ -10,6 +10,7 @@ Its files in reading order; each imports only those above it:
     objectives    prediction, loss and metrics in one object
     arguments     what the arguments must be, and what must hold before a run
     optimizers    the optimizers and learning rate schedules, made and checked as they are given
+    saved_kinds   a saved state whose values are of another kind than those here
     saved_state   a saved state compared with the parts of a training, and restored to them
     counts        how much was trained in all
     parameter_check  which parameters a training leaves out

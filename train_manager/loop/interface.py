@@ -58,6 +58,7 @@ from train_manager.loop.recorded_arguments import record_of_manager
 from train_manager.loop.requests import NOTHING, Requests
 from train_manager.loop.resume import Resume
 from train_manager.loop.run_state import RunState
+from train_manager.loop.saved_kinds import require_kinds
 from train_manager.loop.saved_state import (
     attributes_with_state,
     module_misfits,
@@ -1165,6 +1166,7 @@ class Interface(Extensible, Generic[Model]):
             strict: refuse a state that does not fit.
             is_whole: no phase of it is still to be opened.
         """
+        require_kinds(self.state_dict(), state)
         levels = self._levels()
         saved = [state, *state["phases"]["open"]]
         found = [
