@@ -87,6 +87,20 @@ def test_a_disk_that_is_full_in_the_middle_says_how_much_is_needed(
     assert re.fullmatch(rf"disk full at {folder}: 1\.0 MB needed, \d+\.\d MB free", refusal(folder))
 
 
+def test_a_disk_without_inodes_is_not_called_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, "open", errno.ENOSPC, lambda call: True)
+    counts = os.statvfs_result((4096, 4096, 10**9, 10**9, 10**9, 10**6, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: counts)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**12, 0, 10**12))
+
+    with pytest.raises(CheckpointError) as told:
+        write_checkpoint(folder, NAME, small_state(2), {})
+    assert str(told.value).splitlines() == [
+        f"no inodes left at {folder}: its file system takes no more files, however small",
+        "  delete files there, or give another train_dir",
+    ]
+
+
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path

@@ -71,3 +71,16 @@ def test_a_copy_has_a_run_id_of_its_own() -> None:
     tm = tiny_manager(optimizer=torch.optim.SGD)
 
     assert copy.deepcopy(tm).run_id != tm.run_id
+
+
+@pytest.mark.parametrize("below", ["", "first"])
+def test_a_link_to_nothing_in_the_way_of_a_train_dir_is_told(tmp_path: Path, below: str) -> None:
+    link = tmp_path / "runs"
+    link.symlink_to("/not/mounted")
+
+    with pytest.raises(InputError) as refused:
+        make_train_dir(link / below)
+    assert str(refused.value) == (
+        f"train_dir {str(link / below)!r} leads through the link {str(link)!r} to '/not/mounted', which is not there\n"
+        "  mount or make that folder, or give another train_dir"
+    )

@@ -203,7 +203,18 @@ def _require_room(folder: Path, needed: int) -> None:
         raise _full(folder, needed)
 
 
+def _lacks_inodes(folder: Path) -> bool:
+    try:
+        counts = os.statvfs(folder)
+    except OSError:
+        return False
+    return counts.f_files > 0 and counts.f_favail == 0  # a file system that counts none has no total
+
+
 def _full(folder: Path, needed: int) -> CheckpointError:
+    if _lacks_inodes(folder):
+        what = f"no inodes left at {folder}: its file system takes no more files, however small"
+        return CheckpointError(what, name=str(folder), cure="delete files there, or give another train_dir")
     try:
         free = f"{shutil.disk_usage(folder).free / 1e6:.1f} MB free"
     except OSError:

@@ -43,7 +43,16 @@ def require_train_dir(value: Path | str | None) -> Path | None:
 
 
 def make_train_dir(path: Path) -> None:
-    """Make the folder if it does not exist."""
+    """Make the folder if it does not exist.
+
+    Raises:
+        InputError: a file or a link that leads to nothing is in the way.
+    """
+    dangling = next((one for one in (path, *path.parents) if one.is_symlink() and not one.exists()), None)
+    if dangling is not None:
+        what = f"train_dir {str(path)!r} leads through the link {str(dangling)!r} to {os.readlink(dangling)!r}, "
+        cure = "mount or make that folder, or give another train_dir"
+        raise InputError(f"{what}which is not there", name="train_dir", cure=cure)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from train_manager.model.buffers import give_buffers_their_own_memory
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError, did_you_mean, near
 from train_manager.telling.source_locations import users_level
@@ -113,6 +114,7 @@ def saved_of(state: Mapping[str, Any], kind: str, name: str) -> Any:
 def restore_part(part: Any, state: Mapping[str, Any]) -> None:
     """Load a state into a module, an optimizer or a scheduler; of a module what has the same names and shapes."""
     if isinstance(part, nn.Module):
+        give_buffers_their_own_memory(part)
         own = part.state_dict()
         part.load_state_dict({name: value for name, value in state.items() if _fits(own, name, value)}, strict=False)
     elif not isinstance(part, Optimizer) or not any(_optimizer_misfits("", part, state)):

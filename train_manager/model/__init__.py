@@ -9,7 +9,7 @@ Its files in reading order; each imports only those above it:
     trained_layers  the layers that an optimizer trains, found once
     activations   what comes out of the modules in one forward pass
     replacement   parameters that take the place of others in an optimizer
-    buffers       buffers that a forward pass must not change
+    buffers       buffers that a forward pass must not change, or that a state is loaded into
     summary       the layers of a model, with their parameters and shapes
     constraints   functions that keep weights within bounds: max_norm, unit_norm, non_negative
 """

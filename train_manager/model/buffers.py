@@ -1,4 +1,4 @@
-"""Buffers that a forward pass must not change, for extensions that run a second one, such as ``SAM``."""
+"""Buffers that a forward pass must not change, for ``SAM`` and its like; and buffers that a state is loaded into."""
 
 from __future__ import annotations
 
@@ -6,7 +6,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+
+def give_buffers_their_own_memory(module: nn.Module) -> None:
+    """Copy the expanded buffers of a module, whose numbers share one place in memory: nothing can be loaded into them.
+
+    >>> module = nn.Module()
+    >>> module.register_buffer("mask", torch.ones(1).expand(3))
+    >>> give_buffers_their_own_memory(module)
+    >>> module.mask.stride()
+    (1,)
+    """
+    for inner in module.modules():
+        for name, buffer in inner.named_buffers(recurse=False):
+            if not is_lazy(buffer) and buffer.layout is torch.strided and _is_expanded(buffer):
+                setattr(inner, name, buffer.clone(memory_format=torch.contiguous_format))
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    return any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 @contextmanager

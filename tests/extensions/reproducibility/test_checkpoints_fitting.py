@@ -145,6 +145,26 @@ def test_a_model_whose_shapes_are_not_known_yet_takes_those_of_the_checkpoint(tm
     assert weights(whole).equal(weights(resumed))
 
 
+class Masked(nn.Module):
+    """A buffer whose numbers share one place in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("mask", torch.ones(1).expand(2))
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layer(inputs) * self.mask
+
+
+def test_a_model_with_an_expanded_buffer_is_resumed(tmp_path: Path) -> None:
+    tiny_manager(Checkpoints(), model=Masked(), train_dir=tmp_path).train()
+    tm = tiny_manager(Checkpoints(resume=True), model=Masked(), epochs=2, train_dir=tmp_path)
+    tm.train()
+
+    assert tm.epoch_num == 2
+
+
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "model."])
 def test_weights_of_a_model_that_was_wrapped_are_loaded(tmp_path: Path, prefix: str) -> None:
     first, other = tiny_manager(), tiny_manager()
