@@ -2,6 +2,7 @@
 
 Its files in reading order; each imports only those above it:
 
+    hash_beside   a hash that is computed in a thread, beside the writing
     hashed_file   a file that is hashed while it is written
     tensor_header  what a file of tensors says of itself, read without torch
     tensor_file   tensors in one file that cannot run

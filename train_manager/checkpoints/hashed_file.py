@@ -15,6 +15,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import final
 
+from train_manager.checkpoints.hash_beside import HashBeside
 from train_manager.telling.errors import CheckpointError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -44,20 +45,21 @@ class HashedFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.size = 0
-        self._hash = hashlib.sha256()
+        self._hash = HashBeside()
 
     def __enter__(self) -> HashedFile:
         with told("write", self.path):
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._hash.close(is_wanted=kind is None)
         with told("write", self.path):
             os.close(self._descriptor)
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of what was written."""
+        """The SHA-256 of what was written, which may not have changed in memory since."""
         return self._hash.hexdigest()
 
     def write(self, content: bytes | memoryview) -> None:
