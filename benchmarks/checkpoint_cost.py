@@ -37,8 +37,8 @@ Time on the clock (waits for the disk are a part of it) of a state of {megabytes
 the ratio to torch's own. A checkpoint is hashed (SHA-256) in a thread while it is written, and synced: when the call
 returns, the disk has it. `torch.save` does neither, so a power failure after it may lose the file; it is also measured
 with a sync. With `in_background=True` the training waits for a copy of the state only; a thread writes it. `torch.load`
-notices no flipped bit; reading a checkpoint looks at each byte. A resume finds the newest sound checkpoint and reads it;
-each file is hashed once. All files were written a moment ago, so they are read from memory.
+notices no flipped bit; reading a checkpoint looks at each byte. A resume finds the newest sound checkpoint and reads
+it; each file is hashed once. All files were written a moment ago, so they are read from memory.
 
 {table}
 

@@ -30,10 +30,11 @@ from train_manager.files.background import Background
 from train_manager.files.lock import WriterLock
 from train_manager.files.moves import move_away
 from train_manager.loop.outside_stops import stopped_by_signals
+from train_manager.loop.saved_state import not_a_state
 from train_manager.metrics.monitor import is_at_start, metric_name, metric_value, mode_of
 from train_manager.rebuilding.recorded import recorded
 from train_manager.schedules import scheduled
-from train_manager.telling.errors import CheckpointError, InputError, StageError
+from train_manager.telling.errors import CheckpointError, InputError, StageError, TrainManagerError
 from train_manager.telling.source_locations import users_level
 
 if TYPE_CHECKING:
@@ -214,7 +215,12 @@ class Checkpoints(Extension):
             raise CheckpointError(f"{path} is damaged: its model and its fixtures are no dicts", name=path.name)
         state["model"] = put_back(state.get("model", {}), train_manager.model, self.exclude)
         train_manager.load_state_dict(state, strict=self.strict)
-        restore_fixtures(fixtures, state.get("fixtures", {}))
+        try:
+            restore_fixtures(fixtures, state.get("fixtures", {}))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, TrainManagerError):
+                raise
+            raise not_a_state(error, f"a fixture of {path.name}") from error
 
     # ---- asking for one ------------------------------------------------------------------------------------------
 

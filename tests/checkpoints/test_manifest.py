@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from train_manager.checkpoints.manifest import differences_from_here, environment
+from train_manager import CheckpointError
+from train_manager.checkpoints.manifest import FILES, differences_from_here, environment, parsed, rendered
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,22 @@ def test_what_changes_bits_is_told_apart(then: dict[str, Any], told: str) -> Non
 
 def test_in_the_same_place_nothing_differs() -> None:
     assert differences_from_here(environment()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("versions", None, "its versions is None"),
+        ("threads", "x", "its threads is 'x'"),
+        ("metrics", [1], "its metrics is [1]"),
+        ("monitored", {}, "its monitored is {}"),
+        ("mode", 5, "its mode is 5"),
+    ],
+)
+def test_a_fact_of_another_kind_under_a_right_hash_is_damage(name: str, value: object, told: str) -> None:
+    files = {file: {"size": 0, "sha256": ""} for file in FILES}
+    content = rendered({"format": 1, **environment(), "files": files, name: value})
+
+    with pytest.raises(CheckpointError) as refused:
+        parsed(content, "manifest.json")
+    assert str(refused.value) == f"manifest.json is damaged: {told}"

@@ -26,6 +26,15 @@ TREE: Final = "state.json"
 FILES: Final = (MODEL, TREE, TENSORS)
 OWN: Final = ("format", "files", "sha256")
 LARGEST: Final = 16_000_000  # bytes
+KINDS: Final = {
+    "versions": (dict,),
+    "threads": (int,),
+    "time": (str,),
+    "metrics": (dict, type(None)),
+    "monitored": (float, int, type(None)),
+    "mode": (str, type(None)),
+}
+"""What those that read facts rely on."""
 
 
 def environment() -> dict[str, Any]:
@@ -85,6 +94,9 @@ def parsed(content: bytes, told: str) -> dict[str, Any]:
     if rendered(manifest) != content:
         raise CheckpointError(f"{told} is damaged: it has changed since it was written", name=told)
     _require_files(manifest, told)
+    for name, kinds in KINDS.items():
+        if type(manifest.get(name)) not in kinds:
+            raise CheckpointError(f"{told} is damaged: its {name} is {manifest.get(name)!r:.60}", name=told)
     return manifest
 
 

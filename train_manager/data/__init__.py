@@ -16,6 +16,7 @@ Its files in reading order; each imports only those above it:
     seeded_dataset  random numbers by seed, epoch and example
     seeded_loader   a DataLoader with both, which knows its position
     read_again    what a pass began with, of data without a position of their own
+    orders        what decides which batches a pass gives
     reader        one set of data, read pass after pass
     endless       data without an end
     named_sets    the base of Interleaved and Together: sets by name, each read pass after pass

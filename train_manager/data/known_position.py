@@ -16,8 +16,8 @@ from torch.utils.data import (
 )
 
 from train_manager.data.iteration import parts_of_data
+from train_manager.data.orders import draws
 from train_manager.data.read_again import stateful
-from train_manager.data.seeded_dataset import SeededDataset, draws_nothing
 from train_manager.model.modules import has_state
 
 DRAW_AS_THEY_BEGIN: Final = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, BatchSampler)
@@ -61,7 +61,7 @@ def doubts(data: Any) -> Iterator[Doubt]:
             if isinstance(one, DataLoader) or has_state(one):
                 yield from doubts(one)
     elif not has_state(data):
-        if data.persistent_workers and not draws_nothing(data.dataset) and not isinstance(data.dataset, SeededDataset):
+        if data.persistent_workers and draws(data.dataset):
             what = (
                 "keeps its workers, whose random states are in no checkpoint: from any checkpoint, also at the end of "
             )

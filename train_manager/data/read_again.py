@@ -6,25 +6,18 @@ from a generator of its own. Whoever restores these states gets the same batches
 
 from __future__ import annotations
 
-import hashlib
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
-import torch
-from torch import Generator, Tensor
+from torch import Generator
 from torch.utils.data import DataLoader, IterableDataset
 
-from train_manager.data.iteration import length_of, parts_of_data
+from train_manager.data.iteration import parts_of_data
 from train_manager.data.randomness import preserved_random_state, random_state, set_random_state
-from train_manager.data.seeded_dataset import draws_nothing
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import CheckpointError, TrainManagerError
-from train_manager.telling.source_locations import users_level
-
-WEIGHTS: Final = "weights of the sampler"
 
 
 def stateful(data: Any) -> Any:
@@ -136,65 +129,3 @@ def _told() -> Iterator[None]:
 def _datasets_asked_by_number(data: object) -> list[Any]:
     datasets = [loader.dataset for loader in loaders_in(data)]
     return [one for one in datasets if has_state(one) and not isinstance(one, IterableDataset)]
-
-
-# ---- which batches a pass gives --------------------------------------------------------------------------------------
-
-
-def order_of(data: Any) -> dict[str, Any]:
-    """Return what decides which batches a pass gives, as far as data tell it.
-
-    >>> order_of([1, 2, 3])
-    {'position': 'counted off', 'batches': 3}
-    """
-    if stateful(data) is not None:
-        return {"position": "its own", "seed": getattr(data, "seed", None)}
-    found: dict[str, Any] = {"position": "counted off", "batches": length_of(data)}
-    if isinstance(data, DataLoader):
-        sampler = data.sampler if data.batch_sampler is None else data.batch_sampler
-        found |= {"batch_size": data.batch_size, "sampler": type(data.sampler).__name__}
-        found |= {"batch_sampler": type(sampler).__name__, "examples": length_of(data.dataset)}
-        found["num_workers"] = data.num_workers
-        for part in parts_of_data(data):
-            if isinstance(seed := getattr(part, "seed", None), int):
-                found[f"seed of {type(part).__name__}"] = seed
-        if isinstance(weights := getattr(data.sampler, "weights", None), Tensor):
-            found[WEIGHTS] = f"sha256 {_short_hash(weights)}"
-    return found
-
-
-def other_order(data: Any, saved: Mapping[str, Any]) -> list[str]:
-    """Say what of ``order_of`` was other when it was saved."""
-    here = order_of(data)
-    names = ["position"] if here["position"] != saved["position"] else [*{**here, **saved}]
-    return [
-        f"{name} = {here.get(name)} here, but {saved.get(name)} in the checkpoint"
-        for name in names
-        if here.get(name) != saved.get(name) and name not in ("num_workers", "seed")  # which are told, and used
-    ]
-
-
-def warn_of_other_draws(data: Any, order: Mapping[str, Any], kept: Mapping[str, Any], *, is_within: bool) -> None:
-    """Warn of what data draw otherwise than those whose state was saved, within a pass or between two."""
-    found = []
-    if order.get(WEIGHTS) != order_of(data).get(WEIGHTS):
-        found.append("its sampler has other weights than in the checkpoint, and those here are used")
-    if (seed := order.get("seed")) is not None and is_within and getattr(data, "seed", seed) != seed:
-        found.append(f"its seed is {data.seed} here, but {seed} in the checkpoint; the latter is used")
-    workers, before = getattr(data, "num_workers", 0), order.get("num_workers", 0)
-    if workers != before and not draws_nothing(getattr(data, "dataset", None)):
-        found.append(f"num_workers is {workers} here, but {before} in the checkpoint; so its dataset draws otherwise")
-    for generator, state in zip(generators_of(data), kept["generators"], strict=False):
-        saved = Generator(generator.device)
-        saved.set_state(state)
-        if saved.initial_seed() != generator.initial_seed():
-            seeds = f"{generator.initial_seed()} here, but {saved.initial_seed()} in the checkpoint"
-            found.append(f"the seed of its generator is {seeds}; the latter is used")
-    if found:
-        told = f"train_data ({type(data).__name__}): {'; '.join(found)}"
-        warnings.warn(told, RuntimeWarning, stacklevel=users_level())
-
-
-def _short_hash(tensor: Tensor) -> str:
-    content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(content.numpy().data).hexdigest()[:8]

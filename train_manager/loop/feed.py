@@ -16,17 +16,15 @@ from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
 from train_manager.data.known_position import cure_of_order, repeats_its_order
 from train_manager.data.one_pass import one_pass
+from train_manager.data.orders import order_of, other_order, warn_of_other_draws
 from train_manager.data.read_again import (
     beginning_of,
     generators_of,
     kept_of,
-    order_of,
-    other_order,
     put_back,
     read_past,
     stateful,
     tells_its_ends,
-    warn_of_other_draws,
 )
 from train_manager.telling.source_locations import users_level
 

@@ -20,6 +20,7 @@ from train_manager import (
     Endless,
     Extension,
     InMemory,
+    Interleaved,
     SeededDataLoader,
     SeededSampler,
     Together,
@@ -291,12 +292,17 @@ def in_memory(**options: Any) -> InMemory:
             ["train_data, within an epoch: position = counted off here, but its own in the checkpoint"],
         ),
         (
+            lambda: Interleaved({"one": loader(), "other": loader(batch_size=3)}),
+            lambda: Interleaved({"one": loader(), "other": loader()}),
+            ["train_data, within an epoch: batch_size of loader 2 = 3 here, but 4 in the checkpoint"],
+        ),
+        (
             lambda: [*loader()][:2],
             lambda: [*loader()],
             ["train_data, within an epoch: batches = 2 here, but 3 in the checkpoint"],
         ),
     ],
-    ids=["batch size", "order", "seed", "kind", "length"],
+    ids=["batch size", "order", "seed", "kind", "of a set", "length"],
 )
 def test_within_an_epoch_data_that_give_other_batches_are_refused(
     data: Any, before: Any, told: list[str], tmp_path: Path

@@ -1,0 +1,91 @@
+"""What decides which batches a pass gives, so that data in which a training is to go on are known to give the same."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Generator, Tensor
+from torch.utils.data import DataLoader
+
+from train_manager.data.iteration import length_of, parts_of_data
+from train_manager.data.read_again import generators_of, loaders_in, stateful
+from train_manager.data.seeded_dataset import SeededDataset, draws_nothing
+from train_manager.telling.source_locations import users_level
+
+WEIGHTS: Final = "weights of the sampler"
+SEED: Final = "seed"  # of data that know their position, which their state has too
+WORKERS: Final = "num_workers"  # any number of them gives the same order
+TOLD: Final = (SEED, WORKERS)  # and not refused
+
+
+def order_of(data: Any) -> dict[str, Any]:
+    """Return what decides which batches a pass gives, as far as data tell it.
+
+    >>> order_of([1, 2, 3])
+    {'position': 'counted off', 'batches': 3}
+    """
+    if stateful(data) is None:
+        found: dict[str, Any] = {"position": "counted off", "batches": length_of(data)}
+        return found | _of_loader(data) if isinstance(data, DataLoader) else found
+    found = {"position": "its own", SEED: getattr(data, "seed", None)}
+    for number, loader in enumerate(loaders_in(data), 1):  # of Interleaved and the like
+        found |= {f"{name} of loader {number}": value for name, value in _of_loader(loader).items() if name != WORKERS}
+    return found
+
+
+def other_order(data: Any, saved: Mapping[str, Any]) -> list[str]:
+    """Say what of ``order_of`` was other when it was saved."""
+    here = order_of(data)
+    names = ["position"] if here["position"] != saved["position"] else [*{**here, **saved}]
+    return [
+        f"{name} = {here.get(name)} here, but {saved.get(name)} in the checkpoint"
+        for name in names
+        if here.get(name) != saved.get(name) and name not in TOLD
+    ]
+
+
+def draws(dataset: object) -> bool:
+    """Return whether fetching an example may draw a random number whose state is that of the process."""
+    return not draws_nothing(dataset) and not isinstance(dataset, SeededDataset)
+
+
+def warn_of_other_draws(data: Any, order: Mapping[str, Any], kept: Mapping[str, Any], *, is_within: bool) -> None:
+    """Warn of what data draw otherwise than those whose state was saved, within a pass or between two."""
+    here, found = order_of(data), []
+    if order.get(WEIGHTS) != here.get(WEIGHTS):
+        found.append("its sampler has other weights than in the checkpoint, and those here are used")
+    if is_within and order.get(SEED) != here.get(SEED):
+        found.append(f"its seed is {here.get(SEED)} here, but {order.get(SEED)} in the checkpoint; the latter is used")
+    workers, before = (one.get(WORKERS, 0) for one in (here, order))
+    if workers != before and draws(getattr(data, "dataset", None)):
+        found.append(f"num_workers is {workers} here, but {before} in the checkpoint; so its dataset draws otherwise")
+    for generator, state in zip(generators_of(data), kept["generators"], strict=False):
+        saved = Generator(generator.device)
+        saved.set_state(state)
+        if saved.initial_seed() != generator.initial_seed():
+            seeds = f"{generator.initial_seed()} here, but {saved.initial_seed()} in the checkpoint"
+            found.append(f"the seed of its generator is {seeds}; the latter is used")
+    if found:
+        told = f"train_data ({type(data).__name__}): {'; '.join(found)}"
+        warnings.warn(told, RuntimeWarning, stacklevel=users_level())
+
+
+def _of_loader(loader: DataLoader[Any]) -> dict[str, Any]:
+    batch_sampler = None if loader.batch_sampler is None else type(loader.batch_sampler).__name__
+    found = {"batch_size": loader.batch_size, "sampler": type(loader.sampler).__name__, "batch_sampler": batch_sampler}
+    found |= {"examples": length_of(loader.dataset), WORKERS: loader.num_workers}
+    for part in parts_of_data(loader):
+        if isinstance(seed := getattr(part, "seed", None), int):
+            found[f"seed of {type(part).__name__}"] = seed
+    if isinstance(weights := getattr(loader.sampler, "weights", None), Tensor):
+        found[WEIGHTS] = f"sha256 {_short_hash(weights)}"
+    return found
+
+
+def _short_hash(tensor: Tensor) -> str:
+    content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(content.numpy().data).hexdigest()[:8]
