@@ -58,8 +58,9 @@ def warn_of_other_draws(data: Any, order: Mapping[str, Any], kept: Mapping[str, 
     here, found = order_of(data), []
     if order.get(WEIGHTS) != here.get(WEIGHTS):
         found.append("its sampler has other weights than in the checkpoint, and those here are used")
-    if is_within and order.get(SEED) != here.get(SEED):
-        found.append(f"its seed is {here.get(SEED)} here, but {order.get(SEED)} in the checkpoint; the latter is used")
+    seed, saved_seed = here.get(SEED), order.get(SEED)
+    if is_within and None not in (seed, saved_seed) and seed != saved_seed:
+        found.append(f"its seed is {seed} here, but {saved_seed} in the checkpoint; the latter is used")
     workers, before = (one.get(WORKERS, 0) for one in (here, order))
     if workers != before and draws(getattr(data, "dataset", None)):
         found.append(f"num_workers is {workers} here, but {before} in the checkpoint; so its dataset draws otherwise")

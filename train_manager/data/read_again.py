@@ -75,7 +75,7 @@ def put_back(data: Any, kept: Mapping[str, Any]) -> None:
         if had_workers and loader.persistent_workers and loader._iterator is None:
             with preserved_random_state():  # the seed of the workers was drawn in an earlier pass, and is not again
                 iter(loader)
-    with _told():
+    with told_as_position():
         for generator, state in zip(generators_of(data), kept["generators"], strict=False):
             generator.set_state(state)
         for dataset, state in zip(_datasets_asked_by_number(data), kept["datasets"], strict=False):
@@ -109,13 +109,13 @@ def read_past(
 
 
 def _put_back_beginning(data: object, state: Mapping[str, Any]) -> None:
-    with _told():
+    with told_as_position():
         put_back(data, {**state, "datasets": []})
         set_random_state(state["random"])
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def told_as_position() -> Iterator[None]:
     """Let an error about a saved state say that it is one."""
     try:
         yield

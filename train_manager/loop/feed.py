@@ -25,6 +25,7 @@ from train_manager.data.read_again import (
     read_past,
     stateful,
     tells_its_ends,
+    told_as_position,
 )
 from train_manager.telling.source_locations import users_level
 
@@ -104,7 +105,8 @@ class Feed:
             self._stream, self.passes = None, 0
             self._to_skip = self._loaded = self._beginning = self._kept = None
         if self._loaded is not None:  # only now, so that no other pass begins there
-            stateful(data).load_state_dict(self._loaded)
+            with told_as_position():
+                stateful(data).load_state_dict(self._loaded)
             self._loaded = None
         self._data, self._is_within, self._ahead = data, True, []
         self.datasource_name, self.data_name = "train", "train_data"
@@ -274,7 +276,7 @@ class Feed:
         if misfits_of_position(data, state):
             self._is_within, self.batch_num, self._given_of_pass, self._loaded = False, 0, 0, None
             warn_of_epoch_begun_anew(data, given)
-        elif self._is_within or (is_cut and given):
+        elif given:
             self._find_position(data, given)
         if is_cut and self._loaded is not None:
             self.passes = max(self.passes, self._loaded.get("epoch", 0))  # a pass that has ended is known to them alone

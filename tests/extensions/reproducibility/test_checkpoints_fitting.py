@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset, WeightedRandomSampler
 
-from tests.checkpointing import interrupted, path_of, steps_in
+from tests.checkpointing import Fails, interrupted, path_of, steps_in
 from tests.training import At, weights
 from train_manager import (
     CheckpointError,
@@ -249,6 +249,30 @@ def test_a_loader_with_a_sampler_of_an_unknown_class_is_told_of_too(tmp_path: Pa
     (told,) = opened(loader(sampler=Mine(range(12))), tmp_path)
 
     assert told.endswith("; give its sampler set_epoch(), if its order depends on the epoch alone")
+
+
+def test_a_checkpoint_of_before_the_first_batch_of_an_epoch_draws_its_order_once(tmp_path: Path) -> None:
+    def training(*extensions: Extension, **options: Any) -> TrainManager:
+        data = loader(shuffle=True)
+        return tiny_manager(*extensions, train_data=data, epochs=3, seed=0, **options)
+
+    ask = At("pre_train_step_epoch", lambda train_manager: train_manager.save_soon())
+    (whole := training()).train()
+    with pytest.raises(ZeroDivisionError):
+        training(Checkpoints(()), ask, Fails(3), train_dir=tmp_path).train()
+    (resumed := training(Checkpoints((), resume=True), train_dir=tmp_path)).train()
+
+    assert steps_in(tmp_path) == [0, 3]
+    assert weights(resumed.model).equal(weights(whole.model))
+
+
+def test_the_position_of_data_of_another_class_is_refused_as_the_epoch_begins(tmp_path: Path) -> None:
+    tm = resumed_with(Endless([*loader()]), in_memory(), tmp_path)
+    tm.steps_per_epoch = 3
+
+    with pytest.raises(CheckpointError) as refused:
+        tm.train()
+    assert str(refused.value).splitlines()[0] == "the position in the data cannot be restored (KeyError: 'reader')"
 
 
 def resumed_with(data: Any, before: Any, train_dir: Path, *, step: int = 2, **options: Any) -> TrainManager:
