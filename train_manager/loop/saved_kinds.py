@@ -24,8 +24,10 @@ KINDS: Final = {
     list: "a list",
     tuple: "a list",
 }
-OWN: Final = ("counts", "data", "epoch", "run", "windows")  # the parts in which nothing may be missing
-PARTS: Final = (*OWN, "epoch_num", "extensions", "fixtures", "lr_schedule", "model", "optimizers", "schedules")
+PARTS: Final = (
+    *("counts", "data", "epoch", "epoch_num", "extensions", "fixtures", "lr_schedule", "model", "optimizers", "run"),
+    *("schedules", "windows"),
+)
 
 
 def require_kinds(own: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
@@ -44,13 +46,13 @@ def require_kinds(own: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
 def other_kinds(own: Any, saved: Any, path: Path = ()) -> Iterator[str]:
     """Say which values of a saved state are of another kind than those of the present one.
 
-    Arrays are left to what loads them; so are tensors and None of extensions, which may begin with a plain number.
+    Arrays and None are left to what loads them; so are the tensors of extensions, which may begin with a plain number.
 
     >>> list(other_kinds({"counts": {"step_num": 0}}, {"counts": {"step_num": "x"}}))
     ['counts > step_num is a number here, but a text in the checkpoint']
     """
     here, there = KINDS.get(type(own)), KINDS.get(type(saved))
-    if saved is None and here is not None and path and path[0] in OWN:
+    if saved is None and path[:1] == ("counts",):
         there = "None"
     if isinstance(saved, Tensor) and saved.numel() != 1 and path[:1] != ("extensions",):
         there = f"a tensor of {saved.numel()} numbers"
