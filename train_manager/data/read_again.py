@@ -57,16 +57,12 @@ def beginning_of(data: Any) -> dict[str, Any] | None:
     """
     if not isinstance(data, DataLoader) or stateful(data) is not None:
         return None
-    return {"random": random_state(), **kept_of(data)}
+    return {"random": random_state(), **_drawn_from(data), "datasets": []}
 
 
 def kept_of(data: Any) -> dict[str, Any]:
     """Return what loaders keep from pass to pass: generators, datasets with a state, and whether workers run."""
-    return {
-        "generators": [generator.get_state() for generator in generators_of(data)],
-        "datasets": [dataset.state_dict() for dataset in _datasets_asked_by_number(data)],
-        "has_workers": [loader._iterator is not None for loader in loaders_in(data)],
-    }
+    return {**_drawn_from(data), "datasets": [dataset.state_dict() for dataset in _datasets_asked_by_number(data)]}
 
 
 def put_back(data: Any, kept: Mapping[str, Any]) -> None:
@@ -108,9 +104,16 @@ def read_past(
     return batches
 
 
+def _drawn_from(data: object) -> dict[str, Any]:
+    return {
+        "generators": [generator.get_state() for generator in generators_of(data)],
+        "has_workers": [loader._iterator is not None for loader in loaders_in(data)],
+    }
+
+
 def _put_back_beginning(data: object, state: Mapping[str, Any]) -> None:
     with told_as_position():
-        put_back(data, {**state, "datasets": []})
+        put_back(data, state)
         set_random_state(state["random"])
 
 

@@ -333,9 +333,10 @@ class Interface(Extensible, Generic[Model]):
         checkpoint, parameters, state = rebuilt.read_parameters(Path(path))
         with rebuilt.memory_limit_of(checkpoint):
             made = cls(**rebuilt.rebuilt_arguments(cls, parameters, overrides or {}, arguments))
-        if made.train_dir is None:
-            made._registry.pause(rebuilt.writers_to_rest(made._registry.hooks, has_data=made.train_data is not None))
-        made.load_state_dict(state, strict=strict)
+            if made.train_dir is None:
+                resting = rebuilt.writers_to_rest(made._registry.hooks, has_data=made.train_data is not None)
+                made._registry.pause(resting)
+            made.load_state_dict(state, strict=strict)
         rebuilt.apply_options(made.optimizers, made.lr_schedule, overrides or {})
         return made
 
