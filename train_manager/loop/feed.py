@@ -14,13 +14,14 @@ from typing import Any, Final, final
 
 from train_manager.data.batch import FromSource
 from train_manager.data.iteration import begin_epoch, is_endless, length_of, no_batch, reset
-from train_manager.data.known_position import cure_of_order, repeats_its_order
+from train_manager.data.known_position import cure_of_order, draws_its_order, repeats_its_order
 from train_manager.data.one_pass import one_pass
 from train_manager.data.orders import order_of, other_order, warn_of_other_draws
 from train_manager.data.read_again import (
     beginning_of,
     generators_of,
     kept_of,
+    loaders_in,
     put_back,
     read_past,
     stateful,
@@ -29,6 +30,7 @@ from train_manager.data.read_again import (
 )
 from train_manager.telling.source_locations import users_level
 
+UNTOLD: Final = "draws its order, which a checkpoint of an earlier version does not tell"
 END: Final[Any] = object()
 
 _kept_until_exit: Final[list[Any]] = []
@@ -273,9 +275,13 @@ class Feed:
         self._loaded = state["data"] if stateful(data) is not None else None
         if again and data is not None:
             warn_of_other_draws(data, again["order"], again["kept"], is_within=self._loaded is not None)
-        if misfits_of_position(data, state):
+        is_untold = not again and any(map(draws_its_order, loaders_in(data)))
+        if given and is_untold and self._loaded is not None:  # of Interleaved and the like
+            warn_of_another_order(data)
+            self._find_position(data, given)
+        elif given and (is_untold or misfits_of_position(data, state)):
             self._is_within, self.batch_num, self._given_of_pass, self._loaded = False, 0, 0, None
-            warn_of_epoch_begun_anew(data, given)
+            warn_of_epoch_begun_anew(data, given, is_untold=is_untold)
         elif given:
             self._find_position(data, given)
         if is_cut and self._loaded is not None:
@@ -338,10 +344,16 @@ def misfits_of_position(data: Any, state: Mapping[str, Any]) -> list[str]:
     return [f"train_data, within an epoch: {one}" for one in other_order(data, again["order"])]
 
 
-def warn_of_epoch_begun_anew(data: object, given: int) -> None:
+def warn_of_epoch_begun_anew(data: object, given: int, *, is_untold: bool) -> None:
     """Warn that a training does not go on in the middle of an epoch."""
-    what = f"train_data ({type(data).__name__}) gives other batches than those that the checkpoint was written among"
-    told = f"{what}, so the epoch begins anew: its {given} batches are not counted off"
+    why = UNTOLD if is_untold else "gives other batches than those that the checkpoint was written among"
+    told = f"train_data ({type(data).__name__}) {why}, so the epoch begins anew"
+    warnings.warn(f"{told}: its {given} batches are not counted off", RuntimeWarning, stacklevel=users_level())
+
+
+def warn_of_another_order(data: object) -> None:
+    """Warn that the rest of an epoch is not that of the training that wrote a checkpoint."""
+    told = f"train_data ({type(data).__name__}) {UNTOLD}, so the rest of the epoch has other batches"
     warnings.warn(told, RuntimeWarning, stacklevel=users_level())
 
 
