@@ -12,9 +12,9 @@ from typing import Any, Final, final
 
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.checkpoint_names import folder_in, name_of, order_of, step_of
-from train_manager.checkpoints.hashed_file import Unreadable
+from train_manager.checkpoints.hashed_file import Gone, Unreadable
 from train_manager.checkpoints.leftovers import delete, remove_leftovers
-from train_manager.checkpoints.verification import Gone, gone_or_damaged, looked_for_again, read_manifest, verify
+from train_manager.checkpoints.verification import looked_for_again, read_manifest, verify
 from train_manager.files.atomic import shown_path
 from train_manager.files.lock import WriterLock
 from train_manager.files.moves import free_path, move
@@ -240,8 +240,7 @@ class CheckpointFolder:
     def _value(self, path: Path) -> float | None:
         if path not in self._values:
             try:
-                with gone_or_damaged(path):
-                    self._values[path] = _comparable(read_manifest(path).get("monitored"))
+                self._values[path] = _comparable(read_manifest(path).get("monitored"))
             except Gone:
                 return None
             except CheckpointError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from train_manager.checkpoints.hashed_file import Gone
 from train_manager.checkpoints.manifest import MANIFEST
 from train_manager.telling.errors import CheckpointError
 
@@ -60,7 +61,7 @@ def checkpoints_in(path: Path) -> list[Path]:
     found = sorted((order, one) for one in folders if (order := order_of(one)) is not None)
     if not found:
         cure = "give a checkpoint, the train_dir of a training, or a .safetensors file"
-        raise CheckpointError(f"there is no checkpoint in {path}", name=str(path), cure=cure)
+        raise Gone(f"there is no checkpoint in {path}", name=str(path), cure=cure)
     return [one for _, one in found]
 
 

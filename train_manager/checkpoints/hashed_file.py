@@ -25,6 +25,10 @@ class Unreadable(CheckpointError):
     """Files cannot be read here and now, which does not mean that they are damaged."""
 
 
+class Gone(CheckpointError):
+    """There is no checkpoint at a place; perhaps a run has deleted it since somebody has seen it there."""
+
+
 @final
 class HashedFile:
     """A new file that is hashed while it is written.

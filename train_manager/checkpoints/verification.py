@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from train_manager.checkpoints import manifest
 from train_manager.checkpoints.checkpoint_names import order_of
-from train_manager.checkpoints.hashed_file import hash_of, opened
+from train_manager.checkpoints.hashed_file import Gone, hash_of, opened
 from train_manager.checkpoints.manifest import FILES, MANIFEST
 from train_manager.telling.errors import CheckpointError
 
@@ -42,10 +42,6 @@ def verify(path: Path) -> dict[str, Any]:
             if hash_of(path / name) != found["files"][name]["sha256"]:
                 raise damaged(path, f"{name} has changed since it was written (its SHA-256 differs)")
     return found
-
-
-class Gone(CheckpointError):
-    """There is no checkpoint at a path; perhaps a run has deleted it since somebody has seen it there."""
 
 
 @contextmanager
@@ -79,6 +75,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: it is missing or damaged, or of another step than the folder's name says.
     """
+    with gone_or_damaged(path):
+        return _read_manifest(path)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise Gone(f"there is no checkpoint at {path}", name=path.name)
     if not os.path.lexists(path / MANIFEST):

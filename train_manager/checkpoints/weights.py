@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
-from train_manager.checkpoints.checkpoint_names import folder_in
-from train_manager.checkpoints.verification import Gone
+from train_manager.checkpoints.checkpoint_names import folder_in, order_of
+from train_manager.checkpoints.hashed_file import Gone
+from train_manager.checkpoints.verification import gone_or_damaged
 from train_manager.checkpoints.weights_file import read_weights
 from train_manager.telling.errors import CheckpointError
 
@@ -49,13 +51,18 @@ def mean_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     Raises:
         CheckpointError: they have other names or shapes.
     """
-    first, *others = (read_weights(path) for path in paths)
+    first, *others = map(_read, paths)
     if not others:
         return first
     for path, other in zip(paths[1:], others, strict=True):
         if [(n, t.shape) for n, t in first.items()] != [(n, t.shape) for n, t in other.items()]:
             raise CheckpointError(f"{paths[0].name} and {path.name} are of different models", name="mean_of")
     return {name: _mean([tensor, *(other[name] for other in others)]) for name, tensor in first.items()}
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    with nullcontext() if order_of(path) is None else gone_or_damaged(path):
+        return read_weights(path)
 
 
 def without_prefix(weights: dict[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:

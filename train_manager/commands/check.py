@@ -30,11 +30,11 @@ def check(options: argparse.Namespace) -> int:
     """Print a line for each checkpoint, and for what was set aside or left over."""
     from train_manager.checkpoints.as_text import reason
     from train_manager.checkpoints.checkpoint_names import checkpoints_in
-    from train_manager.checkpoints.hashed_file import Unreadable
-    from train_manager.checkpoints.verification import Gone, verify
+    from train_manager.checkpoints.hashed_file import Gone, Unreadable
+    from train_manager.checkpoints.verification import looked_for_again, verify
 
     code = ALL_IS_WELL
-    for path in checkpoints_in(options.folder):
+    for path in looked_for_again(lambda: checkpoints_in(options.folder)):
         try:
             verify(path)
         except Gone:

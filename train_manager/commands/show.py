@@ -33,7 +33,7 @@ def show(options: argparse.Namespace) -> int:
 def _show_newest(path: Path, *, shows_all: bool) -> int:
     from train_manager.checkpoints.as_text import checkpoint_lines, reason
     from train_manager.checkpoints.checkpoint_names import checkpoints_in
-    from train_manager.checkpoints.verification import Gone
+    from train_manager.checkpoints.hashed_file import Gone
 
     *others, newest = checkpoints_in(path)
     lines = [f"{newest}" if newest == path else f"{newest} (the newest of {len(others) + 1})"]
