@@ -102,3 +102,44 @@ def test_ctrl_c_while_requests_are_cleared_leaves_no_fixture_running(fails: bool
         with pytest.raises(KeyboardInterrupt):
             extensible.fixtures["lazy"]
         assert extensible._store.running is None
+
+
+class Around(Extension):
+    """Notes whether it goes on after its yield, and with what."""
+
+    def __init__(self) -> None:
+        self.entered, self.left = 0, list[str]()
+
+    def around_step(self) -> Generator[None]:
+        self.entered = 1
+        try:
+            yield
+        except BaseException as error:
+            self.left.append(type(error).__name__)
+            raise
+        self.left.append("nothing")
+
+    @always
+    def post_step(self) -> None: ...
+
+
+def test_ctrl_c_at_the_first_or_last_lines_of_a_stage_lets_each_around_hook_go_on() -> None:
+    ends: list[str] = []
+    for at_point in range(1, 1000):
+        extensible = Extensible({"one": (one := Around()), "other": (other := Around())})
+        interrupter, previous = Interrupter(at_point), sys.gettrace()
+        try:
+            with extensible.staged("run"):
+                sys.settrace(interrupter)
+                with extensible.staged("step"):
+                    pass
+                sys.settrace(previous)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(previous)
+        assert (len(one.left), len(other.left)) == (one.entered, other.entered), at_point
+        ends += [*one.left, *other.left]
+        if interrupter.left > 0:
+            break
+    assert {*ends} == {"nothing", "KeyboardInterrupt", "StageError"}  # and no GeneratorExit: none is only collected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from types import GeneratorType
 from typing import Any, NoReturn
 
 from train_manager.core.hooks import AROUND_CURE, Hook
@@ -22,6 +23,13 @@ def enter(hook: Hook, generator: Suspended) -> None:
         next(generator)
     except StopIteration:
         raise _misused(hook, "did not yield, so the stage would never run") from None
+
+
+def is_waiting(generator: Any, *, is_known: bool = True) -> bool:
+    """Return whether an around-hook, or a fixture, has still to go on; ``is_known`` if its class does not tell."""
+    if isinstance(generator, GeneratorType):
+        return generator.gi_frame is not None
+    return is_known and isinstance(generator, Generator)
 
 
 def leave(hook: Hook, generator: Suspended, error: BaseException | None) -> None:

@@ -7,6 +7,7 @@ After a failure anywhere on this way only ``@always`` hooks still run; around-ho
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from threading import get_ident
@@ -178,6 +179,10 @@ class Stage(Scope):
         self._store.has(name)  # a fixture that waits is written
         self.add_extras().kept[name] = None
 
+    def end_if_open(self) -> None:
+        """End the stage if Ctrl-C has come at the first or last lines of its end, of which ``with`` knows nothing."""
+        self._end_failed(sys.exc_info()[1])
+
     @property
     def kept(self) -> Mapping[str, Any]:
         """The fixtures that ``keep`` has handed out, by name."""
@@ -235,8 +240,8 @@ class Stage(Scope):
         """Run an around-hook to its yield."""
         generator = self._call(hook)
         if generator is not None:  # None: its schedule says no, or a hook of every stage names what is not alive here
+            self.add_extras().suspended.append((hook, generator))  # before it runs: Ctrl-C may come as it returns
             hook_calls.enter(hook, generator)
-            self.add_extras().suspended.append((hook, generator))
 
     def _opened(self) -> None:
         """Let extensions come and go from now on, those first that came while the pre hooks ran."""
@@ -287,20 +292,31 @@ class Stage(Scope):
 
     def _close(self, failures: Failures, hooks: Iterable[Hook]) -> None:
         """Run the ``@always`` hooks, leave the around-hooks in reverse and, whatever they did, close the scope."""
+        left = [hook for hook in hooks if hook.always][::-1]
         try:
             if self.name == self._store.options.joined:
                 self._ends()
-            for hook in hooks:
-                if hook.always:
-                    self._guarded(failures, hook, self._call, hook)
-            while self.extras is not None and self.extras.suspended:
-                caller, generator = self.extras.suspended.pop()
-                self._guarded(failures, caller, self._resume, caller, generator, failures.first())
+            self._leave(failures, left)
+        except BaseException as interrupt:  # Ctrl-C has come between two hooks, and the others still run
+            failures.add(interrupt)
+            self._leave(failures, left)
         finally:
             if self.extras is not None:
                 kept = self.extras.kept
                 kept.update({name: getattr(self._store.cells.get(name), "value", None) for name in kept})
             self._store.close_scope(self)
+
+    def _leave(self, failures: Failures, left: list[Hook]) -> None:
+        """Run hooks, from the last of the list on, and leave the around-hooks; each is taken off when it is done."""
+        while left:
+            self._guarded(failures, left[-1], self._call, left[-1])
+            left.pop()
+        while self.extras is not None and self.extras.suspended:
+            caller, generator = self.extras.suspended[-1]
+            for is_first in (True, False):  # a second time if Ctrl-C has come before the hook went on
+                if hook_calls.is_waiting(generator, is_known=is_first):
+                    self._guarded(failures, caller, self._resume, caller, generator, failures.first())
+            self.extras.suspended.remove((caller, generator))  # not the last one: a hook may have asked for a fixture
 
     def _guarded(self, failures: Failures, caller: Hook | Provider, do: Callable[..., None], *args: Any) -> None:
         """Do one thing at the end, which is told what has failed so far, and note if it fails itself."""
