@@ -273,12 +273,12 @@ class Breaks(Extension):
     """Raise an error in one hook of the loop, the second time it runs; before or after all other hooks."""
 
     def __init__(self, point: str, rank: int) -> None:
-        self.visits = 0
+        self._visits = 0
 
         @priority(rank)
         def hook() -> None:
-            self.visits += 1
-            if self.visits == 2:
+            self._visits += 1
+            if self._visits == 2:
                 raise RuntimeError("broken")
 
         setattr(self, point, hook)

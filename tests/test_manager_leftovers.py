@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from tests.training import At, Batch, make_batches, skip_batch, stop_at, warm_up, weights
 from train_manager import Extension, TrainManager
+from train_manager.core.stage import Stage
 from train_manager.extensions import EMA, default_extensions
 from train_manager.testing import Recorder, tiny_manager
 
@@ -273,3 +275,48 @@ def is_freed_at_once(make: Callable[[], TrainManager]) -> bool:
         return model() is None
     finally:
         gc.enable()
+
+
+class CtrlCAtTheEndOfTheRun:
+    """Raises one KeyboardInterrupt at a call of the core, counted from the one that ends the stage ``run``."""
+
+    def __init__(self, at_call: int) -> None:
+        self.left, self.ends = at_call, False
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> None:
+        if event != "call" or "/train_manager/core/" not in frame.f_code.co_filename.replace("\\", "/"):
+            return
+        is_end = frame.f_code is Stage.__exit__.__code__ and frame.f_locals["self"].name == "run"
+        self.ends = self.ends or is_end
+        self.left -= self.ends
+        if self.ends and not self.left:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_at_the_first_or_last_lines_of_the_end_of_a_run_leaves_no_run_half_open() -> None:
+    class Holds(Extension):
+        held = 0
+
+        def around_run(self) -> Iterator[None]:
+            self.held += 1
+            try:
+                yield
+            finally:
+                self.held -= 1
+
+    for at_call in range(1, 1000):
+        tm, previous = tiny_manager(holds := Holds()), sys.gettrace()
+        tracer = CtrlCAtTheEndOfTheRun(at_call)
+        sys.settrace(tracer)
+        try:
+            tm.eval()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(previous)
+        assert (tm.fixtures.path, holds.held) == ((), 0), at_call
+        if tracer.left > 0:
+            break
+        tm.eval()
+    assert at_call > 10

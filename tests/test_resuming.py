@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.optim.lr_scheduler import ExponentialLR, MultiStepLR, OneCycleLR
 
 from tests.extensions.optimization.gan import gan_manager
 from tests.resuming import END, Kill, KilledError, Resume, assert_resumes, differences, resumed, round_trip, states_of
-from tests.training import At
+from tests.training import At, weights
 from train_manager import (
     Endless,
     Extension,
@@ -481,3 +482,19 @@ def test_another_call_than_the_one_that_was_killed_is_counted() -> None:
     other = manager(ends := Ends(), Resume(state))
     other.train_steps(3)
     assert ends.ran == [5]
+
+
+def test_the_model_of_a_phase_that_was_completed_before_the_kill_is_as_it_was() -> None:
+    def train(tm: TrainManager, model: nn.Module) -> None:
+        with tm.run():
+            with tm.phase("teacher", model=model, optimizer=adam, epochs=2):
+                tm.train()
+            tm.train()
+
+    first, second = net(), net()
+    state = states_of(manager(), partial(train, model=first), after=12)[12]
+    tm = manager()
+    tm.add_extension(Resume(state), "resume")
+    train(tm, second)
+
+    assert weights(second).equal(weights(first))

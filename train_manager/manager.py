@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 
 from train_manager.core.extension import Extensions
 from train_manager.core.outcome import SkipStage
+from train_manager.core.stage import Stage
 from train_manager.data.batch import Parts, parts_of
 from train_manager.data.iteration import no_batch
 from train_manager.data.randomness import preserved_random_state
@@ -69,7 +70,7 @@ from train_manager.loop.region import Region, changed_from_inside
 from train_manager.loop.requests import DATA_ENDED, NOTHING, SKIP_BATCH, Requests
 from train_manager.loop.results import EvalResult, TrainResult
 from train_manager.loop.run_state import RunState
-from train_manager.loop.setup import KEPT
+from train_manager.loop.setup import KEPT, Setup
 from train_manager.loop.skip import SkipBatch, raise_if_of_another, skippable
 from train_manager.loop.step import NO_STEP, Step, StepClock
 from train_manager.loop.windows import (
@@ -396,23 +397,35 @@ class TrainManager(InnerStages[Model]):
         epoch_num, findings = phase["epoch_num"] if phase["is_done"] else 0, outer.progress.findings
         self._setup, self._progress = setup, Progress(run, call, epoch_num, key, findings)
         run.go_on_after(outer.progress.run)  # a run that was stopped trains in none of its phases
-        failed = True
+        failed, modules = True, None
         try:
+            if phase["is_done"]:
+                setup.load_modules(phase.get("modules", {}))
             self._modify_level(name)
             try:
                 yield
             finally:
                 self.fixtures["batch_losses"].look()
             self._warn_of_epochs_without_end()
+            modules = None if phase["is_done"] else self._copy_of_own_modules(outer.setup)
             failed = run.stop_at is not None and run.stops_run
         finally:
             self._progress.feed.close()  # a generator of batches cleans up now, not when it is collected
-            self._resume.phases.leave(self.epoch_num, failed=failed)
+            self._resume.phases.leave(self.epoch_num, failed=failed, modules=modules)
             outer.setup.device = self._setup.device  # a phase does not replace it
             self._setup, self._progress = outer
             outer.progress.run.go_on_after(run)  # a stop of the whole run ends the calls around the phase too
             outer.progress.interrupted = None  # that call was over, so the next one does not go on with it
             self._modify_level(around)
+
+    def _copy_of_own_modules(self, around: Setup) -> dict[str, Any] | None:
+        """Return a copy of the states of modules that only the present phase has, if checkpoints are to hold them."""
+        own = self._setup.own_modules(around)
+        if not own or all(hook.stage != "save_checkpoint" for hook in self._registry.hooks):
+            return None
+        from train_manager.checkpoints.copies import copied
+
+        return cast("dict[str, Any]", copied(own))
 
     def _modify_level(self, phase_name: str | None) -> None:
         """Give the fixtures of the run the values of a phase that begins, or of what is around one that ends."""
@@ -445,7 +458,12 @@ class TrainManager(InnerStages[Model]):
         }
         if self.train_dir is not None:
             given["train_dir"] = self.train_dir
-        with preserved_modes(*self._setup.modules_of_model()), self._windows, self.staged("run", given):
+        with (
+            preserved_modes(*self._setup.modules_of_model()),
+            self._windows,
+            self._ended(),
+            self.staged("run", given),
+        ):
             if not self._has_run:  # before a checkpoint is loaded, whose weights would be initialised away
                 self.call_by_name(self.initialize_params)
                 self._has_run = True
@@ -460,6 +478,16 @@ class TrainManager(InnerStages[Model]):
             self._warn_of_epochs_without_end()
             self._windows.drop_all("the run ended")
         warn_of_hooks_that_never_ran(self._never_reached())
+
+    @contextmanager
+    def _ended(self) -> Iterator[None]:
+        """Leave no run half open, if Ctrl-C comes at the first or last lines of its end."""
+        try:
+            yield
+        finally:
+            run = self._store.open.get("run")
+            if isinstance(run, Stage):
+                run.end_if_open()
 
     @skippable("load_checkpoint")
     def _load_checkpoint(self) -> None:
@@ -480,9 +508,9 @@ class TrainManager(InnerStages[Model]):
             return
         whole, of_phase = resume.take_state(), resume.state_on_the_way()
         if whole is not None:
-            self._restore(whole, strict=True, is_whole=True)
+            self._tell(whole, self._restore(whole, strict=resume.strict, is_whole=True, is_there=True))
         elif of_phase is not None and self._progress.interrupted is None:  # with an epoch of its own
-            Level(self._setup, self._progress).load_state_dict(of_phase)
+            Level(self._setup, self._progress).load_state_dict(of_phase, is_there=False)
         self._progress.saved_at = self._place_of_checkpoint()  # on the way, that of the open phases is not here yet
         self._modify_counts()
 
@@ -570,7 +598,10 @@ class TrainManager(InnerStages[Model]):
 
     def _rest_of_call(self, entry: str, n: int) -> int:
         """Return how many steps or epochs a call is still to train, if the program makes it again."""
-        resume, repeats = self._resume, self._resume.repeats(entry, n)
+        resume, before = self._resume, self._resume.state
+        repeats = resume.repeats(entry, n)
+        if before is not None and resume.state is None:  # another program: what was loaded on its way stays
+            self._tell(before, self._setup.other_options())
         self._go_on()  # before the count, which the state brings
         count = self.step_num if entry == "train_steps" else self.epoch_num
         rest = max(0, resume.calls.begin(entry, n, 0 if entry == "train" else count) - count)
@@ -603,7 +634,8 @@ class TrainManager(InnerStages[Model]):
     def _in_call(self, entry: str, epochs: int | None, steps: int | None, eval_at: EvalAtPoints) -> Iterator[None]:
         """Know where a training call will end, from before its first hook until it ends, in whatever way."""
         progress, data, per_epoch = self._progress, self.train_data, self.steps_per_epoch
-        progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
+        resting = progress.begin_call(entry, self.step_num, steps, evaluates=eval_at is not NEVER)
+        self._setup.rest(resting)
         self.fixtures.modify("model", self.called_model)  # which may have been replaced while a run is held open
         self.fixtures.modify("start_step", progress.call.start_step)
         length = epoch_length(data, per_epoch)

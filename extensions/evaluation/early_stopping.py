@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, final
 
 from torch import nn
 
+from train_manager.checkpoints.fit import with_own_names
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.loop.arguments import modules_of_loss
 from train_manager.loop.books import Book
+from train_manager.loop.saved_state import module_misfits
 from train_manager.metrics.monitor import Patience, is_at_start, metric_name, metric_value, mode_of, require_set
 from train_manager.model.per_object import name_of_part
 from train_manager.rebuilding.recorded import recorded
@@ -165,12 +167,15 @@ class EarlyStopping(Extension):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value, the number of evaluations since, and with ``restore_best`` the best weights."""
-        return {**super().state_dict(), "found": self._found.state_dict()}
+        monitored = {"monitor": self.monitor, "mode": self.patience.mode}
+        return {**super().state_dict(), "found": self._found.state_dict(), **monitored}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
+        """Restore what ``state_dict`` returned; what was found of another metric is left out."""
         super().load_state_dict(state)
-        self._found.load_state_dict(state.get("found", {"": state}))  # or of an earlier version
+        here = self.monitor, self.patience.mode
+        if here == (state.get("monitor", here[0]), state.get("mode", here[1])):
+            self._found.load_state_dict(state.get("found", {"": state}))  # or of an earlier version
 
 
 @final
@@ -243,8 +248,11 @@ class BestWeights:
         is_loaded = self.model is None
         if name_of_part(train_manager, "model") != self.name if is_loaded else train_manager.model is not self.model:
             return False
-        for module, state in zip(_modules(train_manager), self.modules, strict=True):
-            module.load_state_dict(state)
+        pairs = list(zip(_modules(train_manager), self.modules, strict=True))
+        if any(misfit for module, state in pairs for misfit in module_misfits("", module, state)):  # of another head
+            return False
+        for module, state in pairs:
+            module.load_state_dict(with_own_names(state, module.state_dict()))
         averaging = _averaging(train_manager)
         for name in averaging.keys() & self.averages.keys():
             averaging[name].load_state_dict(self.averages[name])

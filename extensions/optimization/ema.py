@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from train_manager.checkpoints.fit import plain_name
 from train_manager.core.decorators import priority
 from train_manager.core.extension import Extension
 from train_manager.metrics.averages import in_32_bits
@@ -143,9 +144,11 @@ class EMA(Extension):
                 tensor.data.copy_(average)
             yield
         finally:
-            for (tensor, _), weights in zip(pairs, trained, strict=True):
-                tensor.data.copy_(weights)
-            torch.clear_autocast_cache()  # and after the block with those of the average
+            try:
+                _put_back(pairs, trained)
+            except KeyboardInterrupt:  # else the average would be trained on
+                _put_back(pairs, trained)
+                raise
 
     def replace_parameters(self, replaced: Mapping[nn.Parameter, nn.Parameter]) -> None:
         """Go on with new parameters in place of old ones, before or after they are in the model.
@@ -156,7 +159,7 @@ class EMA(Extension):
         new = {id(parameter): parameter for parameter in replaced.values()}
         new |= {id(old): parameter for old, parameter in replaced.items()}
         for model, average in self._averages.items():
-            for name, parameter in model.named_parameters():
+            for name, parameter in self._tensors(model).items():
                 if id(parameter) in new and name in average.tensors:
                     average.tensors[name] = fitted(average.tensors[name], in_32_bits(new[id(parameter)]))
 
@@ -178,11 +181,12 @@ class EMA(Extension):
 
     def _tensors(self, model: nn.Module, optimizer: Optimizer | None = None) -> dict[str, Tensor]:
         """Return what is averaged, by name; a tensor that modules share has one name."""
-        found: dict[str, Tensor] = dict(model.named_parameters())
+        found: dict[str, Tensor] = {plain_name(name): one for name, one in model.named_parameters()}
         if self.optimizer is not None and optimizer is not None:
             own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
             found = {name: parameter for name, parameter in found.items() if id(parameter) in own}
-        return {**found, **dict(model.named_buffers())} if self.use_buffers else found
+        buffers = {plain_name(name): one for name, one in model.named_buffers()} if self.use_buffers else {}
+        return found | buffers
 
     def _average_of(self, train_manager: TrainManager) -> Average:
         """Return the average of the present model, which is about to grow; begin one if there is none."""
@@ -196,6 +200,7 @@ class EMA(Extension):
         """Give a model the average that was loaded for it, if there is one."""
         if name in self._loaded:
             self._averages[model] = self._loaded.pop(name)
+            self._averages[model].leave_out_others(self._tensors(model))
             if name == self._last:
                 self._model = model
 
@@ -225,6 +230,12 @@ class EMA(Extension):
             self._meet(model, name)
 
 
+def _put_back(pairs: list[tuple[Tensor, Tensor]], trained: list[Tensor]) -> None:
+    for (tensor, _), weights in zip(pairs, trained, strict=True):
+        tensor.data.copy_(weights)
+    torch.clear_autocast_cache()  # the block has filled it with those of the average
+
+
 @final
 class Average:
     """The average of one model.
@@ -245,12 +256,18 @@ class Average:
     def loaded(cls, name: str, state: Mapping[str, Any]) -> Average:
         average = cls()
         average.name, average.updates = name, state["updates"]
-        average.tensors = {name: tensor.clone() for name, tensor in state["average"].items()}
+        average.tensors = {plain_name(name): tensor.clone() for name, tensor in state["average"].items()}
         return average
 
     def state_dict(self) -> dict[str, Any]:
         """Return the steps and copies of the tensors, which the next step changes."""
         return {"updates": self.updates, "average": {name: tensor.clone() for name, tensor in self.tensors.items()}}
+
+    def leave_out_others(self, tensors: Mapping[str, Tensor]) -> None:
+        """Leave out what is of another shape, as that of a head before a new one."""
+        known = {name: tensor for name, tensor in tensors.items() if not is_lazy(tensor)}
+        kept = self.tensors.items()
+        self.tensors = {name: one for name, one in kept if name not in known or known[name].shape == one.shape}
 
     def begin(self, tensors: Mapping[str, Tensor]) -> None:
         """Begin with copies of tensors; a lazy parameter has no value yet, and begins with that of the first step."""

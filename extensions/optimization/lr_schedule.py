@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from torch.optim import Optimizer
 
+from train_manager.checkpoints.fit import Difference, Made, class_misfit, made_of, options_that_differ, schedule_misfit
 from train_manager.core.decorators import always, priority, provides
 from train_manager.core.extension import Extension
 from train_manager.core.signature import with_parameters
@@ -219,6 +220,19 @@ class LRSchedule(Extension):
         super().load_state_dict(state)
         self._schedulers.load_state_dict(state.get("met", {"": state}))  # or of an earlier version
 
+    def compared_with(self, state: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
+        """Say what of a saved state does not fit the schedulers that are here, and which options differ.
+
+        Args:
+            state: what ``state_dict`` returned.
+            goes_on: there is more to train.
+        """
+        for schedulers in self._schedulers.values():
+            met = state.get("met", {"": state}).values()
+            saved = [one for of in met for name, one in of.get("schedulers", {}).items() if schedulers.is_of(name)]
+            for one in saved:
+                yield from schedulers.compared_with(one, goes_on=goes_on and self.per != "evaluation")
+
 
 @final
 class Schedulers:
@@ -234,6 +248,8 @@ class Schedulers:
         self.scheduler: Any = None
         self.is_idle = False
         self._optimizer: Optimizer | None = None  # the optimizer that the scheduler belongs to
+        self._made: Made = {}  # how the scheduler was made in this program
+        self._made_there: Made = {}  # the same of the state that was loaded, in the program that saved it
         self._name = ""  # of that optimizer in a checkpoint: which phase has brought it
         self._put_away: PerObject[Optimizer, tuple[str, Any]] = PerObject()  # names and states, of swapped optimizers
         self._loaded: dict[str, Any] = {}  # loaded states that wait for their optimizers, by name
@@ -263,6 +279,7 @@ class Schedulers:
         settings = settings_of(optimizer)
         self.scheduler = self._make(optimizer)
         self._optimizer, self._name = optimizer, name
+        self._made, self._made_there = made_of(self.scheduler), {}
         if name in self._loaded:
             restore_settings(optimizer, settings)  # making a scheduler has set the first rates
             self._take_loaded()
@@ -276,7 +293,10 @@ class Schedulers:
         """Return the state of each scheduler, and its rates, by the names of the optimizers."""
         met = {name: _kept(state, of) for of, (name, state) in self._put_away.items()}
         if self._optimizer is not None and hasattr(self.scheduler, "state_dict"):
-            met[self._name] = _kept(self.scheduler.state_dict(), self._optimizer)
+            met[self._name] = {
+                **_kept(self.scheduler.state_dict(), self._optimizer),
+                "made": self._made_there or self._made,
+            }
         found = {**self._loaded, **met}
         return {"schedulers": found} if found else {}
 
@@ -288,15 +308,37 @@ class Schedulers:
                 self._put_away[optimizer] = name, copy.deepcopy(self._loaded.pop(name)["scheduler"])
         self._take_loaded()
 
+    def _is_of_another(self, found: Mapping[str, Any]) -> bool:
+        """Return whether the optimizer cannot have taken its own saved state: the rates were for another one."""
+        kind, rates = type(self._optimizer).__name__, learning_rates(self._optimizer) if self._optimizer else ()
+        return found.get("optimizer", kind) != kind or len(found["rates"]) != len(rates)
+
+    def is_of(self, name: str) -> bool:
+        """Return whether the present scheduler is of the optimizer of this name."""
+        return self._optimizer is not None and self._name == name
+
+    def compared_with(self, saved: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
+        """Say whether the scheduler cannot go on from a saved one, or which of its options differ."""
+        label, made = f"the scheduler of LRSchedule ({type(self.scheduler).__name__})", saved.get("made")
+        misfit = schedule_misfit(label, self.scheduler, saved["scheduler"], made, goes_on=goes_on)
+        if misfit is not None:
+            yield misfit
+        elif made is not None:
+            yield from options_that_differ(label, self._made, made)
+
     def _take_loaded(self) -> None:
         if self._optimizer is not None and self._name in self._loaded:
             found = self._loaded.pop(self._name)
+            if self._is_of_another(found) or class_misfit("", self.scheduler, found.get("made")):
+                return
+            self._made_there = found.get("made", {})
             self.scheduler.load_state_dict(copy.deepcopy(found["scheduler"]))
             set_learning_rates(self._optimizer, found["rates"])  # loading the state of a scheduler does not set them
 
 
 def _kept(scheduler: Any, optimizer: Optimizer) -> dict[str, Any]:
-    return {"scheduler": copy.deepcopy(scheduler), "rates": list(learning_rates(optimizer))}
+    rates = list(learning_rates(optimizer))
+    return {"scheduler": copy.deepcopy(scheduler), "rates": rates, "optimizer": type(optimizer).__name__}
 
 
 def _invalid(what: str, name: str, cure: str) -> InputError:

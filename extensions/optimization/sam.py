@@ -43,9 +43,11 @@ def climbed(parameters: Iterable[Tensor], rho: float) -> Iterator[None]:
                 parameter.add_(gradient * scale.to(gradient.device))
         yield
     finally:
-        with torch.no_grad():
-            for parameter, value in zip(moved, before, strict=True):
-                parameter.copy_(value)
+        try:
+            _put_back(moved, before)
+        except KeyboardInterrupt:  # else the step would begin at the other point
+            _put_back(moved, before)
+            raise
 
 
 @recorded
@@ -104,6 +106,12 @@ class SAM(Extension):
         modules = [part for part in parts if isinstance(part, nn.Module)]
         with climbed(parameters_with_gradients(optimizer), self.rho), preserved_buffers(*modules):
             loss_again()
+
+
+@torch.no_grad()
+def _put_back(moved: list[Tensor], before: list[Tensor]) -> None:
+    for parameter, value in zip(moved, before, strict=True):
+        parameter.copy_(value)
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:

@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch.nn.parameter import is_lazy
+
 from train_manager.checkpoints.arguments import require_keep, require_resume, require_save_at, several
 from train_manager.checkpoints.checkpoint_folder import CheckpointFolder
 from train_manager.checkpoints.copies import copied
+from train_manager.checkpoints.fit import Difference
+from train_manager.checkpoints.forgotten import Numbers, numbers_of_all, warn_of_forgotten
 from train_manager.checkpoints.manifest import differences_from_here
 from train_manager.checkpoints.parts import (
     numbers_of,
@@ -20,6 +24,7 @@ from train_manager.checkpoints.parts import (
     warn_of_no_match,
     without,
 )
+from train_manager.checkpoints.state_tree import split
 from train_manager.checkpoints.verification import read_manifest
 from train_manager.core.decorators import always, modifies, priority
 from train_manager.core.extension import Extension
@@ -149,6 +154,7 @@ class Checkpoints(Extension):
     def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
         self._run_id = train_manager.run_id
         opened = self._open(train_dir)
+        opened.numbers = opened.numbers or numbers_of_all(train_manager)
         with stopped_by_signals(
             train_manager, saves="end" in self.save_at, requeue_exit_code=self.requeue_exit_code
         ) as self._raise_signal:
@@ -206,7 +212,8 @@ class Checkpoints(Extension):
         if not isinstance(at, int) and at not in ("last", "best"):
             is_another = Path(at).exists() and not folder.has(at)  # one that is misspelt is an error
             return folder.find("last" if has_own and is_another else at, mode=self.mode)
-        return folder.find(at, mode=self.mode) if has_own or isinstance(at, int) else None
+        is_there = has_own or folder.damaged() or isinstance(at, int)
+        return folder.find(at, mode=self.mode) if is_there else None
 
     def _load(self, path: Path, train_manager: TrainManager, fixtures: Fixtures) -> None:
         state = self._opened.folder.read(path)
@@ -233,6 +240,7 @@ class Checkpoints(Extension):
             raise InputError(what, name="save_at", asked_by="Checkpoints", cure=cure)
         warn_of_no_match(train_manager.model, self.exclude)
         self._opened.begin_to_write()
+        self._opened.require_storable(train_manager)
         if "end" in self.save_at:
             train_manager.save_soon(at="end")
 
@@ -271,6 +279,7 @@ class Checkpoints(Extension):
     def pre_save_checkpoint(self, train_manager: TrainManager, fixtures: Fixtures, step_num: int) -> Path:
         opened = self._opened
         opened.begin_to_write()
+        warn_of_forgotten(opened.numbers, train_manager)
         state = train_manager.state_dict()
         state["model"] = without(state.get("model", {}), self.exclude)
         state["fixtures"] = state_of_fixtures(fixtures, self.fixtures)
@@ -291,6 +300,7 @@ class Checkpoints(Extension):
             "run": self._run_id,
             "metrics": results if is_present else {},
             "monitored": value if is_present else None,
+            "monitor": self.monitor,
             "mode": self.mode,
         }
 
@@ -302,13 +312,28 @@ class Checkpoints(Extension):
     # ---- its own state -------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value so far, and the last evaluation."""
-        return {**super().state_dict(), "best": self.best, "evaluated": self._evaluated}
+        """Return the best value so far, what it is of, and the last evaluation."""
+        monitored = {"monitor": self.monitor, "mode": self.mode}
+        return {**super().state_dict(), "best": self.best, "evaluated": self._evaluated, **monitored}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
+        """Restore what ``state_dict`` returned; the best value of something else is left out."""
         super().load_state_dict(state)
         self.best, self._evaluated = state["best"], state["evaluated"]
+        if self._is_other(state):
+            self.best, self._evaluated = None, None
+
+    def _is_other(self, state: Mapping[str, Any]) -> bool:
+        return "monitor" in state and (state["monitor"], state["mode"]) != (self.monitor, self.mode)
+
+    def compared_with(self, state: Mapping[str, Any], *, goes_on: bool) -> Iterator[str | Difference]:
+        """Say whether another metric decides now which checkpoint is the best one."""
+        if self._is_other(state):
+            here, there = (
+                f"{monitor or 'loss'} ({mode})"
+                for monitor, mode in ((self.monitor, self.mode), (state["monitor"], state["mode"]))
+            )
+            yield Difference("monitor of Checkpoints", here, there, f"{here}, whose best value begins anew")
 
 
 class OpenedFolder:
@@ -318,6 +343,8 @@ class OpenedFolder:
         self.given_dir, train_dir = train_dir, train_dir.absolute()  # a further run may be in another working directory
         self.lock, self.folder = WriterLock(train_dir), CheckpointFolder(train_dir / "checkpoints")
         self.is_new = True  # no run has passed `load_checkpoint`
+        self.is_storable = False  # that is not known yet
+        self.numbers: Numbers = {}  # of what no checkpoint holds, as the first run began
         self.loaded: Path | None = None  # until something is written after it
 
     def begin_to_write(self) -> None:
@@ -328,6 +355,25 @@ class OpenedFolder:
         loaded, self.loaded = self.loaded, None
         if loaded is not None and loaded.parent == self.folder.path:
             self.folder.set_aside_after(loaded)
+
+    def require_storable(self, train_manager: TrainManager) -> None:
+        """Refuse what no checkpoint can hold as the first training begins, and not after an epoch.
+
+        Raises:
+            CheckpointError: with its path in the state.
+        """
+        if not self.is_storable:
+            try:
+                state = train_manager.state_dict()
+            except Exception:  # an extension may know its state only after the first batch
+                return
+            split({**state, "model": known_in(state.get("model", {}))})
+        self.is_storable = True
+
+
+def known_in(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's state without the parameters whose shapes the first batch will tell."""
+    return {name: value for name, value in model.items() if not is_lazy(value)}
 
 
 def ask_for_a_checkpoint(train_manager: Any) -> None:

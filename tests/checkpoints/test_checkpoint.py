@@ -15,6 +15,7 @@ from tests.checkpoints.states import same, small_state
 from train_manager import CheckpointError
 from train_manager.checkpoints.checkpoint import read_checkpoint, write_checkpoint
 from train_manager.checkpoints.tensor_file import read_tensors
+from train_manager.checkpoints.tensor_header import read_header
 from train_manager.checkpoints.verification import verify
 
 NAME = "step-000000000123"
@@ -191,8 +192,19 @@ def test_a_checkpoint_may_be_moved_and_called_anything_that_claims_no_step(tmp_p
 
 def test_a_state_that_shares_memory_is_stored_once(tmp_path: Path) -> None:
     weight = torch.ones(1000)
-    path = write_checkpoint(tmp_path, NAME, {"model": {"a": weight, "b": weight}}, {})
-    back = read_checkpoint(path)["model"]
+    path = write_checkpoint(tmp_path, NAME, {"attributes": {"a": weight, "b": weight}}, {})
+    back = read_checkpoint(path)["attributes"]
 
     assert back["a"] is back["b"]
-    assert (path / "model.safetensors").stat().st_size < 5000
+    assert (path / "state.safetensors").stat().st_size < 5000
+
+
+def test_tied_weights_of_the_model_are_there_under_each_name_for_other_programs(tmp_path: Path) -> None:
+    weight = torch.rand(3)
+    path = write_checkpoint(tmp_path, "tied", {"model": {"embedding": weight, "head": weight}}, {})
+
+    with open(path / "model.safetensors", "rb") as file:
+        header, _ = read_header(file, (path / "model.safetensors").stat().st_size, "it")
+        content = file.read()
+    found = {name: content[slice(*entry["data_offsets"])] for name, entry in header.items()}
+    assert found == dict.fromkeys(("embedding", "head"), weight.numpy().tobytes())

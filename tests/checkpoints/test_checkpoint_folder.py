@@ -305,6 +305,16 @@ def test_the_newest_and_the_best_stay(folder: CheckpointFolder) -> None:
     assert names(folder.path) == ["step-000000000050"]
 
 
+def test_the_best_of_another_metric_is_not_taken_for_the_best(folder: CheckpointFolder) -> None:
+    for step, monitor, value in ((10, "valid/error", 0.0), (20, "valid/loss", 0.3), (30, "valid/loss", 0.5)):
+        folder.write(step, {}, {"monitored": value, "monitor": monitor, "mode": "min"})
+
+    for found in (folder, again(folder)):
+        assert found.find("best").name == "step-000000000020"
+    folder.keep(1, mode="min")
+    assert steps(folder) == [20, 30]
+
+
 def test_damaged_ones_do_not_count_among_those_that_are_kept(folder: CheckpointFolder) -> None:
     *_, third, fourth = write(folder, 10, 20, 30, 40, values=(0.1, 0.5, 0.4, 0.3))
     damage(third)

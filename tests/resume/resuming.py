@@ -42,7 +42,10 @@ def end_of(tm: TrainManager) -> dict[str, Any]:
     state = state_of(tm)
     extensions = {name: one for name, one in state["extensions"].items() if name not in HERE}
     run = {name: one for name, one in state["run"].items() if name != "losses"}  # of what is over
-    found = {**state, "extensions": extensions, "run": run}
+    # The models of completed phases are kept in trainings alone that save.
+    entered = [{name: one for name, one in phase.items() if name != "modules"} for phase in state["phases"]["entered"]]
+    phases = {**state["phases"], "entered": entered}
+    found = {**state, "extensions": extensions, "run": run, "phases": phases}
     return {name: part for name, part in found.items() if name != "parameters"}  # which have the folder in them
 
 

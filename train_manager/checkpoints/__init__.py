@@ -7,6 +7,11 @@ Its files in reading order; each imports only those above it:
     tensor_header  what a file of tensors says of itself, read without torch
     tensor_file   tensors in one file that cannot run
     state_tree    a state as JSON and tensors, and back
+    fit           how the parts of a training were made, compared as they are loaded
+    parameter_order  the parameters of optimizers by their names, in the order of the program
+    frozen        which parameters get no gradient
+    extension_fit  with which extensions a training was made
+    left_out      what a module has changed that its state leaves out
     manifest      which files belong to a checkpoint
     checkpoint_names   what checkpoints are called, and where those of a training are
     verification  what is checked before a checkpoint is read
@@ -18,6 +23,7 @@ Its files in reading order; each imports only those above it:
     checkpoint_folder  all checkpoints of a training: which one is sound, and which ones stay
     weights       the weights of a checkpoint, or the mean of several
     arguments     what a user says of when to save, and where to go on
+    forgotten     what has counted, and no checkpoint holds
     parts         what a checkpoint holds by a user's choice
     as_text       what a checkpoint holds, as lines
 """

@@ -60,7 +60,7 @@ def write_checkpoint(folder: Path, name: str, state: Mapping[str, Any], facts: M
     final = Path(folder) / _plain(name)
     facts = _facts(name, facts)
     tree, model, tensors = _taken_apart(state)
-    needed = size_of(model) + size_of(tensors) + len(tree) + ROOM
+    needed = size_of(model, shares=False) + size_of(tensors) + len(tree) + ROOM
     _make(final.parent)
     _require_free(final)
     temporary = final.parent / f".tmp-{name}-{os.getpid()}"
@@ -159,7 +159,8 @@ def _write_files(
             if name == TREE:
                 file.write(tree)
             else:
-                write_tensors(file, model if name == MODEL else tensors)
+                is_model = name == MODEL
+                write_tensors(file, model if is_model else tensors, shares=not is_model)
             file.sync()
         files[name] = {"size": file.size, "sha256": file.sha256}
     with HashedFile(folder / MANIFEST) as file:

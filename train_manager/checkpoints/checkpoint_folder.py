@@ -58,7 +58,7 @@ class CheckpointFolder:
         self.path = Path(path)
         self._known_sound: set[Path] = set()  # written and hashed, or verified, by this object
         self._unreadable: set[Path] = set()  # not known to be damaged, so they stay
-        self._values: dict[Path, float | None] = {}  # what was monitored
+        self._values: dict[Path, tuple[Any, float | None]] = {}  # what was monitored, and its value
 
     def checkpoints(self) -> list[Path]:
         """Return all checkpoints, oldest first, by their names alone: no file is read, and no clock.
@@ -120,6 +120,10 @@ class CheckpointFolder:
         """Return the state of a checkpoint; its files are hashed only if this object has not done so."""
         return read_checkpoint(path, is_verified=path in self._known_sound)
 
+    def damaged(self) -> list[str]:
+        """Return the names of the checkpoints that were found damaged and set aside."""
+        return sorted(path.name for path in self.path.glob("damaged-step-*"))
+
     def has(self, at: str | os.PathLike[str]) -> bool:
         """Return whether a name or a path is that of a checkpoint in this folder."""
         return (self.path / at).resolve().parent == self.path.resolve() and (self.path / at).exists()
@@ -141,7 +145,7 @@ class CheckpointFolder:
         """
         path = write_checkpoint(self.path, self.next_path(step).name, state, {"step": step, **facts})
         self._known_sound.add(path)
-        self._values[path] = _comparable(facts.get("monitored"))
+        self._values[path] = _monitored(facts)
         return path
 
     def keep(self, n: int, mode: str | None = None) -> None:
@@ -229,8 +233,9 @@ class CheckpointFolder:
 
     def _best_first(self, mode: str) -> list[Path]:
         sign = 1 if require_one_of(mode, "mode", ("min", "max")) == "min" else -1
-        values = {path: self._value(path) for path in self.checkpoints()}
-        ranked = {path: sign * value for path, value in values.items() if value is not None}
+        values = {path: value for path in self.checkpoints() if (value := self._value(path)) is not None}
+        last = self._values[[*values][-1]][0] if values else None  # values of another metric cannot be compared
+        ranked = {path: sign * value for path, value in values.items() if self._values[path][0] == last}
         return sorted(ranked, key=ranked.__getitem__)  # stable: the earlier one of equals first
 
     def _mode(self) -> str:
@@ -240,13 +245,13 @@ class CheckpointFolder:
     def _value(self, path: Path) -> float | None:
         if path not in self._values:
             try:
-                self._values[path] = _comparable(read_manifest(path).get("monitored"))
+                self._values[path] = _monitored(read_manifest(path))
             except Gone:
                 return None
             except CheckpointError as error:
                 self._set_aside(path, error, "it is not looked at for the best one")
                 return None
-        return self._values[path]
+        return self._values[path][1]
 
     def _set_aside(self, path: Path, error: CheckpointError, instead: str) -> None:
         self._forget(path)
@@ -282,6 +287,8 @@ class CheckpointFolder:
 
     def _what_is_there(self, asked: Path | None) -> str:
         steps = sorted({step_of(path) for path in self.checkpoints() if path != asked})
+        if not steps and self.damaged() and asked is None:
+            return f'there are {", ".join(self.damaged()[-3:])}; resume="fresh" moves all aside and begins anew'
         if not steps:
             return "there is no other checkpoint" if asked is not None and asked.exists() else "it has none"
         order = None if asked is None else order_of(asked)
@@ -316,6 +323,10 @@ def _moved(path: Path, target: Path) -> Path:
     target.symlink_to(path.resolve())  # the link may lead on from its own folder
     path.unlink()
     return target
+
+
+def _monitored(facts: Mapping[str, Any]) -> tuple[Any, float | None]:
+    return facts.get("monitor"), _comparable(facts.get("monitored"))
 
 
 def _comparable(value: object) -> float | None:

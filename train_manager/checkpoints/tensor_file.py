@@ -1,8 +1,8 @@
 """Tensors in one file, in the safetensors format: the length of a header, the header in JSON, then the bytes.
 
 Nothing in such a file can run. The format is https://github.com/huggingface/safetensors#format, and its library reads
-the files written here. Tensors that share their memory are stored once: ``__metadata__`` says which names stand for
-another, as ``safetensors.torch.save_model`` has it.
+the files written here. Tensors that share their memory are stored once, unless other programs are to find each by its
+name: ``__metadata__`` says which names stand for another, as ``safetensors.torch.save_model`` has it.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ def memory_of(tensor: Tensor) -> tuple[Any, ...]:
     return (*place, tensor.is_conj(), tensor.is_neg())
 
 
-def size_of(tensors: Mapping[str, Tensor]) -> int:
-    """Return how many bytes the tensors of a file take; those that share their memory count once."""
-    kept, _ = _without_twins(tensors)
+def size_of(tensors: Mapping[str, Tensor], *, shares: bool = True) -> int:
+    """Return how many bytes the tensors of a file take; those that share their memory count once if it is shared."""
+    kept = _without_twins(tensors)[0] if shares else tensors
     return sum(tensor.nbytes for tensor in kept.values())
 
 
-def write_tensors(file: Writer, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(file: Writer, tensors: Mapping[str, Tensor], *, shares: bool = True) -> None:
     """Write tensors by their names.
 
     >>> file = io.BytesIO()
@@ -105,6 +105,7 @@ def write_tensors(file: Writer, tensors: Mapping[str, Tensor]) -> None:
     Args:
         file: an open file. Tensors on the CPU are written from their own memory, others are copied one at a time.
         tensors: strided ones, of any device.
+        shares: write those that share their memory once; other programs look for each name, and find one of them.
 
     Raises:
         CheckpointError: a tensor cannot be stored, such as a sparse one.
@@ -114,7 +115,7 @@ def write_tensors(file: Writer, tensors: Mapping[str, Tensor]) -> None:
             raise CheckpointError(f"{name} {reason}", name=name)
         if name == "__metadata__":
             raise CheckpointError("a tensor cannot be called '__metadata__', which the format keeps", name=name)
-    kept, twins = _without_twins(tensors)
+    kept, twins = _without_twins(tensors) if shares else (dict(tensors), {})
     metadata = {**twins, **{name: str(PAIRS) for name, tensor in kept.items() if tensor.dtype is PAIRS}}
     # The widest first, as the library does it: then each begins at a multiple of its own width.
     ordered = sorted(kept.items(), key=lambda item: (-item[1].element_size(), item[0]))

@@ -42,6 +42,7 @@ class InterruptedCall(NamedTuple):
         start_step: ``step_num`` as it began.
         evaluated_at: the ``step_num`` at which the loop had evaluated last.
         stop: what ``stop`` was given in an epoch that goes on; None if it was not called.
+        resting: the names of the modules of the model that a hook had set to eval mode.
     """
 
     entry: str
@@ -49,3 +50,4 @@ class InterruptedCall(NamedTuple):
     start_step: int
     evaluated_at: int | None
     stop: tuple[str, str, str | None, bool] | None
+    resting: tuple[str, ...] = ()

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from train_manager.checkpoints.extension_fit import extensions_that_differ, made_extensions, replaced_extensions
+from train_manager.checkpoints.fit import Difference
 from train_manager.core.decorators import fixture, overridable
 from train_manager.core.extensible import Extensible
 from train_manager.core.extension import Extensions, free_name, named
@@ -65,6 +67,8 @@ from train_manager.loop.saved_state import (
     not_a_state,
     require_fit,
     restore_part,
+    tell_of_differences,
+    tell_of_earlier_version,
 )
 from train_manager.loop.scheduled_eval import EvalAt, scheduled_eval
 from train_manager.loop.setup import Setup
@@ -336,7 +340,8 @@ class Interface(Extensible, Generic[Model]):
             if made.train_dir is None:
                 resting = rebuilt.writers_to_rest(made._registry.hooks, has_data=made.train_data is not None)
                 made._registry.pause(resting)
-            made.load_state_dict(state, strict=strict)
+            made._load_state(state, strict, tells=False)  # of what was overridden, which counts
+        made._setup.loaded = {}
         rebuilt.apply_options(made.optimizers, made.lr_schedule, overrides or {})
         return made
 
@@ -876,7 +881,7 @@ class Interface(Extensible, Generic[Model]):
                 name,
                 wrapped=setup.wrapped is not None,
                 around=[one for level in self._resume.phases.around for one in level.setup.optimizers.values()],
-                frozen={id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())},
+                frozen=self._frozen_by_extensions(),
             )
         else:
             idle.look()
@@ -1030,6 +1035,8 @@ class Interface(Extensible, Generic[Model]):
             make_train_dir(self.train_dir)
         if self.seed is not None and not self._has_run:
             seed_all(self.seed)
+        if not self._has_run:
+            self._setup.note()
         self._asked_from_outside = None
         self._progress.begin_run(entry, self.step_num)
 
@@ -1094,7 +1101,7 @@ class Interface(Extensible, Generic[Model]):
 
         The model, the loss if it has weights, optimizers, schedulers, the state of each extension and of schedules on
         the manager's own hooks, further attributes with a ``state_dict``, random states, counters, the position in the
-        data, gradients of open windows, phases, and the history.
+        data, gradients of open windows, phases, the history, and how all of these were made.
 
         >>> from train_manager.testing import tiny_manager
         >>> tm = tiny_manager(epochs=2)
@@ -1110,12 +1117,14 @@ class Interface(Extensible, Generic[Model]):
         """
         self._refuse_while_alive("state_dict", "in a hook, ask for it: train_manager.save_soon()")
         levels, path = self._levels(), self.fixtures.path
+        held = self._frozen_by_extensions()
         states = [
-            level.state_dict(around, path if level is levels[-1] else ())
+            level.state_dict(around, path if level is levels[-1] else (), held)
             for around, level in zip([None, *levels], levels, strict=False)
         ]
         return {
             **states[0],
+            "fit": {**states[0]["fit"], "extensions": made_extensions(self._registry.extensions), "seed": self.seed},
             "calls": self._resume.calls.state_dict(),
             "phases": {"entered": self._resume.phases.state_dict(), "open": states[1:]},
             "extensions": self._extension_states(),
@@ -1144,28 +1153,45 @@ class Interface(Extensible, Generic[Model]):
             StageError: a batch is alive, or a training is under way.
         """
         self._refuse_while_alive("load_state_dict", "load it in a hook of load_checkpoint, or outside of a run")
+        self._load_state(state, strict)
+
+    def _load_state(self, state: Mapping[str, Any], strict: bool, *, tells: bool = True) -> None:
         is_in_run = "load_checkpoint" in self.fixtures.path  # of a program that was started again
         try:
-            resume = self._resume.begin(state, are_made_again=is_in_run)
-            self._restore(state, strict, is_whole=not resume.phases.is_behind)
+            resume = self._resume.begin(state, are_made_again=is_in_run, strict=strict)
+            is_there = resume.state is None
+            differences = self._restore(state, strict, is_whole=not resume.phases.is_behind, is_there=is_there)
         except MALFORMED as error:
             if isinstance(error, TrainManagerError):
                 raise
             raise not_a_state(error) from error
         self._resume = resume
+        if tells:
+            self._tell(state, differences)
         self._progress.saved_at = self._place_of_checkpoint()  # a call that trains no more has nothing new to save
 
     def _levels(self) -> list[Level]:
         """Return the training, and the phases that are open in it, from the outside in."""
         return [*self._resume.phases.around, Level(self._setup, self._progress)]
 
-    def _restore(self, state: Mapping[str, Any], strict: bool, *, is_whole: bool) -> None:
+    def _tell(self, state: Mapping[str, Any], differences: list[Difference]) -> None:
+        """Warn of what differs, or that an earlier version does not say."""
+        if "fit" in state:
+            tell_of_differences(differences)
+        else:
+            tell_of_earlier_version(self._told)
+
+    def _restore(self, state: Mapping[str, Any], strict: bool, *, is_whole: bool, is_there: bool) -> list[Difference]:
         """Restore the levels that are open here, and all that has no level.
 
         Args:
             state: what ``state_dict`` returned.
             strict: refuse a state that does not fit.
             is_whole: no phase of it is still to be opened.
+            is_there: the program has come to the place of the state.
+
+        Returns:
+            Where the program differs from the one that wrote the state.
         """
         require_kinds(self.state_dict(), state)
         levels = self._levels()
@@ -1173,12 +1199,15 @@ class Interface(Extensible, Generic[Model]):
         found = [
             misfit
             for around, level, of_level in zip([None, *levels], levels, saved, strict=False)
-            for misfit in level.misfits(around, of_level)
+            for misfit in level.misfits(around, of_level, is_there=is_there)
         ]
+        compared = [*self._compared_extensions(state)] if is_there else []
+        found += [one for one in compared if isinstance(one, str)]
         require_fit([*found, *self._missing(state, is_whole=is_whole)], strict=strict)
+        held, differences = self._frozen_by_extensions(), [one for one in compared if isinstance(one, Difference)]
         for level, of_level in zip(levels, saved, strict=False):
-            level.load_state_dict(of_level)
-        self._load_extension_states(state["extensions"])
+            differences += level.load_state_dict(of_level, held, is_there=is_there)
+        self._load_extension_states(self._states_of_extensions(state))
         self._load_schedule_states(state["schedules"])
         for name, attribute in self._attributes().items():
             if name in state["attributes"]:
@@ -1190,8 +1219,11 @@ class Interface(Extensible, Generic[Model]):
         if "partial" not in state["run"]:  # of an earlier version
             levels[0].progress.partial = self.history.place_of_part()
         if is_whole or not state["phases"]["open"]:
-            self._windows.load_state_dict(state["windows"], self.optimizers)
+            fit = {name: made for level in saved for name, made in level.get("fit", {}).get("optimizers", {}).items()}
+            windows = self._setup.gradients_of_windows(state["windows"], fit)
+            self._windows.load_state_dict(windows, self.optimizers)
         set_random_state(state["random"])
+        return differences
 
     def _extension_states(self) -> dict[str, Any]:
         with saved_or_loaded(self._open_lifetimes()):
@@ -1209,12 +1241,38 @@ class Interface(Extensible, Generic[Model]):
                         raise
                     raise not_a_state(error, f"the state of extension {name!r}") from error
 
+    def _compared_extensions(self, state: Mapping[str, Any]) -> Iterator[str | Difference]:
+        """Say what of the saved extensions does not fit, and what differs."""
+        fit, goes_on = state.get("fit", {}), self.epochs > state["epoch_num"]
+        if fit.get("seed", self.seed) != self.seed:
+            yield Difference("seed", str(self.seed), str(fit["seed"]), "the random states of the checkpoint")
+        if "extensions" in fit:
+            here = made_extensions(self._registry.extensions)
+            yield from extensions_that_differ(here, fit["extensions"], state["extensions"])
+        for name, saved in self._states_of_extensions(state).items():
+            compare = getattr(self._registry.extensions[name], "compared_with", None)
+            if compare is not None:
+                yield from compare(saved, goes_on=goes_on)
+
+    def _states_of_extensions(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the saved states of the extensions that are here, and of the same class."""
+        here = self._registry.extensions
+        replaced = replaced_extensions(made_extensions(here), state.get("fit", {}).get("extensions", {}))
+        return {
+            name: state["extensions"][name] for name in here if name in state["extensions"] and name not in replaced
+        }
+
+    def _frozen_by_extensions(self) -> set[int]:
+        return {id(p) for one in self.extensions.values() for p in getattr(one, "frozen_parameters", ())}
+
     def _keep_changes_to_loaded(self) -> None:
         """Take what hooks have changed of the parts that were loaded into the state that is restored once more."""
         resume = self._resume
         if resume.state is not None and not resume.phases.is_behind:
             state = self.state_dict()
-            changed = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
+            changed: dict[str, Any] = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
+            if "fit" in resume.state:  # of which the parameters stand in the order of this program now
+                changed["fit"] = resume.state["fit"] | {"optimizers": state["fit"].get("optimizers", {})}
             from train_manager.checkpoints.copies import copied
 
             resume.state |= copied(changed)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
+from train_manager.checkpoints.fit import Difference
 from train_manager.loop.feed import misfits_of_position
 from train_manager.loop.progress import Progress
-from train_manager.loop.saved_state import misfits
 from train_manager.loop.setup import Setup
 from train_manager.telling.errors import CheckpointError
 
@@ -23,21 +23,36 @@ class Level(NamedTuple):
     setup: Setup
     progress: Progress
 
-    def state_dict(self, around: Level | None, open_stages: Iterable[str]) -> dict[str, Any]:
-        """Return the state of both; ``open_stages`` are those that are open at this moment."""
+    def state_dict(
+        self, around: Level | None, open_stages: Iterable[str], held: Collection[int] = ()
+    ) -> dict[str, Any]:
+        """Return the state of both.
+
+        Args:
+            around: the level around this one.
+            open_stages: those that are open at this moment.
+            held: the ids of the parameters that extensions keep from getting gradients.
+        """
         outer = None if around is None else around.setup
-        return {**self.progress.state_dict(self.setup.train_data, open_stages), **self.setup.state_dict(outer)}
+        progress = self.progress.state_dict(self.setup.train_data, open_stages)
+        resting = self.setup.resting_modules() if "train" in open_stages else []
+        if resting:
+            progress["run"]["resting"] = resting
+        return {**progress, **self.setup.state_dict(outer, held)}
 
-    def misfits(self, around: Level | None, state: Mapping[str, Any]) -> Iterator[str]:
+    def misfits(self, around: Level | None, state: Mapping[str, Any], *, is_there: bool = True) -> Iterator[str]:
         """Say what of a saved state does not fit."""
-        yield from misfits(self.setup.own_states(None if around is None else around.setup), state)
         yield from misfits_of_position(self.setup.train_data, state["data"])
+        yield from self.setup.misfits(None if around is None else around.setup, state, is_there=is_there)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned, as far as it fits."""
+    def load_state_dict(
+        self, state: Mapping[str, Any], held: Collection[int] = (), *, is_there: bool = True
+    ) -> list[Difference]:
+        """Restore what ``state_dict`` returned, as far as it fits, and return where the program differs."""
         setup = self.setup
-        setup.load_state_dict(state)
+        found = setup.load_state_dict(state, held, is_there=is_there)
         self.progress.load_state_dict(state, setup.train_data, is_cut=setup.steps_per_epoch is not None)
+        return found
 
 
 @final
@@ -49,7 +64,8 @@ class PhaseLog:
     one that the checkpoint was written in, the training goes on.
 
     Attributes:
-        entered: for each phase its path of names, its ``epoch_num``, and whether it was completed.
+        entered: for each phase its path of names, its ``epoch_num``, whether it was completed, and if so the states of
+            modules of its own, if checkpoints are saved: a resumed program does not train them again.
         around: what is around each open phase, outermost first.
     """
 
@@ -92,13 +108,14 @@ class PhaseLog:
         self.around.append(around)
         return phase
 
-    def leave(self, epoch_num: int, *, failed: bool) -> None:
-        """Take note that the innermost phase ends."""
+    def leave(self, epoch_num: int, *, failed: bool, modules: Mapping[str, Any] | None = None) -> None:
+        """Take note that the innermost phase ends, with a copy of what the modules were that it alone has."""
         phase = self._open.pop()
         self._done.pop()
         self.around.pop()
         if not phase["is_done"]:
             phase |= {"epoch_num": epoch_num, "is_done": not failed}
+            phase |= {} if failed or not modules else {"modules": modules}
 
     def state_dict(self) -> list[dict[str, Any]]:
         """Return the phases that were entered."""

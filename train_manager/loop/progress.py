@@ -83,8 +83,12 @@ class Progress:
         # An evaluation leaves the number as it is, for schedules would begin anew with another one.
         self.call = Call(self.call.number if entry in EVALUATIONS else new_call(), step_num)
 
-    def begin_call(self, entry: str, step_num: int, steps: int | None, *, evaluates: bool) -> None:
-        """Begin a training call, of so many steps if they are counted; or go on with the one of a checkpoint."""
+    def begin_call(self, entry: str, step_num: int, steps: int | None, *, evaluates: bool) -> tuple[str, ...]:
+        """Begin a training call, of so many steps if they are counted; or go on with the one of a checkpoint.
+
+        Returns:
+            The names of the modules that were in eval mode there.
+        """
         interrupted, self.interrupted = self.interrupted, None
         limit = None if steps is None else step_num + steps
         if interrupted is not None and interrupted.entry == entry:
@@ -94,6 +98,7 @@ class Progress:
         else:
             number, start_step, self.reopens = new_call(), step_num, set()
         self.call, self.part = Call(number, start_step, entry, evaluates, limit), EpochPart()
+        return () if interrupted is None or interrupted.entry != entry else interrupted.resting
 
     def meet_epoch(self, data: Iterable[Any] | None) -> None:
         """Make a new epoch of these data, unless one of them was left; an epoch of own batches is none then."""
@@ -253,8 +258,9 @@ class Progress:
         """Return the call that a program will make again: the present one, or that of a checkpoint loaded before it."""
         call, interrupted = self.call, self.interrupted
         if interrupted is not None:
-            entry, number, start_step, _, stop = interrupted
-            return {"call": [entry, number, start_step], "open": sorted(self.reopens), "stop": stop and list(stop)}
+            entry, number, start_step, _, stop, resting = interrupted
+            to_come = {"stop": stop and list(stop), **({"resting": list(resting)} if resting else {})}
+            return {"call": [entry, number, start_step], "open": sorted(self.reopens), **to_come}
         stop_to_come = self.run.stop_to_come() if is_open else None  # one that has ended a call does not end the next
         return {"call": [call.entry, call.number, call.start_step], "open": list(open_stages), "stop": stop_to_come}
 
@@ -278,7 +284,9 @@ class Progress:
         entry, number, start_step = run["call"]
         stop = None if run.get("stop") is None else tuple(run["stop"])
         self.interrupted = (
-            None if entry is None else InterruptedCall(entry, number, start_step, run["evaluated_at"], stop)
+            None
+            if entry is None
+            else InterruptedCall(entry, number, start_step, run["evaluated_at"], stop, tuple(run.get("resting", ())))
         )
 
     def _load_own_epoch(self, state: Mapping[str, Any] | None) -> None:

@@ -22,11 +22,13 @@ class Resume:
         calls: the training calls that were made, here or before the checkpoint.
         phases: the same of phases.
         state: the loaded state, until the program has come to its place; None if it has.
+        strict: refuse a state that does not fit.
     """
 
     calls: CallLog = field(default_factory=CallLog)
     phases: PhaseLog = field(default_factory=PhaseLog)
     state: dict[str, Any] | None = None
+    strict: bool = True
 
     @property
     def is_on_its_way(self) -> bool:
@@ -38,14 +40,15 @@ class Resume:
         """Whether a call trains here; not one that was over, or in a phase that was, before the checkpoint."""
         return not self.phases.is_in_completed and not self.calls.is_behind
 
-    def begin(self, state: Mapping[str, Any], *, are_made_again: bool) -> Resume:
+    def begin(self, state: Mapping[str, Any], *, are_made_again: bool, strict: bool = True) -> Resume:
         """Return what a program has to make again that goes on from a state.
 
         Args:
             state: what ``TrainManager.state_dict`` returned.
             are_made_again: the program was started again, and makes the same calls; else it makes further ones.
+            strict: refuse a state that does not fit, also at its place.
         """
-        begun = replace(self, calls=replace(self.calls), phases=replace(self.phases))
+        begun = replace(self, calls=replace(self.calls), phases=replace(self.phases), strict=strict)
         begun.phases.load_state_dict(state["phases"]["entered"])
         begun.calls.load_state_dict(state["calls"], are_made_again=are_made_again)
         begun.state = dict(state) if begun.phases.is_behind or begun.calls.left > 1 else None

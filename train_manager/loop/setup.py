@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
@@ -10,6 +10,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from train_manager.checkpoints.fit import Difference, Made, made_of, options_that_differ, plain_name, schedule_misfit
+from train_manager.checkpoints.frozen import freeze_as_saved, frozen_in
+from train_manager.checkpoints.left_out import LeftOut, changed, left_out, put_back
+from train_manager.checkpoints.parameter_order import gradients_for, parameter_names, parameters_of
 from train_manager.data.batch import to_device
 from train_manager.loop.arguments import (
     bind_loss,
@@ -30,7 +34,7 @@ from train_manager.loop.optimizers import (
 )
 from train_manager.loop.parameter_check import Idle
 from train_manager.loop.region import Region
-from train_manager.loop.saved_state import restore_part, saved_of
+from train_manager.loop.saved_state import made_as, misfits, other_dtypes, restore_part, saved_of, shown
 from train_manager.model.modules import has_state
 from train_manager.telling.errors import InputError, near
 from train_manager.validation import require_count
@@ -49,6 +53,9 @@ class Setup:
     Attributes:
         device: where the model and the batches are; None leaves both as they are.
         optimizer_argument: what the constructor was given: a phase with a model of its own makes one of it.
+        made: how optimizers, schedules and modules were made in this program, by kind and name.
+        loaded: the same of those whose state was loaded, in the program that saved it.
+        left_out: what the states of modules leave out, as it was before the first run.
         wrapped: the compiled or wrapped form of the model, which is called in its place; None if it has none.
         checked_loss: the loss whose weights were looked for in the optimizers.
         brought_by: which phase has replaced a part, by the name of the part.
@@ -59,6 +66,9 @@ class Setup:
 
     device: torch.device | None
     optimizer_argument: Any
+    made: dict[str, dict[str, Made]] = field(default_factory=dict, init=False)
+    loaded: dict[str, dict[str, Made]] = field(default_factory=dict, init=False)
+    left_out: dict[tuple[str, str], LeftOut] = field(default_factory=dict, init=False)
     model: Any = None
     wrapped: Any = None
     loss: Any = None
@@ -77,6 +87,14 @@ class Setup:
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
+        if name in ("optimizer", "lr_schedule"):
+            kind = "optimizers" if name == "optimizer" else name
+            self.made[kind] = {name: made_of(part) for name, part in _by_name(value).items()}
+            self.loaded.pop(kind, None)
+        elif name in ("model", "loss"):
+            self.made.pop(name, None)
+            self.loaded.pop(name, None)
+            self.left_out = {key: one for key, one in self.left_out.items() if key[0] != name}
         if name in TRAINED_BY_A_REGION:
             self.region, self.looked_at, self.idle = None, set(), {}
 
@@ -135,6 +153,7 @@ class Setup:
         if "loss" in given:
             bind_loss(inner.loss)  # here, so that an unusable one is refused before an optimizer is made
         inner.replace({name: part for name, part in given.items() if name not in ("model", "loss")})
+        inner.note()
         return inner
 
     # ---- the model and the modules around it ---------------------------------------------------------------------
@@ -152,6 +171,17 @@ class Setup:
     def modules(self) -> list[nn.Module]:
         """Return the modules of the model and of the loss: those that an evaluation puts into eval mode."""
         return list(dict.fromkeys((*self.modules_of_model(), *modules_in_loss(self.loss))))
+
+    def resting_modules(self) -> list[str]:
+        """Return the names of the modules of the model that are in eval mode, as a hook may have set them."""
+        modules = self.model.named_modules() if isinstance(self.model, nn.Module) else ()
+        return [plain_name(name) for name, module in modules if not module.training]
+
+    def rest(self, names: Collection[str]) -> None:
+        """Set the modules of these names to eval mode, without those inside them."""
+        for name, module in self.model.named_modules() if names else ():
+            if plain_name(name) in names:
+                module.training = False
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Give the parameters of all modules."""
@@ -207,22 +237,108 @@ class Setup:
         outer = {} if around is None else around.own_states(None)
         return {name: part for name, part in found.items() if has_state(part) and part is not outer.get(name)}
 
-    def state_dict(self, around: Setup | None = None) -> dict[str, Any]:
-        """Return the states of the parts; of a phase without what is the same object ``around`` it."""
-        state: dict[str, Any] = {}
+    def state_dict(self, around: Setup | None = None, held: Collection[int] = ()) -> dict[str, Any]:
+        """Return the states of the parts, and how these were made.
+
+        Args:
+            around: of a phase, what is the same object around it is left out.
+            held: the ids of the parameters that extensions keep from getting gradients.
+        """
+        state: dict[str, Any] = {"fit": {}}
         for (kind, name), part in self.own_states(around).items():
+            state["fit"].setdefault(kind, {})[name] = self._fit(kind, name, part, held)
             if kind == "model":
                 state[kind] = part.state_dict()
             else:
                 state.setdefault(kind, {})[name] = part.state_dict()
         return state
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` returned, as far as it fits."""
+    def _fit(self, kind: str, name: str, part: Any, held: Collection[int]) -> dict[str, Any]:
+        made = self.loaded.get(kind, {}).get(name) or self.made.get(kind, {}).get(name)
+        if isinstance(part, nn.Module):
+            found = frozen_in(part, held, made)
+            loaded = self.loaded.get(kind, {}).get(name, {}).get("left_out", {})
+            return {**found, "left_out": changed(part, self.left_out.get((kind, name), {}), loaded)}
+        made = made or made_of(part)
+        if isinstance(part, Optimizer):
+            return {**made, "parameters": parameters_of(part, self._parameter_names())}
+        return made
+
+    def _parameter_names(self) -> dict[int, str]:
+        modules = {"": self.model} if isinstance(self.model, nn.Module) else {}
+        modules |= {f"loss {number}: ": one for number, one in enumerate(modules_of_loss(self.loss))}
+        return parameter_names(modules)
+
+    def note(self) -> None:
+        """Note options, which parameters get no gradient, and what states leave out, before a hook can change that."""
         for (kind, name), part in self.own_states(None).items():
-            saved = saved_of(state, kind, name)
-            if saved is not None:
-                restore_part(part, saved)
+            if isinstance(part, Optimizer):
+                self.made[kind][name] = made_of(part)
+            elif isinstance(part, nn.Module):
+                self.made.setdefault(kind, {})[name] = frozen_in(part, ())
+                self.left_out[kind, name] = left_out(part)
+
+    def misfits(self, around: Setup | None, state: Mapping[str, Any], *, is_there: bool = True) -> Iterator[str]:
+        """Say what of a saved state does not fit."""
+        goes_on, names = self.epochs > state["epoch_num"], self._parameter_names()
+        yield from misfits(self.own_states(around), state, names, is_there=is_there, goes_on=goes_on)
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], held: Collection[int] = (), *, is_there: bool = True
+    ) -> list[Difference]:
+        """Restore what ``state_dict`` returned, as far as it fits, and return where the program differs.
+
+        Args:
+            state: what it returned.
+            held: the ids of the parameters that extensions keep from getting gradients.
+            is_there: the program has come to the place of the state; what differs on its way is no edit.
+        """
+        found: list[Difference] = []
+        names, left = self._parameter_names(), set()
+        for (kind, name), part in self.own_states(None).items():
+            saved, made, label = saved_of(state, kind, name), made_as(state, kind, name), shown(kind, name)
+            if saved is None or (kind == "lr_schedule" and (name in left or self._is_over(part, saved, made, state))):
+                continue
+            if not restore_part(part, saved, made, names):
+                left.add(name)
+            elif made is not None and isinstance(part, nn.Module) and is_there:
+                put_back(part, made.get("left_out", {}))
+                own = self.made.get(kind, {}).get(name) or frozen_in(part, held)
+                found += [*other_dtypes(label, part, saved), *freeze_as_saved(label, part, made, own, saved, held)]
+                self.loaded.setdefault(kind, {})[name] = made
+            elif made is not None and not isinstance(part, nn.Module):
+                self.loaded.setdefault(kind, {})[name] = {key: made[key] for key in ("class", "options")}
+        return [*self.other_options(), *found] if is_there else []
+
+    def other_options(self) -> list[Difference]:
+        """Return which options of this program are others than those that were loaded."""
+        found: list[Difference] = []
+        for kind in ("optimizers", "lr_schedule"):
+            for name, made in self.loaded.get(kind, {}).items():
+                found += options_that_differ(shown(kind, name), self.made[kind].get(name, made), made)
+        return found
+
+    def gradients_of_windows(self, windows: Mapping[str, Any], fit: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a saved state of windows, with their gradients in the order of the parameters here."""
+        names, open_now = self._parameter_names(), dict(windows["open"])
+        for name in open_now.keys() & self.optimizers.keys():
+            ordered = gradients_for(self.optimizers[name], open_now[name]["gradients"], fit.get(name), names)
+            open_now[name] = {**open_now[name], "gradients": ordered}
+        return {**windows, "open": open_now}
+
+    def own_modules(self, around: Setup) -> dict[str, Any]:
+        """Return the states of the modules that a phase has and what is around it has not."""
+        parts = {name: part for name, part in self.own_states(around).items() if isinstance(part, nn.Module)}
+        return {f"{kind} {name}": part.state_dict() for (kind, name), part in parts.items()}
+
+    def load_modules(self, saved: Mapping[str, Any]) -> None:
+        """Restore what ``own_modules`` returned."""
+        for (kind, name), part in self.own_states(None).items():
+            if f"{kind} {name}" in saved:
+                restore_part(part, saved[f"{kind} {name}"])
+
+    def _is_over(self, schedule: Any, saved: Any, made: Any, state: Mapping[str, Any]) -> bool:
+        return schedule_misfit("", schedule, saved, made, goes_on=self.epochs > state["epoch_num"]) is not None
 
 
 def _attributes_of(given: Mapping[str, Any]) -> Iterator[str]:

@@ -47,7 +47,15 @@ def preserved_buffers(*modules: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch.no_grad():
-            for module, name, buffer, copy in before:
-                buffer.copy_(copy)
-                setattr(module, name, buffer)  # `self.mean = 0.9 * self.mean + ...` has replaced the tensor
+        try:
+            _put_back(before)
+        except KeyboardInterrupt:
+            _put_back(before)
+            raise
+
+
+@torch.no_grad()
+def _put_back(before: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
+    for module, name, buffer, copy in before:
+        buffer.copy_(copy)
+        setattr(module, name, buffer)  # `self.mean = 0.9 * self.mean + ...` has replaced the tensor

@@ -357,7 +357,8 @@ def test_a_program_that_is_started_again_after_it_stopped_trains_nothing_more(tm
     first, second = program(), program()
 
     assert (first.step_num, first.stop_reason) == (second.step_num, second.stop_reason)
-    assert program(patience=3).step_num > first.step_num
+    with pytest.warns(RuntimeWarning, match="patience of extension 'early_stopping': program 3, checkpoint 1, used 3"):
+        assert program(patience=3).step_num > first.step_num
 
 
 def test_a_phase_after_a_training_that_stopped_early_trains_also_if_it_is_resumed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 from weakref import ref
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from tests.ctrl_c import CtrlC
 from train_manager import Extension, InputError, SkipStage, TrainManager
 from train_manager.core.hooks import read_hooks
 from train_manager.extensions import EMA, Constrain
@@ -639,3 +641,16 @@ def test_another_word_for_the_beginning_is_refused() -> None:
         EMA(begin="epoch")  # type: ignore[arg-type]
 
     assert str(error.value) == "EMA's begin must be 'step' or 'model', but is 'epoch'"
+
+
+def test_ctrl_c_while_the_average_is_inside_brings_the_trained_weights_back() -> None:
+    for at_point in count(1):
+        tm = tiny_manager(EMA(decay=0.5))
+        tm.train()
+        trained = copy.deepcopy(tm.model.state_dict())
+        with CtrlC(at_point, inside="_inside") as ctrl_c:
+            tm.eval()
+        assert all(value.equal(trained[name]) for name, value in tm.model.state_dict().items())
+        if not ctrl_c.has_come:
+            break
+    assert at_point > 6  # at least one for each of the loops

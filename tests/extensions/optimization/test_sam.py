@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.ctrl_c import CtrlC
 from tests.host_reads import HostReads
 from train_manager import Extension, InputError, TrainManager, always, modifies
 from train_manager.extensions import SAM, Accumulate, MixedPrecision, Mixup
@@ -321,3 +323,17 @@ def test_a_climb_goes_as_far_as_rho_over_all_weights_together() -> None:
     with climbed(weights, 0.5):
         assert torch.cat([weight.detach().flatten() for weight in weights]).norm().item() == pytest.approx(0.5)
     assert all(not weight.any() for weight in weights)
+
+
+def test_ctrl_c_while_the_weights_are_put_back_leaves_none_at_the_other_point() -> None:
+    for at_point in count(1):
+        parameters = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+        for parameter in parameters:
+            parameter.grad = torch.ones(2)
+        with torch.enable_grad():  # as it was: the tracer raises also where a `with` ends, which no signal does
+            with CtrlC(at_point, inside="climbed") as ctrl_c, climbed(parameters, rho=0.5):
+                pass
+        assert all(parameter.equal(torch.ones(2)) for parameter in parameters)
+        if not ctrl_c.has_come:
+            break
+    assert at_point > 3
