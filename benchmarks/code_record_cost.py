@@ -120,7 +120,7 @@ def _cases(repositories: dict[str, Path], runs: Path) -> dict[tuple[str, str], C
 def _require_whole(repository: Path, runs: Path) -> None:
     record = take_code_record(repository, runs, "0123456789abcdef")
     assert record["reason"] is None
-    assert all(file["how"] in ("patch", "archive") for file in record["repositories"][0]["files"])
+    assert all(file["how"] == "stored" for file in record["repositories"][0]["files"])
 
 
 def _wait(repository: Path, runs: Path) -> float:

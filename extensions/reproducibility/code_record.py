@@ -77,8 +77,8 @@ class CodeRecord(Extension):
         self,
         others: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
         *,
-        max_file_mb: float = 64,
-        max_total_mb: float = 256,
+        max_file_mb: float = 5,
+        max_total_mb: float = 50,
         in_background: bool = True,
         folder: str | os.PathLike[str] | None = None,
         seconds: float = 10.0,
@@ -144,7 +144,7 @@ class CodeRecord(Extension):
 
 def _is_whole(record: Mapping[str, Any]) -> bool:
     """Return whether a record without a repository has the script, its modules, or the cells of a notebook."""
-    has_files = any(file["how"] == "archive" for one in record["repositories"] for file in one["files"])
+    has_files = any(file["how"] == "stored" for one in record["repositories"] for file in one["files"])
     return record["reason"] == NO_REPOSITORY and (has_files or record["notebook"] is not None)
 
 

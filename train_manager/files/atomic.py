@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 
@@ -16,7 +17,7 @@ def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, because os.replace is atomic only within one file system.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")  # threads may write the same file
     try:
         with temporary.open("wb") as file:
             file.write(content)

@@ -73,7 +73,7 @@ def test_the_code_of_a_training_is_there_when_its_run_has_ended(
     tm.train()
 
     assert record_of(tm)["reason"] is None
-    assert files_of(tm) == [("new.py", "archive"), ("train.py", "patch")]
+    assert files_of(tm) == [("new.py", "stored"), ("train.py", "stored")]
     assert tree(restore_code(tmp_path / "runs", tm.run_id, tmp_path / "again").root) == tree(code)
 
 
@@ -93,9 +93,8 @@ def test_another_training_has_a_record_of_its_own_and_the_same_code_is_stored_on
     for tm in trainings:
         tm.train()
 
-    payloads = {record_of(tm)["repositories"][0]["payload"] for tm in trainings}
-    stored = {f"code/{path.name}" for path in (tmp_path / "runs" / "code").iterdir() if path.is_dir()}
-    assert (len(payloads), stored) == (1, payloads)
+    assert [files_of(tm) for tm in trainings] == [[("new.py", "stored"), ("train.py", "stored")]] * 2
+    assert len([*(tmp_path / "runs/code/files").iterdir()]) == 2
 
 
 def test_an_extension_that_serves_a_second_training_records_that_too(code: Path, tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_a_training_that_fails_has_a_record(code: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="broken"):
         tm.train()
 
-    assert files_of(tm) == [("new.py", "archive"), ("train.py", "patch")]
+    assert files_of(tm) == [("new.py", "stored"), ("train.py", "stored")]
 
 
 def test_a_train_dir_within_the_repository_is_not_recorded(code: Path) -> None:
@@ -156,7 +155,7 @@ def test_the_cells_of_a_notebook_are_recorded_again_as_each_run_ends(
     notebook = record_of(tm)["notebook"]
     assert notebook["cells"] == 2
     assert (tmp_path / "runs" / notebook["file"]).read_text().endswith("# %% 2\ntm.train_epochs(1)  # more\n")
-    assert files_of(tm) == [("new.py", "archive"), ("train.py", "patch")]
+    assert files_of(tm) == [("new.py", "stored"), ("train.py", "stored")]
 
 
 # ---- what may go wrong -----------------------------------------------------------------------------------------------
@@ -205,8 +204,8 @@ def test_without_git_the_script_and_its_modules_are_recorded_and_a_warning_says_
     assert record["reason"] == reason
     assert run.errors.count("UserWarning") == run.errors.count(reason) == 1
     assert [(file["path"], file["how"]) for file in record["repositories"][0]["files"]] == [
-        ("own.py", "archive"),
-        ("train.py", "archive"),
+        ("own.py", "stored"),
+        ("train.py", "stored"),
     ]
 
 

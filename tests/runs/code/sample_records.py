@@ -33,12 +33,13 @@ def write(folder: Path, files: Mapping[str, bytes | str]) -> None:
 
 
 def recorded(folder: Path, train_dir: Path, **more: Any) -> tuple[Path, dict[str, Any]]:
-    """The code record of a working tree: its changes as a patch, its new files in an archive."""
+    """A code record of version 1: the changes of a working tree as a patch, its new files in an archive."""
     changed = git(folder, "diff-index", "--name-status", "--no-renames", "HEAD").decode().splitlines()
     new = git(folder, "ls-files", "--others", "--exclude-standard").decode().splitlines()
     payload = train_dir / "code" / "payload"
     payload.mkdir(parents=True, exist_ok=True)
-    (payload / "changes.patch").write_bytes(git(folder, "diff-index", "-p", "--binary", "--full-index", "HEAD"))
+    patch = git(folder, "diff-index", "-p", "--binary", "--full-index", "HEAD")
+    (payload / "changes.patch").write_bytes(patch)
     with tarfile.open(payload / "files.tar", "w") as tar:
         for name in new:
             tar.add(folder / name, name)
@@ -46,8 +47,10 @@ def recorded(folder: Path, train_dir: Path, **more: Any) -> tuple[Path, dict[str
     files += [entry(folder, name, "archive", "new") for name in new]
     commit = git(folder, "rev-parse", "HEAD").decode().strip()
     repository = {"path": str(folder), "inside": None, "commit": commit, "branch": "main", "payload": "code/payload"}
+    told = {"size": len(patch), "sha256": hashlib.sha256(patch).hexdigest()}
+    more_of_it = {"patch": told, "remotes": {}, "lfs": []}
     record = {"schema": "train-manager/code", "version": 1, "reason": None}
-    return train_dir, {**record, "repositories": [{**repository, "files": files}], **more}
+    return train_dir, {**record, "repositories": [{**repository, **more_of_it, "files": files}], **more}
 
 
 def entry(folder: Path, name: str, how: str, status: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -15,12 +14,10 @@ from hypothesis import strategies as st
 from tests.rotation import share_of
 from tests.runs.code.edits import ATTRIBUTES, DRIVER, Step, commits, steps
 from tests.runs.code.repositories import RUN, git, repository, tree
-from train_manager.runs.code.collecting import Limits
 from train_manager.runs.code.restoring import restore_code
 from train_manager.runs.code.taking import take_code_record
 
 EXAMPLES = int(os.environ.get("CODE_RECORD_EXAMPLES", "20"))
-LIMITS = Limits(diffed=2000)
 settled = settings(
     max_examples=share_of(EXAMPLES) if EXAMPLES == 20 else EXAMPLES,
     deadline=None,
@@ -70,36 +67,12 @@ def test_what_is_restored_is_what_was_there(files: dict[bytes, bytes], attribute
         root = committed(base / "lab", files, attributes)
         for edit in edits:
             edit.make(root)
-        record = take_code_record(root, base / "runs", RUN, limits=LIMITS)
+        record = take_code_record(root, base / "runs", RUN)
         assert record["reason"] is None
 
         restored = restore_code(base / "runs", RUN, base / "again")
 
         assert restored.problems == []
         assert tree(restored.root) == kept(root)
-    finally:
-        shutil.rmtree(base)
-
-
-@pytest.mark.slow
-@settled
-@given(files=commits, edits=st.lists(steps, max_size=10))
-def test_git_apply_and_tar_restore_it_too(files: dict[bytes, bytes], edits: list[Step]) -> None:
-    base = Path(tempfile.mkdtemp())
-    try:
-        root = committed(base / "lab", files)
-        for edit in edits:
-            edit.make(root)
-        record = take_code_record(root, base / "runs", RUN)
-        (entry,) = record["repositories"]
-        payload = base / "runs" / (entry["payload"] or "none")
-        git(base, "clone", "-q", "--no-hardlinks", str(root), "again")
-
-        if entry["patch"]:
-            git(base / "again", "apply", "--whitespace=nowarn", str(payload / "changes.patch"))
-        if (payload / "files.tar").exists():
-            subprocess.run(["tar", "-xf", payload / "files.tar", "-C", base / "again"], check=True)
-
-        assert tree(base / "again") == kept(root)
     finally:
         shutil.rmtree(base)

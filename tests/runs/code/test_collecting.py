@@ -30,27 +30,45 @@ def payload(root: Path) -> bytes:
     return b"".join(path.read_bytes() for path in (root.parent / "runs/code").rglob("*") if path.is_file())
 
 
-def test_a_changed_file_that_is_large_is_copied(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"small.py": b"a\n", "large.py": b"b\n" * 100, "was_large.py": b"c\n" * 100})
-    write(root, {"small.py": b"A\n", "large.py": b"B\n" * 100, "was_large.py": b"C\n"})
+def differences(root: Path) -> bytes:
+    """The text of the differences."""
+    return (root.parent / "runs/code" / f"{RUN}.diff").read_bytes()
 
-    assert told(root, Limits(diffed=100)) == {
-        "large.py": ("archive", None),
-        "small.py": ("patch", None),
-        "was_large.py": ("archive", None),
-    }
+
+def test_the_differences_are_told_as_text_too(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"import os\nlr = 1\n", "old.py": b"old\n"})
+    write(root, {"train.py": b"import os\nlr = 2\n"})
+    (root / "old.py").unlink()
+
+    told(root)
+
+    shown = [line for line in differences(root).decode().splitlines() if not line.startswith("index ")]
+    assert shown == [
+        "diff --git a/old.py b/old.py",
+        "deleted file mode 100644",
+        "--- a/old.py",
+        "+++ /dev/null",
+        "@@ -1 +0,0 @@",
+        "-old",
+        "diff --git a/train.py b/train.py",
+        "--- a/train.py",
+        "+++ b/train.py",
+        "@@ -1,2 +1,2 @@",
+        " import os",
+        "-lr = 1",
+        "+lr = 2",
+    ]
+
+
+def test_the_lines_of_a_large_file_are_not_told(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"large.py": b"b\n" * 600_000, "gone.py": b"c\n" * 600_000})
+    write(root, {"large.py": b"B\n" * 600_000})
+    (root / "gone.py").unlink()
+
+    assert told(root) == {"gone.py": ("deleted", None), "large.py": ("stored", None)}
+    assert len(differences(root)) < 1000
     restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
     assert tree(restored.root) == tree(root)
-
-
-def test_a_large_file_that_is_gone_is_not_in_the_patch(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"large.py": b"b\n" * 100, "small.py": b"s\n"})
-    (root / "large.py").unlink()
-    (root / "small.py").unlink()
-
-    assert told(root, Limits(diffed=100)) == {"large.py": ("deleted", None), "small.py": ("deleted", None)}
-    assert b"large.py" not in next((tmp_path / "runs").rglob("changes.patch")).read_bytes()
-    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == {}
 
 
 def test_a_file_over_its_limit_is_left_out_with_its_hash(tmp_path: Path) -> None:
@@ -70,7 +88,7 @@ def test_a_file_over_its_limit_is_left_out_with_its_hash(tmp_path: Path) -> None
             "why": "it is larger than 1 MB",
         }
     ]
-    assert record["repositories"][0]["payload"] is None
+    assert not (tmp_path / "runs/code/files").exists()
     assert restore_code(tmp_path / "runs", RUN, tmp_path / "again").problems == [
         "data.bin was left out of the record: it is larger than 1 MB"
     ]
@@ -82,8 +100,8 @@ def test_small_files_are_kept_before_large_ones(tmp_path: Path) -> None:
 
     assert told(root, Limits(total=1000)) == {
         "a.bin": ("left out", "the record would hold more than 0.001 MB"),
-        "b.py": ("archive", None),
-        "z.py": ("archive", None),
+        "b.py": ("stored", None),
+        "z.py": ("stored", None),
     }
 
 
@@ -103,7 +121,7 @@ def test_a_folder_with_too_many_new_files_is_left_out(tmp_path: Path) -> None:
 
     assert told(root, Limits(names=10)) == {
         "images/": ("left out", "13 new files are too many to keep"),
-        "new.py": ("archive", None),
+        "new.py": ("stored", None),
     }
 
 
@@ -113,7 +131,7 @@ def test_new_files_with_secrets_are_left_out(tmp_path: Path) -> None:
 
     assert told(root) == {
         ".env": ("left out", "its name is that of a secret file"),
-        "fine.py": ("archive", None),
+        "fine.py": ("stored", None),
         "script.py": ("left out", "it holds what looks like a key of AWS (line 1)"),
     }
     assert b"AKIA" not in payload(root)
@@ -133,7 +151,7 @@ def test_changed_files_with_secrets_are_left_out(tmp_path: Path) -> None:
 
     assert [(path, how) for path, (how, _) in told(root).items()] == [
         (".env", "left out"),
-        ("fine.py", "patch"),
+        ("fine.py", "stored"),
         ("script.py", "left out"),
     ]
     assert b"AKIA" not in payload(root)
@@ -149,12 +167,12 @@ def test_no_hash_of_a_secret_file_is_kept(tmp_path: Path) -> None:
     assert record["repositories"][0]["files"][0]["sha256"] == ""
 
 
-def test_a_secret_that_was_taken_out_of_a_file_is_not_in_the_patch(tmp_path: Path) -> None:
+def test_a_secret_that_was_taken_out_of_a_file_is_not_told(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"script.py": KEY, "gone.py": KEY})
     write(root, {"script.py": b"key = os.environ['KEY']\n"})
     (root / "gone.py").unlink()
 
-    assert told(root) == {"gone.py": ("deleted", None), "script.py": ("archive", None)}
+    assert told(root) == {"gone.py": ("deleted", None), "script.py": ("stored", None)}
     assert b"AKIA" not in payload(root)
     assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
 
@@ -184,7 +202,7 @@ def test_folders_of_trainings_are_left_out_as_a_whole(tmp_path: Path) -> None:
     )
 
     assert told(root) == {
-        "not_ours/run.json": ("archive", None),
+        "not_ours/run.json": ("stored", None),
         "runs/one/": ("left out", "a training writes this folder"),
         "three/": ("left out", "a training writes this folder"),
         "two/": ("left out", "a training writes this folder"),
@@ -210,7 +228,7 @@ def test_code_that_lies_in_the_folder_of_its_training_is_kept(tmp_path: Path, fo
 
     record = take_code_record(place, place, RUN)
 
-    kept = [file["path"] for file in record["repositories"][0]["files"] if file["how"] == "archive"]
+    kept = [file["path"] for file in record["repositories"][0]["files"] if file["how"] == "stored"]
     assert kept == [os.path.join(folder, name) for name in ("code/net.py", "new.py")]
 
 
@@ -221,19 +239,29 @@ def test_caches_of_python_are_not_code(tmp_path: Path) -> None:
     assert told(root) == {}
 
 
-def test_the_same_code_is_stored_once(tmp_path: Path) -> None:
+def test_the_same_content_is_stored_once(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1"})
-    write(root, {"train.py": b"2", "new.py": b"n"})
+    write(root, {"train.py": b"2", "new.py": b"n", "copy.py": b"n"})
 
-    payloads = {
-        take_code_record(root, tmp_path / "runs", f"{number:016x}")["repositories"][0]["payload"] for number in range(3)
-    }
+    for number in range(3):
+        write(root, {"train.py": b"%d" % (number + 2)})
+        take_code_record(root, tmp_path / "runs", f"{number:016x}")
 
-    assert len(payloads) == 1
-    assert sorted(path.name for path in (tmp_path / "runs" / payloads.pop()).iterdir()) == [
-        "changes.patch",
-        "files.tar",
-    ]
+    contents = sorted(path.read_bytes() for path in (tmp_path / "runs/code/files").iterdir())
+    assert contents == [b"2", b"3", b"4", b"n"]
+
+
+@pytest.mark.slow
+def test_thirty_runs_beside_sixty_megabytes_that_git_does_not_know_stay_small(tmp_path: Path) -> None:
+    root = repository(tmp_path / "lab", {"train.py": b"1\n"})
+    write(root, {f"data/{number}.bin": bytes([number]) * 3_000_000 for number in range(20)})
+
+    for number in range(30):
+        write(root, {"train.py": b"lr = %d\n" % number})
+        take_code_record(root, tmp_path / "runs", f"{number:016x}")
+
+    sizes = sum(path.stat().st_size for path in (tmp_path / "runs").rglob("*") if path.is_file())
+    assert sizes < 51_000_000
 
 
 def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
@@ -251,16 +279,17 @@ def test_a_file_that_changes_while_it_is_recorded_is_kept_as_it_was_read(
 
     monkeypatch.setattr("train_manager.runs.code.collecting.read_now", read_and_change)
 
-    assert told(root) == {"train.py": ("archive", None)}
+    assert told(root) == {"train.py": ("stored", None)}
     restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
     assert restored.problems == []
-    assert (restored.root / "train.py").read_bytes() == b"3\n"
+    assert (restored.root / "train.py").read_bytes() == b"2\n"
+    assert not (tmp_path / "runs/code" / f"{RUN}.diff").exists()  # which would tell other lines
 
 
 def test_modes_count_only_where_the_file_system_keeps_them(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"train.py": b"1\n"})
     (root / "train.py").chmod(0o755)
-    assert told(root) == {"train.py": ("patch", None)}
+    assert told(root) == {"train.py": ("stored", None)}
 
     git(root, "config", "core.fileMode", "false")
 
@@ -273,19 +302,8 @@ def test_a_mode_that_the_file_system_does_not_keep_is_no_difference_after_a_rest
     write(root, {"train.py": b"2\n"})
     (root / "train.py").chmod(0o755)
 
-    assert told(root) == {"train.py": ("patch", None)}
+    assert told(root) == {"train.py": ("stored", None)}
     assert restore_code(tmp_path / "runs", RUN, tmp_path / "again").problems == []
-
-
-def test_a_binary_file_that_held_a_secret_is_not_in_the_patch(tmp_path: Path) -> None:
-    root = repository(tmp_path / "lab", {"a.bin": b"\0" + KEY, "gone.bin": b"\0" + KEY, "b.bin": b"\0b"})
-    write(root, {"a.bin": b"\0a", "b.bin": b"\0B"})
-    (root / "gone.bin").unlink()
-
-    assert told(root) == {"a.bin": ("archive", None), "b.bin": ("patch", None), "gone.bin": ("deleted", None)}
-    assert b"a.bin" not in next((tmp_path / "runs").rglob("changes.patch")).read_bytes()
-    assert b"gone.bin" not in next((tmp_path / "runs").rglob("changes.patch")).read_bytes()
-    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "again").root) == tree(root)
 
 
 @pytest.mark.parametrize("limit", [2000, 10_000])
@@ -297,14 +315,12 @@ def test_a_file_that_is_deleted_while_it_is_recorded_is_told(
     read = reading.read_now
 
     def read_late(root: str, path: str, **options: Any) -> reading.FileNow | None:
-        is_last = options["keep"] in (0, limit)
-        if is_last:
-            (Path(root) / path).unlink(missing_ok=True)
+        (Path(root) / path).unlink()
         return read(root, path, **options)
 
     monkeypatch.setattr(collecting, "read_now", read_late)
 
-    assert told(root, Limits(diffed=1000, file=limit)) == {"data.bin": ("deleted", None)}
+    assert told(root, Limits(file=limit)) == {"data.bin": ("deleted", None)}
 
 
 def test_records_of_earlier_trainings_are_not_recorded_again(tmp_path: Path) -> None:
@@ -314,7 +330,7 @@ def test_records_of_earlier_trainings_are_not_recorded_again(tmp_path: Path) -> 
         take_code_record(root, root / "runs" / str(number), RUN)
 
     assert told(root) == {
-        "new.py": ("archive", None),
+        "new.py": ("stored", None),
         **{f"runs/{number}/": ("left out", "a training writes this folder") for number in range(3)},
     }
 
@@ -326,7 +342,7 @@ def test_code_in_a_folder_that_an_earlier_training_has_written_to_is_kept(tmp_pa
     record = take_code_record(root / "project", tmp_path / "runs", RUN)
 
     files = {file["path"]: file["how"] for file in record["repositories"][0]["files"]}
-    assert files == {"project/train.py": "archive", "project/run.json/": "left out"}
+    assert files == {"project/train.py": "stored", "project/run.json/": "left out"}
 
 
 @pytest.mark.parametrize(
@@ -348,7 +364,7 @@ def test_folders_of_folders_with_too_many_new_files_are_left_out(
     assert {path: (how, why) for path, (how, why) in found.items() if how == "left out"} == {
         path: ("left out", f"{told} are too many to keep") for path, told in left_out.items()
     }
-    assert found["new.py"] == ("archive", None)
+    assert found["new.py"] == ("stored", None)
 
 
 def test_a_file_that_ran_is_kept_however_many_lie_beside_it(tmp_path: Path) -> None:
@@ -358,7 +374,7 @@ def test_a_file_that_ran_is_kept_however_many_lie_beside_it(tmp_path: Path) -> N
     record = take_code_record(root, tmp_path / "runs", RUN, limits=Limits(names=2), loaded=[root / "train.py"])
 
     files = {file["path"]: file["how"] for file in record["repositories"][0]["files"]}
-    assert files == {"./": "left out", "train.py": "archive"}
+    assert files == {"./": "left out", "train.py": "stored"}
 
 
 def test_of_a_repository_in_a_home_only_what_lies_beside_the_code_is_kept(
@@ -372,21 +388,6 @@ def test_of_a_repository_in_a_home_only_what_lies_beside_the_code_is_kept(
         record = take_code_record(root / folder, tmp_path / "runs", RUN, loaded=[root / "library/net.py"])
         files = {file["path"]: (file["how"], file.get("why")) for file in record["repositories"][0]["files"]}
         assert files == {
-            **dict.fromkeys(kept, ("archive", None)),
+            **dict.fromkeys(kept, ("stored", None)),
             "./": ("left out", "of the new files in a home folder only those beside the code are kept"),
         }
-
-
-def test_a_folder_whose_name_ends_with_a_space_does_not_spoil_the_patch(tmp_path: Path) -> None:
-    names = ("data.bin", "gone.bin", "mode.py", "text.py")
-    root = repository(tmp_path / "lab", {f"dir /{name}": b"\0" if "bin" in name else b"1\n" for name in names})
-    write(root, {"dir /data.bin": b"\0\1", "dir /text.py": b"2\n"})
-    (root / "dir /mode.py").chmod(0o755)
-    (root / "dir /gone.bin").unlink()
-
-    found = {path: how for path, (how, _) in told(root).items()}
-    restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
-
-    assert list(found.values()) == ["archive", "deleted", "archive", "patch"]
-    assert restored.problems == []
-    assert tree(restored.root) == tree(root)

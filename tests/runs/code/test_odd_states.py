@@ -77,7 +77,7 @@ def test_a_file_that_ran_is_kept_although_git_ignores_it(tmp_path: Path) -> None
 
     entry = recorded(root, loaded=[root / "local.py", root / "train.py"])
 
-    assert [(file["path"], file["how"]) for file in entry["files"]] == [("local.py", "archive")]
+    assert [(file["path"], file["how"]) for file in entry["files"]] == [("local.py", "stored")]
 
 
 def test_a_machine_without_git_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_repository_without_a_commit_keeps_all_files(tmp_path: Path) -> None:
 
     entry = recorded(root)
 
-    assert (entry["commit"], entry["branch"], entry["patch"]) == (None, "main", None)
+    assert (entry["commit"], entry["branch"], entry["diff"]) == (None, "main", None)
     assert {file["path"] for file in entry["files"]} == {".gitignore", "train.py", "lib/net.py", "forced.log"}
     assert tree(put_back(root)) == {name: told for name, told in tree(root).items() if name != "a.log"}
 
@@ -156,7 +156,7 @@ def test_a_detached_head_has_no_branch(tmp_path: Path) -> None:
 
     entry = recorded(root)
 
-    assert (entry["commit"], entry["branch"], entry["payload"]) == (head(root), None, None)
+    assert (entry["commit"], entry["branch"], entry["files"]) == (head(root), None, [])
     assert tree(put_back(root)) == tree(root)
 
 
@@ -283,7 +283,7 @@ def test_a_sparse_checkout_is_put_back_as_sparse(tmp_path: Path, cone: str, spar
 
     entry = recorded(root)
 
-    assert [(file["path"], file["how"]) for file in entry["files"]] == [("lib/net.py", "patch")]
+    assert [(file["path"], file["how"]) for file in entry["files"]] == [("lib/net.py", "stored")]
     assert "data" not in os.listdir(root)
     assert tree(put_back(root)) == tree(root)
 
@@ -425,8 +425,8 @@ def test_two_records_at_the_same_time_are_both_whole(tmp_path: Path) -> None:
         thread.join()
 
     assert [record["reason"] for record in records] == [None] * 6
-    (payload,) = {record["repositories"][0]["payload"] for record in records}
-    assert sorted(path.name for path in (tmp_path / "runs/code").iterdir() if path.is_dir()) == [Path(payload).name]
+    stored = {file["sha256"] for record in records for file in record["repositories"][0]["files"]}
+    assert {path.name for path in (tmp_path / "runs/code/files").iterdir()} == stored
     for number in range(6):
         assert restore_code(tmp_path / "runs", f"{number:016x}", tmp_path / str(number)).problems == []
 
@@ -492,7 +492,7 @@ def test_what_a_filter_encrypts_is_left_out(tmp_path: Path) -> None:
     entry = recorded(root)
 
     assert [(file["path"], file["how"], file.get("why")) for file in entry["files"]] == [
-        (".gitattributes", "patch", None),
+        (".gitattributes", "stored", None),
         ("w.bin", "left out", "its filter 'git-crypt' keeps it secret in the repository"),
     ]
 

@@ -120,7 +120,7 @@ def test_what_was_left_out_is_named_with_the_reason(planted: Path, tmp_path: Pat
 def test_what_holds_no_secret_is_kept(planted: Path, tmp_path: Path) -> None:
     record = take_code_record(planted, tmp_path / "train_dir", "run1")
 
-    kept = {file["path"] for file in record["repositories"][0]["files"] if file["how"] in ("patch", "archive")}
+    kept = {file["path"] for file in record["repositories"][0]["files"] if file["how"] == "stored"}
     assert kept == {"cleaned.py", "harmless.py", "staged.py"}
 
 

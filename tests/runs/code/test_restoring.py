@@ -34,8 +34,8 @@ def change_record(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(record))
 
 
-def payload(folder: Path, name: str) -> Path:
-    return next((folder / "runs/code").rglob(name))
+def stored(folder: Path, content: bytes) -> Path:
+    return folder / "runs/code/files" / hashlib.sha256(content).hexdigest()
 
 
 def restored_problems(folder: Path) -> list[str]:
@@ -68,7 +68,7 @@ def test_what_is_put_back_is_a_repository_on_the_same_branch(tmp_path: Path) -> 
     assert git(again, "remote", "get-url", "origin") == b"https://example.com/lab.git\n"
 
 
-def test_a_record_of_what_was_put_back_has_the_same_payload(tmp_path: Path) -> None:
+def test_a_record_of_what_was_put_back_is_the_same(tmp_path: Path) -> None:
     root = recorded(tmp_path)
     again = restore_code(tmp_path / "runs", RUN, tmp_path / "again").root
 
@@ -128,13 +128,13 @@ def test_a_record_without_code_is_refused_with_its_reason(tmp_path: Path) -> Non
 
 def test_a_record_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path)
-    change_record(tmp_path, version=2)
+    change_record(tmp_path, version=3)
 
     with pytest.raises(InputError) as caught:
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
 
     assert str(caught.value) == (
-        f"{tmp_path}/runs/code/{RUN}.json has version 2 of a code record, and this is version 1"
+        f"{tmp_path}/runs/code/{RUN}.json has version 3 of a code record, and this is version 2"
         "\n  read it with a newer Train Manager"
     )
 
@@ -148,43 +148,45 @@ def test_a_file_that_is_not_a_record_is_refused(tmp_path: Path, text: str) -> No
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
 
 
-def test_a_patch_that_was_changed_is_not_applied(tmp_path: Path) -> None:
+DAMAGED = "is not put back: its content in the record is damaged, or not there"
+
+
+def test_a_content_that_was_changed_is_not_put_back(tmp_path: Path) -> None:
     recorded(tmp_path)
-    path = payload(tmp_path, "changes.patch")
-    path.write_bytes(path.read_bytes().replace(b"print(2)", b"print(3)"))
+    stored(tmp_path, b"print(2)\n").write_bytes(b"print(3)\n")
 
-    assert restored_problems(tmp_path) == ["changes.patch is damaged", "train.py is not what it was"]
+    assert restored_problems(tmp_path) == [f"train.py {DAMAGED}", "train.py is not what it was"]
 
 
-def test_an_archive_that_was_changed_is_not_unpacked(tmp_path: Path) -> None:
+def test_a_store_that_is_gone_is_told(tmp_path: Path) -> None:
     recorded(tmp_path)
-    path = payload(tmp_path, "files.tar")
-    path.write_bytes(path.read_bytes().replace(b"new\n", b"NEW\n"))
+    (tmp_path / "runs/code/files").rename(tmp_path / "elsewhere")
 
     assert restored_problems(tmp_path) == [
-        "lib/new.py in the archive is not what the record says",
-        "lib/new.py is not what it was",
-    ]
-
-
-def test_a_payload_that_is_gone_is_told(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    folder = payload(tmp_path, "files.tar").parent
-    folder.rename(tmp_path / "elsewhere")
-
-    assert restored_problems(tmp_path) == [
-        f"code/{folder.name}, where changed and new files are kept, is not in {tmp_path}/runs",
+        f"lib/new.py {DAMAGED}",
+        f"train.py {DAMAGED}",
         "lib/new.py is not what it was",
         "train.py is not what it was",
     ]
 
 
-@pytest.mark.parametrize("name", ["../../etc", "/etc", "code/..", "code/../../x"])
-def test_a_payload_elsewhere_is_not_read(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["../../../secret", "/etc/hostname", "..", ".", "", "secret"])
+def test_a_content_elsewhere_is_not_read(tmp_path: Path, name: str) -> None:
     recorded(tmp_path)
-    change_record(tmp_path, payload=name)
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "runs/code/files/secret").symlink_to(tmp_path / "secret")
+    entry = {"path": "taken", "how": "stored", "status": "new", "size": 6, "sha256": name, "mode": "100644"}
+    change_record(tmp_path, files=[entry])
 
-    assert restored_problems(tmp_path)[0].startswith(f"{name}, where changed and new files are kept, is not in")
+    assert restored_problems(tmp_path) == [f"taken {DAMAGED}", "taken is not what it was"]
+
+
+def test_a_store_behind_a_link_is_not_read(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    (tmp_path / "runs/code/files").rename(tmp_path / "elsewhere")
+    (tmp_path / "runs/code/files").symlink_to(tmp_path / "elsewhere")
+
+    assert f"train.py {DAMAGED}" in restored_problems(tmp_path)
 
 
 def test_deletions_that_lead_out_delete_nothing(tmp_path: Path) -> None:
@@ -246,8 +248,8 @@ DAMAGES = {
     "path": "/somewhere/..",
     "branch": 5,
     "remotes": {"origin": None},
-    "payload": [],
-    "patch": {},
+    "diff": [],
+    "not_checked_out": {},
     "lfs": "x",
     "files": None,
     "inside": "a\0b",
@@ -269,7 +271,7 @@ def test_a_record_without_what_belongs_there_is_refused(tmp_path: Path, place: s
 
 def test_an_entry_without_what_belongs_there_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path)
-    change_record(tmp_path, files=[{"path": "a", "how": "left out", "sha256": "", "mode": ""}])
+    change_record(tmp_path, files=[{"path": "a", "how": "left out", "sha256": "", "mode": "", "size": 0}])
 
     with pytest.raises(InputError, match=r"is damaged at repositories\[0\].files\[0\].why"):
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
@@ -282,7 +284,7 @@ def test_a_file_elsewhere_is_not_taken_for_a_restored_one(tmp_path: Path, name: 
     take_code_record(root, tmp_path / "runs", RUN)
     content = b"1\n" if "train" in name else Path(name).read_bytes() if Path(name).exists() else b""
     digest = hashlib.sha256(content).hexdigest()
-    entry = {"path": name, "how": "patch", "status": "changed", "size": 2, "sha256": digest, "mode": "100644"}
+    entry = {"path": name, "how": "stored", "status": "changed", "size": 2, "sha256": digest, "mode": "100644"}
     change_record(tmp_path, files=[entry])
 
     assert f"{name} is not what it was" in restored_problems(tmp_path)

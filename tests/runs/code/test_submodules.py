@@ -96,7 +96,7 @@ def test_a_file_in_the_place_of_a_submodule_is_put_back(tmp_path: Path) -> None:
 
     (outer,) = entries(root)
 
-    assert [(file["path"], file["how"]) for file in outer["files"]] == [("vendor/lib", "archive")]
+    assert [(file["path"], file["how"]) for file in outer["files"]] == [("vendor/lib", "stored")]
     assert_put_back(root)
 
 

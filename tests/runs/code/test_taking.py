@@ -20,9 +20,9 @@ def test_a_change_a_new_file_and_a_deletion_are_recorded(tmp_path: Path) -> None
     (entry,) = record["repositories"]
     assert entry["commit"] == git(root, "rev-parse", "HEAD").decode().strip()
     assert [(file["path"], file["how"], file["status"]) for file in entry["files"]] == [
-        ("new.py", "archive", "new"),
+        ("new.py", "stored", "new"),
         ("old.py", "deleted", "changed"),
-        ("train.py", "patch", "changed"),
+        ("train.py", "stored", "changed"),
     ]
     restored = restore_code(tmp_path / "runs", RUN, tmp_path / "again")
     assert restored.problems == []

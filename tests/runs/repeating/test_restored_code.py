@@ -98,7 +98,9 @@ def test_a_record_without_a_repository_says_why(tmp_path: Path) -> None:
 
 def test_cells_of_a_notebook_without_a_repository_run_in_an_empty_folder(tmp_path: Path) -> None:
     entry = {"id": "a", "command": {"kind": "notebook", "folder": "/home/me/notebooks"}}
-    code = {"repositories": [], "notebook": {"cells": 2, "file": "code/1/notebook.py"}}
+    code = {"repositories": [], "notebook": {"cells": 2, "file": "code/a.py"}}
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/a.py").touch()
 
     found, problems = restored_code(RunToRepeat(tmp_path, entry, [], code), tmp_path / "code", None)
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from train_manager import InputError
+from train_manager import CheckpointError, InputError
 from train_manager.extensions import MetricStore, RunRecord
 from train_manager.runs.record.run_file import read_runs
 from train_manager.runs.repeating.run_to_repeat import run_to_repeat
@@ -51,7 +52,8 @@ def test_a_run_without_a_code_record_has_neither_repository_nor_notebook(train_d
 
 def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Path) -> None:
     code = train_dir / "code" / f"{run_to_repeat(train_dir).entry['id']}.json"
-    code.parent.mkdir()
+    (code.parent / "1").mkdir(parents=True)
+    (code.parent / "1/notebook.py").touch()
     repositories = [{"path": "/r/vendor", "inside": "vendor"}, {"path": "/r", "inside": None}]
     code.write_text(
         json.dumps(
@@ -66,3 +68,22 @@ def test_the_repository_is_that_of_the_program_and_not_a_submodule(train_dir: Pa
     run = run_to_repeat(train_dir)
 
     assert (run.repository, run.notebook) == (Path("/r"), train_dir / "code/1/notebook.py")
+
+
+OUTSIDE = ["../notebook.py", "/etc/hostname", "code/../../notebook.py", "code/link.py", "code/a.py"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_notebook_outside_of_its_record_is_refused(train_dir: Path, tmp_path: Path, name: str) -> None:
+    copy = shutil.copytree(train_dir, tmp_path / "run", ignore=shutil.ignore_patterns("code"))
+    run = run_to_repeat(copy).entry["id"]
+    record = {"schema": "train-manager/code", "repositories": [], "notebook": {"cells": 1, "file": name}}
+    (copy / "code").mkdir()
+    (copy / "code" / f"{run}.json").write_text(json.dumps(record))
+    (tmp_path / "notebook.py").touch()
+    (copy / "code/link.py").symlink_to("../../notebook.py")
+
+    with pytest.raises(CheckpointError) as caught:
+        _ = run_to_repeat(copy).notebook
+
+    assert str(caught.value) == f"the cells of run {run} are not in its record: there is no file {name!r} in its code/"

@@ -62,6 +62,7 @@ class CleanRoom:
     def _furnish(self) -> None:
         user = self.repository
         lines = [
+            ("bigfilethreshold", "1m"),  # a diff of 50 MB takes ten seconds
             ("filemode", str(user.flag("core.filemode", True)).lower()),
             ("ignorecase", str(user.flag("core.ignorecase", False)).lower()),
             ("precomposeunicode", str(user.flag("core.precomposeunicode", False)).lower()),

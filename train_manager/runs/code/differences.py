@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.runs.code.patch_text import Line, applied, lines_of, shown_base
-from train_manager.runs.code.recorded_files import notebook_text
+from train_manager.runs.code.recorded_files import notebook_file
 from train_manager.runs.code.versions import Version
 
 MOST_LINES: Final = 2000  # that are aligned; of longer changes, the first lines are shown side by side
@@ -196,7 +196,8 @@ def _lines(one: Version, other: Version, path: str) -> tuple[Sequence[Line], Seq
 
 def _of_notebooks(first: tuple[Path, Record], second: tuple[Path, Record]) -> Iterator[FileDifference]:
     """Yield how the cells that ran differ."""
-    texts = [notebook_text(*side) for side in (first, second)]
+    files = [notebook_file(*side) for side in (first, second)]
+    texts = [file.read_bytes() if file else None for file in files]
     if texts[0] == texts[1]:
         return
     if texts[0] is None or texts[1] is None:

@@ -11,7 +11,8 @@ from typing import Final, final
 WHY: Final = "a training writes this folder"
 _OWN_FILES: Final = re.compile(
     r"(run\.json|metrics\.sqlite[\w-]*|report\.html|\.lock)\Z"
-    r"|(checkpoints/|plots/)|(code/(?:\.part-[^/]+/|[0-9a-f]{32}/|[0-9a-f]{16}\.json\Z))"
+    r"|(checkpoints/|plots/)|(code/(?:[0-9a-f]{32}/|files/(?=\.?[0-9a-f]{64})))"
+    r"|code/[0-9a-f]{16}(?:-\d+)?\.(?:json|diff|py)\Z"
 )
 _WRITTEN: Final = re.compile(r"step-|[0-9a-f]{16}\.json\Z")  # of a checkpoint, and the record of code
 

@@ -1,7 +1,7 @@
 """A patch as git writes it, read as lines: which lines of a file it takes away, and what comes in their place.
 
-``restoring`` has git apply patches, to the byte. Here they are only looked into: a comparison shows the lines that
-differ also where git, or the commit that a patch stands on, is not there any more.
+Nothing is restored from it: a comparison shows the lines that differ also where git, or the commit that a patch stands
+on, is not there any more.
 """
 
 from __future__ import annotations
@@ -46,13 +46,18 @@ def hunks_by_path(patch: bytes) -> dict[str, list[Hunk] | None]:
     >>> hunks_by_path(text)
     {'f': [Hunk(begins=0, old=[b'import os\\n', b'lr = 0.1\\n'], new=[b'import os\\n', b'lr = 0.2\\n'])]}
     """
+    found: dict[str, list[Hunk] | None] = {}
+    for path, lines in sections(patch):
+        found[path] = None if path in found else _hunks_of(lines)  # a file that became a link has two parts
+    return found
+
+
+def sections(patch: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Yield the path of each part of a patch, and its lines."""
     lines = patch.split(b"\n")
     starts = [number for number, line in enumerate(lines) if line.startswith(_BEGIN)]
-    found: dict[str, list[Hunk] | None] = {}
     for start, end in pairwise([*starts, len(lines)]):
-        path, hunks = _section(lines[start:end])
-        found[path] = None if path in found else hunks  # a file that became a link has two parts
-    return found
+        yield _path(lines[start]), lines[start:end]
 
 
 def applied(base: Sequence[Line], hunks: Iterable[Hunk]) -> list[Line]:
@@ -90,11 +95,11 @@ def lines_of(content: bytes) -> list[bytes]:
     return [line for line in _LINE_END.split(content) if line]
 
 
-def _section(lines: Sequence[bytes]) -> tuple[str, list[Hunk] | None]:
-    """Return the path and the hunks of one file's part of a patch."""
+def _hunks_of(lines: Sequence[bytes]) -> list[Hunk] | None:
+    """Return the hunks of one file's part of a patch; None if it is binary."""
     first = next((number for number, line in enumerate(lines) if line.startswith(b"@@ ")), len(lines))
     is_binary = any(line.startswith((b"GIT binary patch", b"Binary files ")) for line in lines[:first])
-    return _path(lines[0]), None if is_binary else list(_hunks(lines[first:]))
+    return None if is_binary else list(_hunks(lines[first:]))
 
 
 def _hunks(lines: Sequence[bytes]) -> Iterator[Hunk]:

@@ -8,8 +8,9 @@ import stat
 from dataclasses import dataclass
 from typing import BinaryIO, Final, final
 
-from train_manager.runs.code.archive import FILE, LINK, PROGRAM
-
+LINK: Final = "120000"
+PROGRAM: Final = "100755"
+FILE: Final = "100644"
 _PIECE: Final = 1 << 20
 
 

@@ -23,7 +23,7 @@ def _damages(record: Mapping[str, Any]) -> Iterator[str]:
     yield from _wrong(record, "", {"reason": _is_text_or_none, "repositories": _is_list})
     for number, repository in enumerate(_list(record.get("repositories"))):
         where = f"repositories[{number}]."
-        yield from _wrong(repository, where, _REPOSITORY)
+        yield from _wrong(repository, where, {**_REPOSITORY, **_OF_VERSION[record.get("version", 2)]})
         for place, file in enumerate(_list(repository.get("files"))):
             yield from _wrong(file, f"{where}files[{place}].", _FILE)
             if file["how"] == "left out":
@@ -68,8 +68,10 @@ def _is_path(value: Any) -> bool:
     return _is_text(value) and os.path.basename(value.rstrip("/")) not in (".", "..")
 
 
-def _is_patch(value: Any) -> bool:
-    return value is None or (isinstance(value, dict) and _is_text(value.get("sha256")))
+def _is_content(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, dict) and _is_text(value.get("sha256")) and type(value.get("size")) is int
 
 
 def _are_remotes(value: Any) -> bool:
@@ -86,9 +88,11 @@ _REPOSITORY: Final = {
     "commit": _is_commit,
     "branch": _is_text_or_none,
     "remotes": _are_remotes,
-    "payload": _is_text_or_none,
-    "patch": _is_patch,
     "files": _is_list,
     "lfs": _are_names,
 }
-_FILE: Final = dict.fromkeys(("path", "how", "sha256", "mode"), _is_text)
+_OF_VERSION: Final = {
+    1: {"payload": _is_text_or_none, "patch": _is_content},
+    2: {"diff": _is_text_or_none, "not_checked_out": _is_content},
+}
+_FILE: Final = {**dict.fromkeys(("path", "how", "sha256", "mode"), _is_text), "size": lambda value: type(value) is int}

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-import tarfile
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeGuard, final
 
 from train_manager.files.strict_json import strict_json
+from train_manager.runs.code.old_payload import OldPayload
 from train_manager.runs.code.outputs import WHY
 from train_manager.runs.code.patch_text import Hunk, hunks_by_path
-from train_manager.runs.code.payload import ARCHIVE, CODE, PATCH
+from train_manager.runs.code.store import CODE, kept
 from train_manager.telling.errors import CheckpointError
 
 SCHEMA: Final = "train-manager/code"
-VERSION: Final = 1
-MOST_BYTES: Final = 4_000_000  # of a file, or of a patch, that is looked into
-_PAYLOAD: Final = re.compile(rf"{CODE}/[0-9A-Za-z_-]+")
-_NOTEBOOK: Final = re.compile(rf"{_PAYLOAD.pattern}/[\w.-]+")
+VERSION: Final = 2
+MOST_BYTES: Final = 4_000_000  # of a file, or a tenth of a text of differences, that is looked into
+_BESIDE: Final = re.compile(rf"{CODE}/(?:[\w-]+/)?[\w-]+\.\w+")
 
 
 def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:
@@ -36,7 +35,7 @@ def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:
     record = strict_json(content, str(path))
     if not _is_whole(record):
         raise CheckpointError(f"{path} is damaged: it is not a code record", name=str(path))
-    if record.get("version", VERSION) != VERSION:
+    if record.get("version", VERSION) not in range(1, VERSION + 1):
         what = f"{path} has version {record['version']} of a code record, and this is version {VERSION}"
         raise CheckpointError(what, name=str(path), cure="read it with a newer Train Manager")
     return record
@@ -73,12 +72,18 @@ def changed_files(repository: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     return (entry for entry in repository.get("files") or () if entry.get("why") != WHY)
 
 
-def notebook_text(train_dir: Path, record: Mapping[str, Any]) -> bytes | None:
-    """Return the cells that ran, as one text; None if the run was not of a notebook."""
-    told = record.get("notebook") or {}
-    name = told.get("file") or ""
+def file_beside(train_dir: Path, name: object) -> Path | None:
+    """Return a file that a record names; None if it is not there, or not in the folder of the records."""
+    if not isinstance(name, str) or not _BESIDE.fullmatch(name):
+        return None
     path = train_dir / name
-    return path.read_bytes() if _NOTEBOOK.fullmatch(name) and path.is_file() else None
+    is_inside = path.resolve() == train_dir.resolve() / name
+    return path if is_inside and path.is_file() else None
+
+
+def notebook_file(train_dir: Path, record: Mapping[str, Any] | None) -> Path | None:
+    """Return the file with the cells that ran; None if the run was not of a notebook."""
+    return file_beside(train_dir, ((record or {}).get("notebook") or {}).get("file"))
 
 
 @final
@@ -87,32 +92,30 @@ class RecordedFiles:
 
     Attributes:
         entries: what is told of each file that is not as in the commit, by its path.
+        old: what a record of version 1 keeps.
     """
 
     def __init__(self, train_dir: Path, repository: Mapping[str, Any]) -> None:
-        payload = repository.get("payload")
-        self._payload = train_dir / payload if payload is not None and _PAYLOAD.fullmatch(payload) else None
+        self._train_dir = train_dir
+        self._diff = file_beside(train_dir, repository.get("diff"))
+        self._not_checked_out = repository.get("not_checked_out")
+        self.old = OldPayload(train_dir, repository)
         self.entries: dict[str, Mapping[str, Any]] = {entry["path"]: entry for entry in changed_files(repository)}
 
     @cached_property
     def hunks(self) -> dict[str, list[Hunk] | None]:
-        """What the patch does to each file, None to a binary one; nothing if it is missing or too large."""
-        path = self._payload / PATCH if self._payload else None
-        if path is None or not path.is_file() or path.stat().st_size > 10 * MOST_BYTES:
-            return {}
-        return hunks_by_path(path.read_bytes())
+        """What the differences do to each file, None to a binary one; nothing if they are missing or too large."""
+        text = self._diff.read_bytes() if self._diff else self.old.patch
+        return hunks_by_path(text) if len(text) <= 10 * MOST_BYTES else {}
 
-    def archived(self, path: str) -> bytes | None:
-        """Return a file of the archive; None if it cannot be had, or is too large to be looked into."""
-        archive = self._payload / ARCHIVE if self._payload else None
-        if archive is None or not archive.is_file():
-            return None
-        try:
-            with tarfile.open(archive, "r:", encoding="utf-8", errors="surrogateescape") as tar:
-                member = tar.getmember(path)
-                if member.issym():
-                    return member.linkname.encode(errors="surrogateescape")
-                file = tar.extractfile(member) if member.size <= MOST_BYTES else None
-                return None if file is None else file.read()
-        except (tarfile.TarError, KeyError, OSError, EOFError):
-            return None
+    @property
+    def not_checked_out(self) -> bytes:
+        """The names of files that a sparse checkout had left out, each with a zero after it."""
+        told = self._not_checked_out
+        return (kept(self._train_dir, told["sha256"], told["size"]) or b"") if told else self.old.not_checked_out
+
+    def content(self, file: Mapping[str, Any]) -> bytes | None:
+        """Return what was in a file that the record keeps; None if it does not, or is damaged."""
+        if file["how"] == "stored":
+            return kept(self._train_dir, file["sha256"], file["size"])
+        return self.old.content(file) if file["how"] == "archive" else None

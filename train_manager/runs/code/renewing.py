@@ -8,7 +8,7 @@ from pathlib import Path
 
 from train_manager.files.atomic import replace_file
 from train_manager.files.strict_json import strict_json
-from train_manager.runs.code.payload import CODE
+from train_manager.runs.code.store import CODE
 from train_manager.runs.code.taking import notebook_of
 
 
@@ -22,5 +22,5 @@ def renew_cells(train_dir: Path, run_id: str, cells: Sequence[str]) -> None:
     """
     path = train_dir / CODE / f"{run_id}.json"
     record = strict_json(path.read_bytes(), path.name)
-    record["notebook"] = notebook_of(train_dir, cells)
+    record["notebook"] = notebook_of(train_dir, run_id, cells)
     replace_file(path, json.dumps(record, indent=1).encode())

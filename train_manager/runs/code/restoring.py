@@ -1,4 +1,4 @@
-"""Put recorded code back: the commit in a new folder, then the patch, the deletions and the archive.
+"""Put recorded code back: the commit in a new folder, then the deletions, and what the record keeps.
 
 The new folder has a git folder of its own that reads the objects of the repository (as ``git clone --shared`` makes
 it). The repository itself is only read; no hook and no filter runs, and each file is checked against the record.
@@ -10,27 +10,25 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import re
 import shutil
-import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.runs.code.archive import LINK, ArchivedFile, put_file, read_archive, reason_against
 from train_manager.runs.code.clean_room import git_in, make_git_folder
 from train_manager.runs.code.git_commands import GitCommands, GitTrouble
 from train_manager.runs.code.lfs import SIZES, content_of, read_pointer
+from train_manager.runs.code.old_payload import PATCH
 from train_manager.runs.code.outputs import WHY
-from train_manager.runs.code.payload import ARCHIVE, CODE, NOT_CHECKED_OUT, PATCH
-from train_manager.runs.code.reading import Unreadable, read_now
+from train_manager.runs.code.placing import put_file, reason_against
+from train_manager.runs.code.reading import LINK, Unreadable, read_now
 from train_manager.runs.code.record_shape import damage_in
-from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.runs.code.recorded_files import RecordedFiles, read_code_record
 from train_manager.runs.code.repository import Repository, find_repository
+from train_manager.runs.code.store import CODE
 from train_manager.telling.errors import CheckpointError, InputError
 
 _SECONDS: Final = 600.0  # a checkout of a large commit takes its time
-_PAYLOAD: Final = re.compile(r"code/[0-9a-f]{32}")
 _PACKAGES: Final = "packages"
 
 
@@ -98,7 +96,7 @@ def restore_code(train_dir: Path, run_id: str, into: Path, *, repository: Path |
         if os.path.realpath(place) != os.path.join(os.path.realpath(into), place.relative_to(into)):
             restored.problems.append(f"{entry['inside']} is not put back: a link is in its place")
             continue
-        _Restoring(entry, train_dir, place, source, restored.problems).restore()
+        _Restoring(entry, RecordedFiles(train_dir, entry), place, source, restored.problems).restore()
     return restored
 
 
@@ -122,7 +120,7 @@ def _place(entry: dict[str, Any], into: Path, restored: Restored) -> Path:
 @dataclass
 class _Restoring:
     entry: dict[str, Any]
-    train_dir: Path
+    recorded: RecordedFiles
     root: Path
     source: Path
     problems: list[str]
@@ -130,29 +128,20 @@ class _Restoring:
     def restore(self) -> None:
         """Make the working tree, as far as that is possible."""
         self.root.mkdir(parents=True, exist_ok=True)
-        payload = self._payload()
         if self.entry["commit"] is not None:
             repository = self._repository()
-            git = self._check_out(repository, payload)
-            self._apply(git, payload)
+            git = self._check_out(repository)
+            self._apply(git)
             self._fetch_lfs(repository)
         for file in self._files("deleted"):
             _delete(self.root, file["path"])
-        if payload is not None and (payload / ARCHIVE).exists():
-            self._unpack(payload / ARCHIVE)
+        # Links last, so that nothing is written through them.
+        for file in sorted(self._files("stored", "archive"), key=lambda file: bool(file["mode"] == LINK)):
+            self._put(file)
         self._check()
 
-    def _files(self, how: str) -> list[dict[str, Any]]:
-        return [file for file in self.entry["files"] if file["how"] == how]
-
-    def _payload(self) -> Path | None:
-        name = self.entry["payload"]
-        if name is None:
-            return None
-        if not isinstance(name, str) or not _PAYLOAD.fullmatch(name) or not (self.train_dir / name).is_dir():
-            self.problems.append(f"{name}, where changed and new files are kept, is not in {self.train_dir}")
-            return None
-        return (self.train_dir / name).absolute()
+    def _files(self, *how: str) -> list[dict[str, Any]]:
+        return [file for file in self.entry["files"] if file["how"] in how]
 
     def _repository(self) -> Repository:
         commit = self.entry["commit"]
@@ -168,13 +157,12 @@ class _Restoring:
             ) from trouble
         return dataclasses.replace(found, commit=commit)
 
-    def _check_out(self, repository: Repository, payload: Path | None) -> GitCommands:
+    def _check_out(self, repository: Repository) -> GitCommands:
         make_git_folder(self.root / ".git", repository)
         git = git_in(self.root / ".git", self.root, seconds=_SECONDS)
         self._name_branch(git)
-        if payload is not None and (payload / NOT_CHECKED_OUT).exists():
+        if names := self.recorded.not_checked_out:
             git.run("read-tree", repository.commit or "HEAD")
-            names = (payload / NOT_CHECKED_OUT).read_bytes()
             git.run("update-index", "--skip-worktree", "-z", "--stdin", feed=names)
             git.run("checkout-index", "--all", "--index", "--quiet")
         else:
@@ -191,19 +179,16 @@ class _Restoring:
             for name, address in self.entry["remotes"].items():
                 git.run("config", "--", f"remote.{name}.url", address)
 
-    def _apply(self, git: GitCommands, payload: Path | None) -> None:
-        said = self.entry["patch"]
-        if payload is None or said is None:
+    def _apply(self, git: GitCommands) -> None:
+        """Apply the patch of a record of version 1."""
+        said, folder = self.entry.get("patch"), self.recorded.old.folder
+        if said is None:
+            return
+        if folder is None or hashlib.sha256(self.recorded.old.patch).hexdigest() != said["sha256"]:
+            self.problems.append(f"{PATCH} of the record is damaged, or not there")
             return
         try:
-            patch = (payload / PATCH).read_bytes()
-        except OSError:
-            patch = b""
-        if hashlib.sha256(patch).hexdigest() != said["sha256"]:
-            self.problems.append(f"{PATCH} is damaged")
-            return
-        try:
-            git.run("apply", "--whitespace=nowarn", "--binary", os.fspath(payload / PATCH))
+            git.run("apply", "--whitespace=nowarn", "--binary", os.fspath(folder / PATCH))
         except GitTrouble as trouble:
             self.problems.append(f"{PATCH} does not fit: {trouble.what}")
 
@@ -220,26 +205,12 @@ class _Restoring:
             else:  # onto the pointer, whose mode stays
                 shutil.copyfile(kept, self.root / path, follow_symlinks=False)
 
-    def _unpack(self, archive: Path) -> None:
-        expected = {file["path"]: file for file in self._files("archive")}
-        links = []
-        try:
-            for file in read_archive(archive):
-                said = expected.pop(file.path, None)
-                if said is None or said["sha256"] != hashlib.sha256(file.content).hexdigest():
-                    self.problems.append(f"{file.path} in the archive is not what the record says")
-                elif file.is_link:
-                    links.append(file)
-                else:
-                    self._put(file)
-        except (tarfile.TarError, OSError, EOFError) as error:
-            self.problems.append(f"{ARCHIVE} is damaged: {error}")
-        for link in links:  # last, so that nothing is written through them
-            self._put(link)
-
-    def _put(self, file: ArchivedFile) -> None:
-        if reason := put_file(self.root, file):
-            self.problems.append(f"{file.path} is not put back: {reason}")
+    def _put(self, file: dict[str, Any]) -> None:
+        content = self.recorded.content(file)
+        if content is None:
+            self.problems.append(f"{file['path']} is not put back: its content in the record is damaged, or not there")
+        elif reason := put_file(self.root, file["path"], file["mode"], content):
+            self.problems.append(f"{file['path']} is not put back: {reason}")
 
     def _check(self) -> None:
         for file in self.entry["files"]:

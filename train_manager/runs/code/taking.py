@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import json
 import os
 import time
@@ -17,12 +16,13 @@ from train_manager.runs.code.changes import Changes, committed_files, find_chang
 from train_manager.runs.code.clean_room import CleanRoom
 from train_manager.runs.code.collecting import Budget, Collection, Limits
 from train_manager.runs.code.conversions import find_converted
+from train_manager.runs.code.diff_text import text_of_differences
 from train_manager.runs.code.git_commands import GitTrouble
 from train_manager.runs.code.notebook_cells import as_script
 from train_manager.runs.code.outputs import TrainDirs
-from train_manager.runs.code.payload import CODE, NOT_CHECKED_OUT, NOTEBOOK, folder_to_fill, put_in_place
 from train_manager.runs.code.recorded_files import SCHEMA, VERSION
 from train_manager.runs.code.repository import Repository, find_repository
+from train_manager.runs.code.store import CODE, keep, remove_leftovers
 from train_manager.runs.code.submodules import inner_repositories
 
 USUAL: Final = Limits()
@@ -61,7 +61,8 @@ def take_code_record(
     """
     started = time.perf_counter()
     taken = datetime.datetime.now(datetime.UTC).isoformat()
-    taking = _Taking(folder.absolute(), train_dir.absolute(), loaded, Budget(limits))
+    remove_leftovers(train_dir)
+    taking = _Taking(folder.absolute(), train_dir.absolute(), run_id, loaded, Budget(limits))
     taking.take(others)
     record = {
         "schema": SCHEMA,
@@ -71,7 +72,7 @@ def take_code_record(
         "seconds": 0.0,
         "reason": "; ".join(taking.reasons) or None,
         "repositories": taking.entries,
-        "notebook": notebook_of(train_dir, cells),
+        "notebook": notebook_of(train_dir, run_id, cells),
     }
     record["seconds"] = round(time.perf_counter() - started, 3)
     replace_file(train_dir / CODE / f"{run_id}.json", json.dumps(record, indent=1).encode())
@@ -80,9 +81,10 @@ def take_code_record(
 
 @final
 class _Taking:
-    def __init__(self, folder: Path, train_dir: Path, loaded: Sequence[Path], budget: Budget) -> None:
+    def __init__(self, folder: Path, train_dir: Path, run_id: str, loaded: Sequence[Path], budget: Budget) -> None:
         self.folder = folder
         self.train_dir = train_dir
+        self.run_id = run_id
         self.loaded = loaded
         self.budget = budget
         self.entries: list[dict[str, Any]] = []
@@ -130,23 +132,30 @@ class _Taking:
         return bool(entry["files"])
 
     def _fill(self, entry: dict[str, Any], repository: Repository, loaded: Sequence[Path]) -> Changes:
-        collection = Collection(
-            os.fspath(repository.root),
-            repository.object_format,
-            self.budget,
-            TrainDirs(repository.root, self.train_dir, self.folder),
-            repository.flag("core.filemode", True),
+        collection = self._collection(
+            repository.root, repository.object_format, keeps_modes=repository.flag("core.filemode", True)
         )
         with CleanRoom(repository, seconds=self._seconds) as room:
             changes = find_changes(room)
             find_converted(room, changes)
-            collection.compare(room, changes)
             ran = frozenset(_loaded(room, loaded, changes))
             new = ran.union(_beside(self.folder, collection, changes.new))
-            collection.add_new(sorted(new, key=os.fsencode), changes.encrypted, ran)
+            collection.collect(changes, collection.without_outputs(sorted(new, key=os.fsencode), ran))
+            text = text_of_differences(room, collection.differing)
         self.reasons += changes.warnings
-        entry.update(self._filled(collection, changes.not_checked_out))
+        entry.update(files=collection.files, lfs=collection.lfs)
+        if text:
+            number = len(self.entries) - 1
+            entry["diff"] = f"{CODE}/{self.run_id}{f'-{number}' if number else ''}.diff"
+            replace_file(self.train_dir / entry["diff"], text)
+        if changes.not_checked_out:
+            names = b"".join(os.fsencode(name) + b"\0" for name in changes.not_checked_out)
+            entry["not_checked_out"] = {"sha256": keep(self.train_dir, names), "size": len(names)}
         return changes
+
+    def _collection(self, root: Path, object_format: str = "sha1", *, keeps_modes: bool = True) -> Collection:
+        outputs = TrainDirs(root, self.train_dir, self.folder)
+        return Collection(os.fspath(root), object_format, self.budget, outputs, self.train_dir, keeps_modes)
 
     def _inner(
         self, outer: Repository, changes: Changes, inside: str | None, package: str | None
@@ -164,25 +173,10 @@ class _Taking:
 
     def _keep_what_ran(self, entry: dict[str, Any], root: Path, loaded: Sequence[Path]) -> None:
         """Keep the files that ran, where git cannot say what else belongs to them."""
-        collection = Collection(os.fspath(root), "sha1", self.budget, TrainDirs(root, self.train_dir, self.folder))
-        collection.archived = {name: "new" for path in loaded if (name := _below(root, path)) is not None}
+        collection = self._collection(root)
         with contextlib.suppress(OSError):
-            entry.update(self._filled(collection, []))
-
-    def _filled(self, collection: Collection, not_checked_out: list[str]) -> dict[str, Any]:
-        with folder_to_fill(self.train_dir) as folder:
-            collection.write(folder)
-            if not_checked_out:
-                names = b"".join(os.fsencode(name) + b"\0" for name in not_checked_out)
-                (folder / NOT_CHECKED_OUT).write_bytes(names)
-            payload = put_in_place(folder)
-        digest = hashlib.sha256(collection.patch).hexdigest()
-        return {
-            "payload": payload,
-            "patch": {"size": len(collection.patch), "sha256": digest} if collection.patch else None,
-            "files": collection.files,
-            "lfs": sorted(collection.lfs),
-        }
+            collection.collect(Changes(), [name for path in loaded if (name := _below(root, path)) is not None])
+            entry["files"] = collection.files
 
 
 def _entry(path: str, inside: str | None, repository: Repository | None) -> dict[str, Any]:
@@ -194,10 +188,10 @@ def _entry(path: str, inside: str | None, repository: Repository | None) -> dict
         "remotes": repository.remotes if repository else {},
         "state": repository.state if repository else [],
         "shallow": repository.is_shallow if repository else False,
-        "payload": None,
-        "patch": None,
         "files": [],
         "lfs": [],
+        "diff": None,
+        "not_checked_out": None,
         "submodules": [],
     }
 
@@ -229,14 +223,13 @@ def _below(root: Path, path: Path) -> str | None:
     return None
 
 
-def notebook_of(train_dir: Path, cells: Sequence[str]) -> dict[str, Any] | None:
+def notebook_of(train_dir: Path, run_id: str, cells: Sequence[str]) -> dict[str, Any] | None:
     """Write the cells of a notebook beside the record, and return what the record says of them."""
     if not cells:
         return None
-    with folder_to_fill(train_dir) as folder:
-        (folder / NOTEBOOK).write_text(as_script(cells), encoding="utf-8", errors="surrogateescape")
-        payload = put_in_place(folder)
-    return {"cells": len(cells), "file": f"{payload}/{NOTEBOOK}"}
+    name = f"{CODE}/{run_id}.py"
+    replace_file(train_dir / name, as_script(cells).encode("utf-8", "surrogateescape"))
+    return {"cells": len(cells), "file": name}
 
 
 def _told(trouble: Exception) -> str:

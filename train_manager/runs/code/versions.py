@@ -31,10 +31,10 @@ class Version:
         self.of_commit = CommitFiles(self.commit, [repository.get("path") or "", *elsewhere])
 
     def hunks(self, path: str) -> list[Hunk] | None:
-        """Return what the patch does to a file; none if it is as in the commit, and None if the patch does not tell."""
+        """Return what the run did to a file; none if it is as in the commit, and None if no lines are told."""
         if path not in self.entries:
             return []
-        return self._recorded.hunks.get(path) if self.entries[path]["how"] == "patch" else None
+        return self._recorded.hunks.get(path) if self.entries[path]["how"] in ("patch", "stored") else None
 
     def is_binary(self, path: str) -> bool:
         """Return whether the patch or the content tells that a file is not text."""
@@ -62,8 +62,8 @@ class Version:
         entry = self.entries.get(path, {"how": "commit"})
         if entry["how"] == "commit":
             return self.of_commit.content(path)
-        if entry["how"] == "archive":
-            return self._recorded.archived(path)
+        if entry["how"] in ("stored", "archive"):
+            return self._recorded.content(entry) if entry.get("size", 0) <= MOST_BYTES else None
         hunks, base = self.hunks(path), self.of_commit.content(path)
         if hunks is None or (base is None and entry.get("status") != "new"):
             return None

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.runs.code.recorded_files import notebook_file, read_code_record
 from train_manager.runs.record.run_file import outcome_of
 from train_manager.runs.record.run_paths import chain_of, named_run
 from train_manager.runs.repeating.comparing_figures import Figures
 from train_manager.runs.repeating.recorded_figures import figures_of, has_trained
-from train_manager.telling.errors import InputError
+from train_manager.telling.errors import CheckpointError, InputError
 
 
 @final
@@ -39,9 +39,17 @@ class RunToRepeat:
 
     @property
     def notebook(self) -> Path | None:
-        """The file with the cells of its notebook."""
-        found = (self.code or {}).get("notebook")
-        return self.train_dir / found["file"] if found else None
+        """The file with the cells of its notebook.
+
+        Raises:
+            CheckpointError: it is not there, or elsewhere.
+        """
+        told, found = (self.code or {}).get("notebook"), notebook_file(self.train_dir, self.code)
+        if told and found is None:
+            name = str(told.get("file"))
+            what = f"the cells of run {self.entry['id']} are not in its record: there is no file {name!r} in its code/"
+            raise CheckpointError(what, name=name)
+        return found
 
     @property
     def outcome(self) -> str:
