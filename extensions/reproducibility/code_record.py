@@ -12,7 +12,7 @@ from train_manager.core.decorators import always
 from train_manager.core.extension import Extension
 from train_manager.files.background import Background
 from train_manager.rebuilding.recorded import recorded
-from train_manager.runs.code.collecting import Limits
+from train_manager.runs.code.collecting import Limits, too_large_in_words
 from train_manager.runs.code.loaded_modules import code_folder, loaded_files
 from train_manager.runs.code.notebook_cells import cells_that_ran
 from train_manager.runs.code.renewing import renew_cells
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from train_manager.manager import TrainManager
 
 _told: Final[set[str]] = set()  # each reason once per process: a sweep would repeat it for each training
+_NOT_IN_FULL: Final = "the code of this run is not recorded in full"
+_CURE: Final = "name them in .gitignore, or raise the limits max_file_mb and max_total_mb of CodeRecord"
 
 
 @recorded
@@ -112,22 +114,39 @@ class CodeRecord(Extension):
         self._renew_cells(train_dir, train_manager.run_id)
         troubles, self._troubles = self._troubles, []
         for trouble in troubles:
-            if trouble not in _told:
-                _told.add(trouble)
-                warnings.warn(f"the code of this run is not recorded in full: {trouble}", stacklevel=users_level())
+            _tell_once(trouble)
 
     def _take(self, folder: Path, train_dir: Path, run_id: str, others: Mapping[str, Path], cells: list[str]) -> None:
         limits = Limits(file=int(self.max_file_mb * 1e6), total=int(self.max_total_mb * 1e6), seconds=self.seconds)
         try:
             record = take_code_record(
-                folder, train_dir, run_id, limits=limits, others=others, cells=cells, loaded=loaded_files(folder)
+                folder,
+                train_dir,
+                run_id,
+                limits=limits,
+                others=others,
+                cells=cells,
+                loaded=loaded_files(folder),
+                tell=_tell_once,
             )
         except Exception as error:  # a training is worth more than its record
-            self._troubles.append(_in_words(error))
+            self._troubles.append(f"{_NOT_IN_FULL}: {_in_words(error)}")
         else:
             self._cells = cells
             if record["reason"] is not None and not _is_whole(record):
-                self._troubles.append(record["reason"])
+                self._troubles.append(f"{_NOT_IN_FULL}: {record['reason']}")
+            for one in record["repositories"]:
+                text, key = too_large_in_words(one["files"]), f"sizes in {one['path']}"
+                if text is not None and key not in _told:
+                    _told.add(key)
+                    self._troubles.append(f"{_NOT_IN_FULL}: {text}; {_CURE}")
+
+    def _tell_now(self, text: str) -> None:
+        try:
+            _tell_once(text)
+        except Warning:  # warnings are errors, and one in this thread would cost the record
+            _told.remove(text)
+            self._troubles.append(text)
 
     def _renew_cells(self, train_dir: Path, run_id: str) -> None:
         """Add the cells that ran since: a training goes on in the next one."""
@@ -137,7 +156,7 @@ class CodeRecord(Extension):
         try:
             renew_cells(train_dir, run_id, cells)
         except Exception as error:
-            self._troubles.append(_in_words(error))
+            self._troubles.append(f"{_NOT_IN_FULL}: {_in_words(error)}")
         else:
             self._cells = cells
 
@@ -146,6 +165,12 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
     """Return whether a record without a repository has the script, its modules, or the cells of a notebook."""
     has_files = any(file["how"] == "stored" for one in record["repositories"] for file in one["files"])
     return record["reason"] == NO_REPOSITORY and (has_files or record["notebook"] is not None)
+
+
+def _tell_once(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        warnings.warn(text, stacklevel=users_level())
 
 
 def _in_words(error: Exception) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -137,9 +138,55 @@ def test_another_repository_is_recorded_if_it_is_named(code: Path, tmp_path: Pat
 def test_the_limits_are_those_that_were_given(code: Path, tmp_path: Path) -> None:
     (code / "large.bin").write_bytes(bytes(3000))
     tm = manager(code, tmp_path / "runs", max_file_mb=0.002)
-    tm.train()
+    with pytest.warns(UserWarning, match=TOLD):
+        tm.train()
 
     assert ("large.bin", "left out") in files_of(tm)
+
+
+def test_files_that_are_too_large_are_told_once_with_the_largest_names(code: Path, tmp_path: Path) -> None:
+    for number in range(8):
+        (code / f"{number}.bin").write_bytes(bytes(1_000_000 + 1_000_000 * number))
+    trainings = [manager(code, tmp_path / name, max_file_mb=0.5) for name in ("one", "two")]
+    with pytest.warns(UserWarning, match=TOLD) as warned:
+        trainings[0].train()
+    trainings[1].train()  # warnings are errors here
+
+    assert [str(one.message) for one in warned] == [
+        f"{TOLD}8 files of 36 MB were left out, as too large: 7.bin (8 MB), 6.bin (7 MB), 5.bin (6 MB), 4.bin (5 MB), "
+        "3.bin (4 MB) and 3 more; name them in .gitignore, or raise the limits max_file_mb and max_total_mb of "
+        "CodeRecord"
+    ]
+
+
+def test_a_commit_that_no_remote_has_is_told_before_the_first_batch(code: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--bare", str(code), "origin.git")
+    git(code, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    git(code, "fetch", "-q", "origin")
+    pushed = manager(code, tmp_path / "pushed")
+    pushed.train()  # warnings are errors here
+    git(code, "commit", "-q", "-a", "-m", "second")
+    commit = git(code, "rev-parse", "HEAD").decode()[:10]
+    tm = manager(code, tmp_path / "runs", in_background=False)
+    with pytest.warns(UserWarning, match="^no remote") as warned:
+        tm.open()
+    tm.close()
+
+    assert [str(one.message) for one in warned] == [
+        f"no remote of {code} has its commit {commit}, without which nobody else can run this again: push it"
+    ]
+    assert [record_of(one)["repositories"][0]["pushed"] for one in (pushed, tm)] == [True, False]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_commit_is_compared_with_the_remotes_of_its_repository(code: Path, tmp_path: Path, remote: bool) -> None:
+    if remote:
+        git(code, "remote", "add", "origin", "https://example.com/never-fetched.git")
+    tm = manager(code, tmp_path / "runs")
+    with pytest.warns(UserWarning, match="^no remote of ") if remote else nullcontext():
+        tm.train()
+
+    assert record_of(tm)["repositories"][0]["pushed"] is (False if remote else None)
 
 
 def test_the_cells_of_a_notebook_are_recorded_again_as_each_run_ends(

@@ -6,11 +6,12 @@ Each file is taken by what it holds at one moment: what is compared is what is s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
+from train_manager.reporting.values import plural
 from train_manager.runs.code.changes import Changes, Committed
 from train_manager.runs.code.outputs import WHY, TrainDirs, too_many
 from train_manager.runs.code.reading import FILE, PROGRAM, FileNow, Unreadable, read_now, size_now
@@ -19,6 +20,7 @@ from train_manager.runs.code.store import is_kept, keep
 
 TOO_LARGE: Final = "it is larger than "
 TOO_MUCH: Final = "the record would hold more than "
+MOST_NAMED: Final = 5
 
 
 @final
@@ -181,5 +183,21 @@ class Collection:
         self.files.append(entry)
 
 
+def too_large_in_words(files: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return which files were left out for their size, the largest by name; None if there is none.
+
+    >>> too_large_in_words([{"path": "a.bin", "size": 60_000_000, "why": "it is larger than 5 MB"}])
+    '1 file of 60 MB was left out, as too large: a.bin (60 MB)'
+    """
+    left = [file for file in files if str(file.get("why", "")).startswith((TOO_LARGE, TOO_MUCH))]
+    if not left:
+        return None
+    left.sort(key=lambda file: (-file["size"], file["path"]))
+    names = [f"{file['path']} ({_megabytes(file['size'])})" for file in left[:MOST_NAMED]]
+    more = f" and {len(left) - MOST_NAMED:,} more" if len(left) > MOST_NAMED else ""
+    count = f"{plural(len(left), 'file')} of {_megabytes(sum(file['size'] for file in left))}"
+    return f"{count} {'was' if len(left) == 1 else 'were'} left out, as too large: {', '.join(names)}{more}"
+
+
 def _megabytes(size: int) -> str:
-    return f"{size / 1_000_000:g} MB"
+    return f"{float(f'{size / 1_000_000:.3g}'):g} MB"

@@ -100,6 +100,20 @@ def find_repository(folder: Path, seconds: float = 10.0) -> Repository:
     )
 
 
+def is_on_a_remote(repository: Repository, seconds: float = 10.0) -> bool | None:
+    """Return whether a remote has the commit, as of the last fetch or push; None if that is not known.
+
+    A repository without remotes, or without a commit, has nothing to compare with.
+    """
+    if repository.commit is None or not repository.remotes:
+        return None
+    git = GitCommands(repository.root, seconds=seconds)
+    try:
+        return not git.run("rev-list", "--max-count=1", repository.commit, "--not", "--remotes").strip()
+    except GitTrouble:
+        return None
+
+
 def without_credentials(address: str) -> str:
     """Return the address of a remote without names, passwords and tokens.
 

@@ -7,7 +7,7 @@ import datetime
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -21,7 +21,7 @@ from train_manager.runs.code.git_commands import GitTrouble
 from train_manager.runs.code.notebook_cells import as_script
 from train_manager.runs.code.outputs import TrainDirs
 from train_manager.runs.code.recorded_files import SCHEMA, VERSION
-from train_manager.runs.code.repository import Repository, find_repository
+from train_manager.runs.code.repository import Repository, find_repository, is_on_a_remote
 from train_manager.runs.code.store import CODE, keep, remove_leftovers
 from train_manager.runs.code.submodules import inner_repositories
 
@@ -37,6 +37,7 @@ def take_code_record(
     others: Mapping[str, Path] = {},
     cells: Sequence[str] = (),
     loaded: Sequence[Path] = (),
+    tell: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Any]:
     """Write which code a training runs into ``code/<run_id>.json``, and return it.
 
@@ -58,11 +59,12 @@ def take_code_record(
         others: further folders whose repositories are recorded, by the names of their packages.
         cells: the cells of a notebook that ran, in their order.
         loaded: files that ran; they are kept where the repository does not have them.
+        tell: gets what is told at once: a commit that only this repository has.
     """
     started = time.perf_counter()
     taken = datetime.datetime.now(datetime.UTC).isoformat()
     remove_leftovers(train_dir)
-    taking = _Taking(folder.absolute(), train_dir.absolute(), run_id, loaded, Budget(limits))
+    taking = _Taking(folder.absolute(), train_dir.absolute(), run_id, loaded, Budget(limits), tell)
     taking.take(others)
     record = {
         "schema": SCHEMA,
@@ -81,12 +83,21 @@ def take_code_record(
 
 @final
 class _Taking:
-    def __init__(self, folder: Path, train_dir: Path, run_id: str, loaded: Sequence[Path], budget: Budget) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        train_dir: Path,
+        run_id: str,
+        loaded: Sequence[Path],
+        budget: Budget,
+        tell: Callable[[str], object],
+    ) -> None:
         self.folder = folder
         self.train_dir = train_dir
         self.run_id = run_id
         self.loaded = loaded
         self.budget = budget
+        self.tell = tell
         self.entries: list[dict[str, Any]] = []
         self.reasons: list[str] = []
         self._roots: set[str] = set()
@@ -122,6 +133,10 @@ class _Taking:
             entry["package"] = package
         self.entries.append(entry)
         self._roots.add(os.path.realpath(repository.root))
+        entry["pushed"] = is_on_a_remote(repository, self._seconds)
+        if entry["pushed"] is False:
+            what = f"no remote of {repository.root} has its commit {repository.commit:.10}"
+            self.tell(f"{what}, without which nobody else can run this again: push it")
         try:
             changes = self._fill(entry, repository, loaded)
         except (GitTrouble, OSError) as trouble:  # the commit at least is known
@@ -188,6 +203,7 @@ def _entry(path: str, inside: str | None, repository: Repository | None) -> dict
         "remotes": repository.remotes if repository else {},
         "state": repository.state if repository else [],
         "shallow": repository.is_shallow if repository else False,
+        "pushed": None,
         "files": [],
         "lfs": [],
         "diff": None,
