@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.runs.code.repositories import RUN, git, repository, tree, write
+from tests.runs.code.test_submodules import with_submodule
 from train_manager.runs.code.restoring import restore_code
 from train_manager.runs.code.taking import take_code_record
 from train_manager.telling.errors import InputError
@@ -98,6 +100,42 @@ def test_a_commit_that_is_not_there_is_an_error_with_its_cure(tmp_path: Path) ->
 
     assert str(caught.value) == (
         f"the commit {commit} of the record is not in {other}\n  name a clone that has it as `repository`"
+    )
+
+
+def test_a_partial_clone_that_lacks_files_has_a_cure(tmp_path: Path) -> None:
+    root = recorded(tmp_path)
+    git(root, "config", "uploadpack.allowFilter", "true")
+    git(root, "rm", "-q", "-r", "--cached", ".")
+    git(root, "commit", "-q", "-m", "second")  # whose checkout fetches none of the files
+    git(tmp_path, "clone", "-q", "--filter=blob:none", f"file://{root}", "clone")
+    clone = tmp_path / "clone"
+
+    with pytest.raises(InputError) as caught:
+        restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=clone)
+
+    what, cure = str(caught.value).split("\n")
+    assert what.startswith(f"{clone} is a partial clone, and lacks files of the commit ")
+    assert cure == f"  fetch them: git -C {clone} fetch --refetch --no-filter origin"
+    subprocess.run(cure.removeprefix("  fetch them: "), shell=True, check=True, capture_output=True)
+    assert tree(restore_code(tmp_path / "runs", RUN, tmp_path / "more", repository=clone).root) == tree(root)
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_clone_without_its_submodule_has_a_cure(tmp_path: Path, is_folder: bool) -> None:
+    root = with_submodule(tmp_path)
+    take_code_record(root, tmp_path / "runs", RUN)
+    git(tmp_path, "clone", "-q", str(root), "clone")
+    clone = tmp_path / "clone"
+    if not is_folder:
+        (clone / "vendor/lib").rmdir()
+
+    with pytest.raises(InputError) as caught:
+        restore_code(tmp_path / "runs", RUN, tmp_path / "again", repository=clone)
+
+    assert str(caught.value) == (
+        f"the submodule vendor/lib of the record is not checked out in {clone}\n"
+        f"  check it out: git -C {clone} submodule update --init --recursive"
     )
 
 

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import shlex
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,29 +145,43 @@ class _Restoring:
         return [file for file in self.entry["files"] if file["how"] in how]
 
     def _repository(self) -> Repository:
-        commit = self.entry["commit"]
+        commit, inside, source = self.entry["commit"], self.entry["inside"], self.source.absolute()
+        found, trouble = None, None
         try:
-            found = find_repository(self.source.absolute())
-            GitCommands(self.source.absolute()).run("cat-file", "-e", f"{commit}^{{commit}}")
-        except (GitTrouble, OSError) as trouble:
-            raise InputError(
-                f"the commit {commit} of the record is not in {self.source}",
-                name="repository",
-                asked_by="restore_code",
-                cure="name a clone that has it as `repository`",
-            ) from trouble
+            found = find_repository(source)
+            GitCommands(source).run("cat-file", "-e", f"{commit}^{{commit}}")
+        except (GitTrouble, OSError) as error:
+            trouble = error
+        is_there = found is not None and os.path.realpath(found.root) == os.path.realpath(source)
+        if inside is not None and "package" not in self.entry and not is_there:  # git looks in the outer repository
+            outer = source.parents[inside.count("/")]
+            what = f"the submodule {inside} of the record is not checked out in {outer}"
+            cure = f"check it out: git -C {shlex.quote(str(outer))} submodule update --init --recursive"
+            raise InputError(what, name="repository", asked_by="restore_code", cure=cure)
+        if found is None or trouble is not None:
+            what = f"the commit {commit} of the record is not in {self.source}"
+            cure = "name a clone that has it as `repository`"
+            raise InputError(what, name="repository", asked_by="restore_code", cure=cure) from trouble
         return dataclasses.replace(found, commit=commit)
 
     def _check_out(self, repository: Repository) -> GitCommands:
         make_git_folder(self.root / ".git", repository)
         git = git_in(self.root / ".git", self.root, seconds=_SECONDS)
         self._name_branch(git)
-        if names := self.recorded.not_checked_out:
-            git.run("read-tree", repository.commit or "HEAD")
-            git.run("update-index", "--skip-worktree", "-z", "--stdin", feed=names)
-            git.run("checkout-index", "--all", "--index", "--quiet")
-        else:
-            git.run("read-tree", "-m", "-u", repository.commit or "HEAD")
+        commit = repository.commit or "HEAD"
+        try:
+            if names := self.recorded.not_checked_out:
+                git.run("read-tree", commit)
+                git.run("update-index", "--skip-worktree", "-z", "--stdin", feed=names)
+                git.run("checkout-index", "--all", "--index", "--quiet")
+            else:
+                git.run("read-tree", "-m", "-u", commit)
+        except GitTrouble as trouble:
+            if (remote := repository.setting("extensions.partialclone") or _promisor(repository)) is None:
+                raise
+            what = f"{self.source} is a partial clone, and lacks files of the commit {commit}"
+            cure = f"fetch them: git -C {shlex.quote(str(self.source))} fetch --refetch --no-filter {remote}"
+            raise InputError(what, name="repository", asked_by="restore_code", cure=cure) from trouble
         return git
 
     def _name_branch(self, git: GitCommands) -> None:
@@ -228,6 +243,12 @@ class _Restoring:
                 self.problems.append(f"{path} should not be there any more")
             elif how != "deleted" and (now is None or (now.sha256, now.mode) != (file["sha256"], file["mode"])):
                 self.problems.append(f"{path} is not what it was")
+
+
+def _promisor(repository: Repository) -> str | None:
+    """Return the remote that a partial clone leaves files at; None of a clone that is whole."""
+    found = [name for name in repository.settings if name.startswith("remote.") and name.endswith(".promisor")]
+    return found[0].removeprefix("remote.").removesuffix(".promisor") if found else None
 
 
 def _is_below(root: Path, path: str) -> bool:
