@@ -82,9 +82,17 @@ class Project:
         """Return a copy whose record says that it was recorded there."""
         copy = Project(root)
         shutil.copytree(self.root, root)
-        for path in [copy.train_dir / "run.json", *(copy.train_dir / "code").glob("*.json")]:
-            path.write_text(path.read_text().replace(str(self.root), str(root)))
+        copy.edit_record(str(self.root), str(root))
         return copy
+
+    def edit_record(self, old: str, new: str) -> None:
+        """Replace a text in what is recorded, as if it had been recorded so."""
+        texts = {path: path.read_text() for path in [self.train_dir / "run.json", *self.train_dir.glob("code/*.json")]}
+        assert any(old in text for text in texts.values())
+        for path, text in texts.items():
+            before = path.stat()
+            path.write_text(text.replace(old, new))
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def change(self, name: str, old: str, new: str) -> None:
         text = (self.root / name).read_text()
@@ -102,10 +110,10 @@ class Project:
         )
         return done.stdout
 
-    def train(self, server: ForkServer, epochs: int = 3) -> None:
+    def train(self, server: ForkServer, epochs: int = 3, code: int = 0) -> None:
         variables = {**CLEAN, "PYTHONPATH": str(self.root / "src")}
         done = server.run(module, "digits.train", str(epochs), cwd=self.root / "experiments", **variables)
-        assert done.code == 0, done.errors
+        assert done.code == code, done.errors
 
     def content(self) -> dict[str, tuple[bytes, int]]:
         """Return all files of the repository, those of git too, with the times of their last change."""

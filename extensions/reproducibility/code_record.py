@@ -127,7 +127,7 @@ class CodeRecord(Extension):
                 others=others,
                 cells=cells,
                 loaded=loaded_files(folder),
-                tell=_tell_once,
+                tell=self._tell_now,
             )
         except Exception as error:  # a training is worth more than its record
             self._troubles.append(f"{_NOT_IN_FULL}: {_in_words(error)}")

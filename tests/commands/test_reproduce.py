@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 from tests.fork_server import ForkServer
 from tests.reproducing import Project
 from train_manager import cli
-from train_manager.extensions import RunRecord
+from train_manager.extensions import MetricStore, RunRecord
+from train_manager.runs.record.run_file import read_runs, write_entry
 from train_manager.testing import tiny_manager
 
 
@@ -20,8 +23,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, fork_server: ForkServer) -
     """A long training, of whose record only the beginning is kept."""
     project = Project(tmp_path_factory.mktemp("project") / "digits").make()
     project.train(fork_server, epochs=3)
-    run_file = project.train_dir / "run.json"
-    run_file.write_text(run_file.read_text().replace('"digits.train", "3"', '"digits.train", "1000000"'))
+    project.edit_record('"digits.train", "3"', '"digits.train", "1000000"')
     return project
 
 
@@ -80,3 +82,43 @@ def test_steps_must_be_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert cli.main(["reproduce", str(tmp_path), "--steps", "0"]) == 2
 
     assert "steps must be a whole number of at least 1, but is 0" in capsys.readouterr().err
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """A run that says that it is of another machine."""
+    tiny_manager(RunRecord(), MetricStore(), train_dir=tmp_path / "run").train()
+    path = tmp_path / "run/run.json"
+    path.write_text(path.read_text().replace(f'"host": "{socket.gethostname()}"', '"host": "else\\u001b[31mwhere"'))
+    entry = read_runs(tmp_path / "run")[0]
+    write_entry(tmp_path / "run", {**entry, "command": {**entry["command"], "kind": "script"}})
+    return tmp_path / "run"
+
+
+def test_without_a_terminal_a_foreign_record_is_refused(foreign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["reproduce", str(foreign), "--here"]) == 2
+
+    assert capsys.readouterr().err == (
+        "train-manager: the record may not be yours: it was recorded on another machine, 'else\\x1b[31mwhere'\n"
+        "  look at the command and at the code of the record, and give --yes if you trust them\n"
+    )
+
+
+@pytest.mark.parametrize("answer", ["", "n", "no", "N"])
+def test_at_a_terminal_a_foreign_record_is_asked_about(
+    foreign: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    asked: list[str] = []
+
+    def told(question: str) -> str:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr("builtins.input", told)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+
+    assert cli.main(["reproduce", str(foreign), "--here"]) == 2
+
+    assert capsys.readouterr().err == "train-manager: the program was not run, as the answer was no\n"
+    assert asked[0].endswith("'else\\x1b[31mwhere'. Run its program? [y/N] ")

@@ -16,8 +16,10 @@ def add_to(commands: Any) -> None:
     """Add the command to a parser's commands."""
     text = (
         "Run a recorded run again, with its code from the record and a clone of its repository, and compare losses and "
-        "figures bit for bit. It runs the program that is in the record: do so only with records that you trust. Exits "
-        "with 0 if the figures are identical, with 1 if they differ, and with 2 if it cannot be done."
+        "figures bit for bit. It runs the program that is in the record, whose command and folder are shown first; a "
+        "record of another user or another machine, or one that was changed after the end of the run, is asked about. "
+        "That guards against mistakes, and is no sandbox. Exits with 0 if the figures are identical, with 1 if they "
+        "differ, and with 2 if it cannot be done."
     )
     command = commands.add_parser("reproduce", help="run a recorded run again, and compare", description=text)
     command.set_defaults(command=reproduce)
@@ -33,6 +35,8 @@ def add_to(commands: Any) -> None:
     command.add_argument("--folder", type=Path, metavar="DIR", help=text)
     text = "link a file or folder of the repository, as data that git ignores, into the clone; repeat it for more"
     command.add_argument("--link", type=Path, action="append", default=[], metavar="PATH", help=text)
+    text = "run the program also if the record may not be yours; without a terminal to ask at, that is needed then"
+    command.add_argument("--yes", action="store_true", help=text)
     command.add_argument("--quiet", action="store_true", help="do not show the output of the program")
 
 
@@ -48,6 +52,8 @@ def reproduce(options: argparse.Namespace) -> int:
             steps=options.steps,
             folder=options.folder,
             links=options.link,
+            yes=options.yes,
+            ask=_ask if sys.stdin.isatty() and sys.stdout.isatty() else None,
             say=_say,
             show=None if options.quiet else _show,
         )
@@ -60,6 +66,13 @@ def reproduce(options: argparse.Namespace) -> int:
 
 def _say(text: str) -> None:
     print(text, flush=True)
+
+
+def _ask(question: str) -> bool:
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _show(output: bytes) -> None:

@@ -30,6 +30,7 @@ def runs(options: argparse.Namespace) -> int:
     from train_manager.runs.comparing.columns import Line
     from train_manager.runs.comparing.run_list import run_lines, sorted_runs
     from train_manager.runs.comparing.terminal import print_lines, terminal_width
+    from train_manager.runs.comparing.terminal_text import printable
     from train_manager.runs.record.run_summary import summaries_below
     from train_manager.telling.errors import InputError
 
@@ -48,5 +49,5 @@ def runs(options: argparse.Namespace) -> int:
         print_lines([Line(f"there is no run below {options.folder}", "note")])
     sys.stdout.flush()
     for text in problems.values():
-        print(f"train-manager: {text}", file=sys.stderr)
+        print(printable(f"train-manager: {text}"), file=sys.stderr)
     return NOT_AS_IT_SHOULD_BE if problems else ALL_IS_WELL

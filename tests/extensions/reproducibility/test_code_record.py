@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -176,6 +177,17 @@ def test_a_commit_that_no_remote_has_is_told_before_the_first_batch(code: Path, 
         f"no remote of {code} has its commit {commit}, without which nobody else can run this again: push it"
     ]
     assert [record_of(one)["repositories"][0]["pushed"] for one in (pushed, tm)] == [True, False]
+
+
+def test_a_warning_that_is_an_error_does_not_cost_the_record(code: Path, tmp_path: Path) -> None:
+    git(code, "remote", "add", "origin", "https://example.com/never-fetched.git")
+    tm = manager(code, tmp_path / "runs")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="^no remote of "):
+            tm.train()
+
+    assert record_of(tm)["reason"] is None
 
 
 @pytest.mark.parametrize("remote", [False, True])

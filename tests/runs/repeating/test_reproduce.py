@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,10 @@ def changed(
     copy.change("src/digits/settings.py", "0.25", "0.5")
     copy.change("threads.txt", "1", "2")
     return copy, told, told.reproduce(copy.train_dir, here=True, folder=folder / "again")
+
+
+def of_another_machine(project: Project) -> None:
+    project.edit_record(f'"host": "{socket.gethostname()}"', '"host": "elsewhere"')
 
 
 @pytest.fixture
@@ -132,6 +139,105 @@ def test_missing_data_and_a_missing_seed_are_told(tmp_path: Path, told: Told, fo
     assert report.figures.first is not None
     assert report.figures.first.step == 0  # the evaluation before the first step
     assert "nothing else that was recorded differs\ncause, perhaps: no seed was recorded: " in str(report)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("repeated_programs")
+def test_a_finished_run_with_an_exit_code_is_compared(tmp_path: Path, told: Told, fork_server: ForkServer) -> None:
+    project = Project(tmp_path / "digits").make()
+    project.write("src/digits/train.py", (project.root / "src/digits/train.py").read_text() + "sys.exit(3)\n")
+    project.train(fork_server, epochs=1, code=3)
+
+    report = told.reproduce(project.train_dir)
+
+    assert report.identical, str(report)
+    assert told.said("ended") == "ended: exit code 3; its training was completed, as the recorded one"
+
+
+def test_command_and_folder_are_told_before_all_else(own_project: Project, told: Told, tmp_path: Path) -> None:
+    (own_project.train_dir / "metrics.sqlite").touch()
+    own_project.root.joinpath(".git").rename(tmp_path / "gone")
+
+    with pytest.raises(InputError, match=r"^the commit .* of the record is not in "):
+        told.reproduce(own_project.train_dir, folder=tmp_path / "again")
+
+    assert told.lines[:3] == [
+        f"runs: {sys.executable} -m digits.train 3",
+        f"in {tmp_path}/again/code/digits/experiments; its output goes to {tmp_path}/again/output.log",
+        "It gets your permissions: asking about foreign records is a guard against mistakes, and no sandbox.",
+    ]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_record_that_may_be_foreign_is_not_run_where_nobody_can_be_asked(
+    own_project: Project, told: Told, tmp_path: Path, here: bool
+) -> None:
+    of_another_machine(own_project)
+
+    with pytest.raises(InputError) as refused:
+        told.reproduce(own_project.train_dir, folder=tmp_path / "again", here=here)
+
+    assert str(refused.value) == (
+        "the record may not be yours: it was recorded on another machine, 'elsewhere'\n"
+        "  look at the command and at the code of the record, and give --yes if you trust them"
+    )
+    assert [line.partition(" ")[0] for line in told.lines] == ["runs:", "in", "It"]
+    assert [*(tmp_path / "again").iterdir()] == []
+
+
+def test_a_record_that_may_be_foreign_is_not_run_if_the_answer_is_no(
+    own_project: Project, told: Told, tmp_path: Path
+) -> None:
+    of_another_machine(own_project)
+    asked: list[str] = []
+
+    with pytest.raises(InputError) as refused:
+        told.reproduce(own_project.train_dir, folder=tmp_path / "again", ask=asked.append)
+
+    assert str(refused.value) == "the program was not run, as the answer was no"
+    assert asked == ["the record may not be yours: it was recorded on another machine, 'elsewhere'. Run its program?"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("repeated_programs")
+@pytest.mark.parametrize("consent", [{"yes": True}, {"ask": lambda question: True}])
+def test_a_record_that_may_be_foreign_is_run_with_consent(
+    own_project: Project, told: Told, tmp_path: Path, consent: dict[str, object]
+) -> None:
+    of_another_machine(own_project)
+
+    assert told.reproduce(own_project.train_dir, folder=tmp_path / "again", steps=2, **consent).identical
+
+
+def test_nothing_of_a_record_is_said_raw(own_project: Project, told: Told, tmp_path: Path) -> None:
+    odd = json.dumps("\x1b[31m\u202e\n\x07")[1:-1]
+    own_project.edit_record('"digits.train"', f'"digits{odd}.train"')
+    own_project.edit_record('"branch": "main"', f'"branch": "{odd}"')
+    own_project.edit_record('"outcome": "completed"', '"outcome": "stopped"')
+    own_project.edit_record('"reason": null', f'"reason": "{odd}"')
+    own_project.root.joinpath(".git").rename(tmp_path / "gone")
+
+    with pytest.raises(InputError, match=r"^the commit .* of the record is not in "):
+        told.reproduce(own_project.train_dir, folder=tmp_path / "again")
+
+    assert "\\x1b[31m" in told.said("runs")
+    assert "\\x1b[31m" in told.said("run")
+    assert "\\x1b[31m" in "".join(line for line in told.lines if line.startswith("code: "))
+    assert [line for line in told.lines if not line.isprintable()] == []
+
+
+@pytest.mark.parametrize("folder", ["/nowhere/at/all", "../outside"])
+def test_no_folder_is_made_where_a_record_says(own_project: Project, told: Told, tmp_path: Path, folder: str) -> None:
+    place = Path(folder) if folder.startswith("/") else (own_project.root / folder).resolve()
+    own_project.edit_record(f'"folder": "{own_project.root}/experiments"', f'"folder": "{place}"')
+
+    with pytest.raises(InputError) as refused:
+        told.reproduce(own_project.train_dir, folder=tmp_path / "again")
+
+    assert str(refused.value) == (
+        f"the working folder {place} is not there\n  make it, if the program that is told above should run there"
+    )
+    assert not place.exists()
 
 
 def test_a_repository_that_has_moved_is_asked_for(own_project: Project, told: Told, tmp_path: Path) -> None:

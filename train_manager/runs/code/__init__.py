@@ -12,15 +12,16 @@ Its files in reading order; each imports only those above it:
     clean_room      a git folder of our own over the files of others
     changes         which files differ from the commit, and which are new
     lfs             pointers of git LFS
-    archive         files in one file, the same bytes each time, and out of it again
     reading         what a file is at this moment
+    placing         files written below a folder, and never outside of it
+    store           what records keep: each content once
     conversions     files that git calls unchanged although their bytes are others
-    patch           differences from the commit, in a section for each file
-    payload         what a record keeps beside itself, called after its content
+    patch_text      a patch as lines: what goes, and what comes in its place
+    diff_text       how files differ from the commit, as text for people
     submodules      repositories inside of a repository
     outputs         folders that trainings write, or with too many files
     collecting      what a repository's commit does not have: kept, or named
-    patch_text      a patch as lines: what goes, and what comes in its place
+    old_payload     what records of version 1 keep
     recorded_files  what a record holds of a repository
     taking          the code of a training, recorded
     renewing        the cells of a notebook that ran since

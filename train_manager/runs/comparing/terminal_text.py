@@ -21,6 +21,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
+def printable_lines(text: str) -> str:
+    """Return lines, each of which is ``printable``."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def width_of(text: str) -> int:
     """Return how many cells of a terminal a text takes.
 

@@ -7,6 +7,7 @@ Its files in reading order; each imports only those above it:
     recorded_figures   the figures of a run, as they count in the end
     lost_figures       steps whose figures a killed process did not write
     run_to_repeat      what is recorded of a run
+    ownership          whether a record is the user's own
     reproduction       what a run that was run again has come to
     restored_code      its code in a folder of its own
     introduction       what is said of it before it is run again

@@ -11,21 +11,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from train_manager.runs.code.recorded_files import read_code_record
+from train_manager.runs.comparing.terminal_text import printable
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.record.metric_schema import FILE
-from train_manager.runs.record.run_file import outcome_of, read_runs
+from train_manager.runs.record.run_file import RUN_FILE, outcome_of, read_runs
 from train_manager.runs.record.run_paths import chain_of
 from train_manager.runs.repeating.comparing_figures import compare_figures
 from train_manager.runs.repeating.introduction import introduction
 from train_manager.runs.repeating.lost_figures import lost_steps, without_steps
 from train_manager.runs.repeating.moved_paths import Moved
+from train_manager.runs.repeating.ownership import reason_to_ask
 from train_manager.runs.repeating.recorded_figures import figures_of, has_trained, last_step
 from train_manager.runs.repeating.repeated_command import Repeated, repeated_command
 from train_manager.runs.repeating.reproduction import Reproduction
-from train_manager.runs.repeating.restored_code import link_into, restored_code
+from train_manager.runs.repeating.restored_code import link_into, place_of_copy, restored_code
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat, run_to_repeat
 from train_manager.runs.repeating.surroundings import causes_of, code_around, differences_around
 from train_manager.runs.repeating.watched_program import Ended, Show, run_program
@@ -44,13 +46,17 @@ def reproduce(
     steps: int | None = None,
     folder: Path | None = None,
     links: Sequence[Path] = (),
+    yes: bool = False,
+    ask: Callable[[str], bool] | None = None,
     say: Callable[[str], None] = print,
     show: Show | None = None,
 ) -> Reproduction:
     """Run a recorded run again and compare its losses and other figures with those of the record, bit for bit.
 
-    The program that is in the record is run: do so only with records that you trust. Its code is restored in a
-    temporary folder, from the record and a clone of the repository, of which nothing is changed.
+    The program that is in the record is run, with your permissions: its command and folder are told first. A record
+    that may not be yours is asked about: one of another user or another machine, or one that was changed after the end
+    of the run. That is a guard against mistakes, and no sandbox. The code is restored in a temporary folder, from the
+    record and a clone of the repository, of which nothing is changed.
 
     Args:
         run: a ``train_dir``, of which the run that trained last is taken; ``train_dir#prefix`` is another one.
@@ -60,6 +66,8 @@ def reproduce(
         folder: for the code and the figures, kept in any case; by default a temporary one, kept if they differ.
         links: files or folders of the repository that the program reads and the record lacks, as data that git
             ignores; they are linked into the copy.
+        yes: run the program also if the record may not be yours.
+        ask: gets a question then, and returns whether the answer is yes; by default that is an error.
         say: gets lines that tell what is done.
         show: gets the output of the program, piece by piece.
 
@@ -73,9 +81,11 @@ def reproduce(
         require_count(steps, "steps", at_least=1)
     recorded = run_to_repeat(run)
     with _folder_of_its_own(folder) as where:
-        attempt = _Attempt(recorded, where.path, steps, say)
+        attempt = _Attempt(recorded, where.path, steps, lambda text: say(printable(text)))
+        attempt.announce(repository, here=here)
+        attempt.require_consent(yes, ask)
         for text in introduction(recorded, here=here):
-            say(text)
+            attempt.say(text)
         command = attempt.prepare(repository, links, here=here)
         ended = attempt.run(command, show, where)
         report = attempt.compare(ended, here=here)
@@ -115,6 +125,30 @@ class _Attempt:
         number = recorded.entry.get("manager") or 1
         self.train_dir = folder / (TRAIN_DIR if number == 1 else f"{TRAIN_DIR}-{number}")
 
+    def announce(self, repository: Path | None, *, here: bool) -> None:
+        """Say what will run, and where, before anything is done."""
+        moved = self._moved_here(repository) if here else place_of_copy(self.recorded, self.folder / CODE)
+        command = self._command(moved, here=here)
+        self.say(f"runs: {command}")
+        self.say(f"in {command.folder}; its output goes to {self.folder / LOG}")
+        self.say("It gets your permissions: asking about foreign records is a guard against mistakes, and no sandbox.")
+
+    def require_consent(self, yes: bool, ask: Callable[[str], bool] | None) -> None:
+        """Ask about a record that may not be the user's own.
+
+        Raises:
+            InputError: nobody can be asked, or the answer is no.
+        """
+        reason = None if yes else reason_to_ask(self.recorded)
+        if reason is None:
+            return
+        what = f"the record may not be yours: {reason}"
+        if ask is None:
+            cure = "look at the command and at the code of the record, and give --yes if you trust them"
+            raise InputError(what, name="run", asked_by="reproduce", cure=cure)
+        if not ask(printable(f"{what}. Run its program?")):
+            raise InputError("the program was not run, as the answer was no", name="run", asked_by="reproduce")
+
     def prepare(self, repository: Path | None, links: Sequence[Path], *, here: bool) -> Repeated:
         """Restore the code, and return the command that runs it.
 
@@ -122,15 +156,18 @@ class _Attempt:
             InputError: the code or its folder is not there.
         """
         moved = self._moved_here(repository) if here else self._restored(repository, links)
-        repeated = repeated_command(
-            self.recorded.entry, self.folder / TRAIN_DIR, moved, self.recorded.notebook if not here else None
-        )
-        if not here:
+        repeated = self._command(moved, here=here)
+        if not here and repeated.folder.is_relative_to(self.folder):
             repeated.folder.mkdir(parents=True, exist_ok=True)  # an empty folder is not in the record
         elif not repeated.folder.is_dir():
-            cure = "give the folder of the repository: --repository DIR"
+            outside = "make it, if the program that is told above should run there"
+            cure = "give the folder of the repository: --repository DIR" if here else outside
             raise InputError(f"the working folder {repeated.folder} is not there", name="repository", cure=cure)
         return repeated
+
+    def _command(self, moved: Moved | None, *, here: bool) -> Repeated:
+        notebook = None if here else self.recorded.notebook
+        return repeated_command(self.recorded.entry, self.folder / TRAIN_DIR, moved, notebook)
 
     def _moved_here(self, repository: Path | None) -> Moved | None:
         old = self.recorded.repository
@@ -151,8 +188,6 @@ class _Attempt:
         """
         for note in command.notes:
             self.say(f"variables: {note}")
-        self.say("The recorded command runs with your permissions: trust the record, or press Ctrl-C.")
-        self.say(f"runs: {command}, in {command.folder}; output in {self.folder / LOG}")
         steps = self.steps
         ended = run_program(
             command.arguments,
@@ -162,13 +197,25 @@ class _Attempt:
             show=show,
             is_enough=lambda: steps is not None and last_step(self.train_dir) >= steps,
         )
-        has_figures = (self.train_dir / FILE).exists()
-        if ended.code and not (ended.stopped or (self.recorded.entry["outcome"] != "completed" and has_figures)):
-            where.is_kept = True
-            raise self._failure(ended, command.folder, is_shown=show is not None)
         if ended.code and not ended.stopped:
-            self.say(f"ended: {_exit(ended.code)}; the recorded run did not come to its end either")
+            if (told := self._comparable()) is None:
+                where.is_kept = True
+                raise self._failure(ended, command.folder, is_shown=show is not None)
+            self.say(f"ended: {_exit(ended.code)}; {told}")
         return ended
+
+    def _comparable(self) -> str | None:
+        """Return why a program with an exit code is compared; None if it failed, and the recorded one had not."""
+        if not (self.train_dir / FILE).exists():
+            return None
+        if self.recorded.entry["outcome"] != "completed":
+            return "the recorded run did not come to its end either"
+        entry = self._entry(read_runs(self.train_dir)) if (self.train_dir / RUN_FILE).exists() else None
+        is_completed = entry is not None and entry["outcome"] == "completed"
+        return "its training was completed, as the recorded one" if is_completed else None
+
+    def _entry(self, entries: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        return next((one for one in reversed(entries) if has_trained(one, self.train_dir)), None)
 
     def _failure(self, ended: Ended, folder: Path, *, is_shown: bool) -> InputError:
         """Return the error of a program that failed; of an output that was shown, the last line is told again."""
@@ -195,7 +242,7 @@ class _Attempt:
             InputError: the program has left none.
         """
         entries = read_runs(self.train_dir) if self.train_dir.exists() else []
-        entry = next((one for one in reversed(entries) if has_trained(one, self.train_dir)), None)
+        entry = self._entry(entries)
         if entry is None or not (self.train_dir / FILE).exists():
             cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
             raise InputError("the program has left no figures: no TrainManager has trained", name="run", cure=cure)

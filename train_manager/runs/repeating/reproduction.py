@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 from train_manager.reporting.values import plural
+from train_manager.runs.comparing.terminal_text import printable
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.repeating.comparing_figures import FigureComparison, series_text
 
@@ -40,7 +41,7 @@ class Reproduction:
         return self.figures.identical and (one == other or bool(self.cut_short))
 
     def __str__(self) -> str:
-        return "\n".join([*self._result(), *self._surroundings(), *self._kept()])
+        return "\n".join(map(printable, [*self._result(), *self._surroundings(), *self._kept()]))
 
     def _result(self) -> Iterator[str]:
         found = self.figures

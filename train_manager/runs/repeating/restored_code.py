@@ -17,6 +17,12 @@ from train_manager.telling.errors import InputError
 MOST: Final = 10  # files that are named
 
 
+def place_of_copy(run: RunToRepeat, into: Path) -> Moved:
+    """Return where the code of a run will be in a new folder."""
+    old = run.repository
+    return Moved(folder_of(run.entry), into) if old is None else Moved(old, into / (old.name or "code"))
+
+
 def restored_code(run: RunToRepeat, into: Path, repository: Path | None) -> tuple[Moved, list[str]]:
     """Put the code of a run into a new folder; return where it went, and what could not be restored.
 
@@ -25,7 +31,7 @@ def restored_code(run: RunToRepeat, into: Path, repository: Path | None) -> tupl
     """
     old = run.repository
     if old is None and (run.notebook is not None or (run.entry.get("command") or {}).get("kind") == "code"):
-        return Moved(folder_of(run.entry), into), []  # all of the code is in the cells, or in the command
+        return place_of_copy(run, into), []  # all of the code is in the cells, or in the command
     if old is None:
         why = (run.code or {}).get("reason") or "it had no extension CodeRecord"
         cure = "--here runs the program as it is now, and compares the figures"

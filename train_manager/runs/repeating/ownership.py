@@ -1,0 +1,40 @@
+"""Whether a record is the user's own. It guards against mistakes and is no sandbox: a record can be forged."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from train_manager.runs.code.store import CODE
+from train_manager.runs.record.processes import is_of_this_machine
+from train_manager.runs.record.run_file import RUN_FILE, read_runs
+from train_manager.runs.repeating.run_to_repeat import RunToRepeat
+
+LATER: Final = 60.0  # seconds by which a file may be younger than what it records: clocks of file servers differ
+
+
+def reason_to_ask(run: RunToRepeat) -> str | None:
+    """Return why a record may be somebody else's, or changed since; None if it is of this user, made on this machine.
+
+    Of a run without an end it is not known whether its record was changed afterwards.
+    """
+    process = run.entry["process"]
+    if not is_of_this_machine(process):
+        return f"it was recorded on another machine, {process.get('host')!r}"
+    ends = [entry.get("ended") for entry in read_runs(run.train_dir)]
+    last = None if None in ends else max(datetime.fromisoformat(end).timestamp() for end in ends if end)
+    for path in (run.train_dir / RUN_FILE, run.train_dir / CODE / f"{run.entry['id']}.json"):
+        if path.exists() and (reason := _reason_of_file(path, last)):
+            return f"{path} {reason}"
+    return None
+
+
+def _reason_of_file(path: Path, last: float | None) -> str | None:
+    found = path.stat()
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        return "belongs to another user"
+    if last is not None and found.st_mtime > last + LATER:
+        return "was changed after the end of the run"
+    return None
