@@ -97,6 +97,19 @@ def test_of_many_files_and_places_the_first_are_shown() -> None:
     assert not any("--all" in text for text in shown)
 
 
+@pytest.mark.parametrize("letter", ["a", "損"])
+@pytest.mark.parametrize("column", [5, 60, 200, 300])
+def test_long_lines_show_the_place_at_which_they_differ(column: int, letter: str) -> None:
+    lines = [f"{letter * column}{value}{letter * (300 - column)}" for value in ("OLD", "NEW")]
+    files = CodeDifference((FileDifference("train.py", "changed", (Change(1, (lines[0],), (lines[1],)),)),))
+
+    shown = texts(replace(COMPARED, files=(files,)), 80)
+
+    removed, added = (text for text in shown if text.startswith(("      - ", "      + ")))
+    assert removed.index("OLD") == added.index("NEW") <= 45
+    assert max(map(width_of, (removed, added))) <= 80
+
+
 @pytest.mark.parametrize("width", [80, 160])
 def test_ten_runs_side_by_side_fit_a_terminal(width: int) -> None:
     runs = tuple(

@@ -9,7 +9,7 @@ from train_manager.reporting.values import plural
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
 from train_manager.runs.comparing.columns import WIDE, Line, outcome_in_short, run_columns
 from train_manager.runs.comparing.compared import Cells, Compared, differing
-from train_manager.runs.comparing.terminal_text import cut, cut_middle, padded, printable, width_of
+from train_manager.runs.comparing.terminal_text import cut, cut_around, cut_middle, padded, printable, width_of
 
 ABSENT: Final = "-"
 LABEL: Final = 24  # cells
@@ -17,6 +17,7 @@ OUTCOME: Final = 40
 MOST_FILES: Final = 10  # of which the lines are shown, for each run
 MOST_PLACES: Final = 3
 MOST_LINES: Final = 4  # of each side of a place
+INDENT: Final = " " * 6
 
 
 def comparison_lines(compared: Compared, width: int, *, shows_all: bool = False) -> Iterator[Line]:
@@ -89,14 +90,14 @@ def _code(code: CodeDifference, title: str, width: int, shows_all: bool) -> Iter
         yield Line(cut(f"{printable(title)}: {plural(len(code.files), 'file')} {verb}", width), "title")
     shown = code.files if shows_all else code.files[:MOST_FILES]
     for file in shown:
-        for line in _file(file, shows_all):
+        for line in _file(file, width, shows_all):
             yield Line(cut(line.text, width), line.kind)
     if len(shown) < len(code.files):
         yield Line(f"  and {plural(len(code.files) - len(shown), 'more file')} (--all shows them)", "note")
     yield from (Line(cut(f"  note: {printable(problem)}", width), "note") for problem in code.problems)
 
 
-def _file(file: FileDifference, shows_all: bool) -> Iterator[Line]:
+def _file(file: FileDifference, width: int, shows_all: bool) -> Iterator[Line]:
     if not file.changes:
         yield Line(f"  {printable(file.path)}: {printable(file.what)}")
         return
@@ -104,14 +105,18 @@ def _file(file: FileDifference, shows_all: bool) -> Iterator[Line]:
     shown = file.changes if shows_all else file.changes[:MOST_PLACES]
     for change in shown:
         yield Line(f"    line {change.line}", "note")
-        yield from _change(change)
+        yield from _change(change, width)
     if len(shown) < len(file.changes):
         yield Line(f"    and {plural(len(file.changes) - len(shown), 'more place')} (--all shows them)", "note")
 
 
-def _change(change: Change) -> Iterator[Line]:
-    for mark, kind, texts in (("-", "removed", change.removed), ("+", "added", change.added)):
-        for text in texts[:MOST_LINES]:
-            yield Line(f"      {mark} {printable(text)}", kind)
-        if len(texts) > MOST_LINES:
-            yield Line(f"      {mark} and {plural(len(texts) - MOST_LINES, 'more line')}", "note")
+def _change(change: Change, width: int) -> Iterator[Line]:
+    """Yield the lines of a place; long ones that differ are cut to the part around the difference."""
+    room = width - len(INDENT) - 2
+    texts = [[*map(printable, lines[:MOST_LINES])] for lines in (change.removed, change.added)]
+    for number, pair in enumerate(zip(*texts, strict=False)):
+        texts[0][number], texts[1][number] = cut_around(pair, room)
+    for mark, kind, shown, lines in zip("-+", ("removed", "added"), texts, (change.removed, change.added), strict=True):
+        yield from (Line(f"{INDENT}{mark} {text}", kind) for text in shown)
+        if len(lines) > MOST_LINES:
+            yield Line(f"{INDENT}{mark} and {plural(len(lines) - MOST_LINES, 'more line')}", "note")

@@ -78,12 +78,30 @@ def cut_alike(texts: Sequence[str], most: int) -> list[str]:
     if len({text.partition(ELLIPSIS)[0] for text in short}) == len(set(texts)):
         return short
     long = [text for text in texts if width_of(text) > most]
-    same = next((n for n, letters in enumerate(zip(*long, strict=False)) if len(set(letters)) > 1), min(map(len, long)))
-    start = max(0, same - min(LEAD, most // 4))
+    start = max(0, _in_common(long) - min(LEAD, most // 4))
     return [
         one if width_of(text) <= most or not start else cut(ELLIPSIS + text[start:], most)
         for one, text in zip(short, texts, strict=True)
     ]
+
+
+def cut_around(texts: Sequence[str], most: int) -> list[str]:
+    """Return texts that fit, with the first place at which they differ in the middle.
+
+    >>> cut_around(["a long line with lr=0.1 in it", "a long line with lr=0.2 in it"], 20)
+    ['…with lr=0.1 in it', '…with lr=0.2 in it']
+    """
+    same = _in_common(texts)
+    start = same - len(_head(texts[0][:same][::-1], most // 2))
+    return [
+        text if width_of(text) <= most else cut(f"{ELLIPSIS}{text[start:]}" if start else text, most) for text in texts
+    ]
+
+
+def _in_common(texts: Sequence[str]) -> int:
+    """Return how many letters texts have in common at their beginning."""
+    places = enumerate(zip(*texts, strict=False))
+    return next((place for place, letters in places if len(set(letters)) > 1), min(map(len, texts)))
 
 
 def _head(text: str, width: int) -> str:
