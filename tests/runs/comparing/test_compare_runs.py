@@ -145,6 +145,15 @@ def test_an_entry_of_other_types_is_compared_as_far_as_it_can_be_read(more: dict
     assert compared.text()
 
 
+def test_a_value_of_another_type_is_told_in_words(tmp_path: Path) -> None:
+    write_runs(tmp_path / "a", entry())
+    write_runs(tmp_path / "b", entry(progress=3))
+
+    assert compare_runs([tmp_path / "a", tmp_path / "b"]).notes == (
+        f"b: a record in {tmp_path}/b is damaged: run.json has 3 at progress, where an object belongs",
+    )
+
+
 @pytest.mark.parametrize("number", [0, 11])
 def test_up_to_ten_runs_are_compared(number: int, tmp_path: Path) -> None:
     write_runs(tmp_path, entry())

@@ -28,6 +28,8 @@ def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:
         CheckpointError: it is damaged, or of a newer version.
     """
     path = train_dir / CODE / f"{run}.json"
+    if path.name != f"{run}.json":
+        return None  # a name that leads elsewhere
     try:
         content = path.read_bytes()
     except FileNotFoundError:

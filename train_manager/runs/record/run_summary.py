@@ -10,6 +10,7 @@ from typing import Any, Final, final
 
 from train_manager.metrics.history_rows import last_figures
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
+from train_manager.runs.record.entry_shape import wrong_in
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of, read_runs
 from train_manager.runs.record.run_paths import FoundRun, folders_with_runs
@@ -60,11 +61,12 @@ def summaries_below(folder: Path) -> tuple[list[RunSummary], dict[Path, str]]:
     for train_dir in folders_with_runs(folder):
         try:
             entries = tuple(read_runs(train_dir))
+            if wrong := next(filter(None, map(wrong_in, entries)), None):
+                problems[train_dir] = f"{train_dir / RUN_FILE} is damaged: it has {wrong}"
+                continue
             found += [summary_of(FoundRun(train_dir, entry, entries)) for entry in entries]
-        except (TrainManagerError, OSError, *MALFORMED) as error:
-            is_told = isinstance(error, TrainManagerError | OSError)
-            text = str(error).partition("\n")[0]
-            problems[train_dir] = text if is_told else f"{train_dir / RUN_FILE} is damaged: {text}"
+        except (TrainManagerError, OSError) as error:
+            problems[train_dir] = str(error).partition("\n")[0]
     found.sort(key=lambda summary: summary.began.timestamp(), reverse=True)
     return found, problems
 

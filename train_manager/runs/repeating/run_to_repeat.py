@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, final
 
 from train_manager.runs.code.recorded_files import notebook_file, read_code_record
-from train_manager.runs.record.run_file import outcome_of
+from train_manager.runs.record.entry_shape import wrong_in
+from train_manager.runs.record.run_file import RUN_FILE, outcome_of
 from train_manager.runs.record.run_paths import chain_of, named_run
 from train_manager.runs.repeating.comparing_figures import Figures
 from train_manager.runs.repeating.recorded_figures import figures_of, has_trained
@@ -69,8 +70,13 @@ def run_to_repeat(run: str | Path) -> RunToRepeat:
 
     Raises:
         InputError: there is no such run, or several, or it has not trained.
+        CheckpointError: a value in ``run.json`` is of a wrong type.
     """
     found = named_run(run)
+    for entry in found.entries:
+        if (wrong := wrong_in(entry)) is not None:
+            path = found.train_dir / RUN_FILE
+            raise CheckpointError(f"{path} is damaged: run {entry['id']} has {wrong}", name=str(path))
     if not has_trained(found.entry, found.train_dir):
         cure = "there is nothing to compare; give the run of a training"
         raise InputError(f"run {found.id} has not trained", name="run", cure=cure)
