@@ -43,15 +43,16 @@ class CodeRecord(Extension):
     >>> [path.name for path in Path(folder, "code").glob("*.json")] == [f"{tm.run_id}.json"]
     True
 
-    The record has the commit, the branch, and remotes without passwords; changed files as a patch, new ones that
-    nothing ignores as an archive, deletions, submodules. Together with the commit that is the code, byte for byte:
-    ``train-manager reproduce`` runs it again elsewhere. The same code is stored once, however often it runs. The
-    repository is only read, and nothing that its settings name (filters, hooks, a file monitor) is run.
+    The record has the commit, the branch, and remotes without passwords; changed files, new ones that nothing ignores,
+    deletions, submodules. Together with the commit that is the code, byte for byte: ``train-manager reproduce`` runs it
+    again elsewhere. Each content is stored once in the ``train_dir``, however often it runs. The repository is only
+    read, and nothing that its settings name (filters, hooks, a file monitor) is run. A warning says as the run begins
+    that no remote has the commit, without which nobody else can run it again.
 
     Left out, and named with the reason: secret files (``.env``, keys, files with what looks like a token), folders that
-    trainings write, and what is larger than the limits. Without a repository, the script and the modules that it has
-    imported from its folder are recorded. The cells of a notebook that ran are recorded in their order, again at the
-    end of each run.
+    trainings write, and what is larger than the limits, of which a warning names the largest files once. Without a
+    repository, the script and the modules that it has imported from its folder are recorded. The cells of a notebook
+    that ran are recorded in their order, again at the end of each run.
 
     It is taken once for each TrainManager: the code that is imported later on is that of the same files. A thread takes
     it while the training goes on; a run waits for it at its end. What could not be recorded is told in the record, and
@@ -61,7 +62,8 @@ class CodeRecord(Extension):
 
     *Asks for:* ``train_dir``.
 
-    *Leaves behind:* ``code/<run_id>.json`` in ``train_dir``, and beside it a folder with what differs from the commit.
+    *Leaves behind:* ``code/<run_id>.json`` in ``train_dir``, beside it the differences from the commit as text for
+    people, ``code/<run_id>.diff``, and the contents of files that differ, ``code/files/<sha256>``.
 
     Args:
         others: packages whose source lies in other repositories (installed as editable), by name, or folders.
