@@ -184,7 +184,7 @@ def test_a_warning_that_is_an_error_does_not_cost_the_record(code: Path, tmp_pat
     tm = manager(code, tmp_path / "runs")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(UserWarning, match="^no remote of "):
+        with pytest.raises(UserWarning, match=r"^no remote of "):
             tm.train()
 
     assert record_of(tm)["reason"] is None
@@ -195,7 +195,7 @@ def test_a_commit_is_compared_with_the_remotes_of_its_repository(code: Path, tmp
     if remote:
         git(code, "remote", "add", "origin", "https://example.com/never-fetched.git")
     tm = manager(code, tmp_path / "runs")
-    with pytest.warns(UserWarning, match="^no remote of ") if remote else nullcontext():
+    with pytest.warns(UserWarning, match=r"^no remote of ") if remote else nullcontext():
         tm.train()
 
     assert record_of(tm)["repositories"][0]["pushed"] is (False if remote else None)

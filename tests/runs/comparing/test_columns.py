@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from train_manager.reporting.terminal_text import width_of
 from train_manager.runs.comparing.columns import UNLIMITED, run_columns
-from train_manager.runs.comparing.terminal_text import width_of
 
 
 def lines(head: list[str], rows: list[list[str]], width: int) -> list[str]:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from train_manager.reporting.terminal_text import width_of
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
 from train_manager.runs.comparing.compared import Compared, ComparedRun
 from train_manager.runs.comparing.comparison_lines import comparison_lines
-from train_manager.runs.comparing.terminal_text import width_of
 from train_manager.telling.findings import Finding, Findings
 
 RUNS = tuple(

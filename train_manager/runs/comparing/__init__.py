@@ -2,7 +2,6 @@
 
 Its files in reading order; each imports only those above it:
 
-    terminal_text     texts that fit a terminal
     columns           a table with a column for each run
     run_list          runs, a line for each
     compared          what a comparison of runs has found

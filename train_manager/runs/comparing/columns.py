@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from train_manager.runs.comparing.terminal_text import cut_alike, cut_middle, padded, printable, width_of
+from train_manager.reporting.terminal_text import cut_alike, cut_middle, padded, printable, width_of
 
 GAP: Final = 2
 NARROWEST: Final = 12  # a column is not cut below this; then the table goes on below itself

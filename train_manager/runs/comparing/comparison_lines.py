@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from train_manager.reporting.terminal_text import cut, cut_around, cut_middle, padded, printable, width_of
 from train_manager.reporting.values import plural
 from train_manager.runs.code.differences import Change, CodeDifference, FileDifference
 from train_manager.runs.comparing.columns import WIDE, Line, outcome_in_short, run_columns
 from train_manager.runs.comparing.compared import Cells, Compared, differing
-from train_manager.runs.comparing.terminal_text import cut, cut_around, cut_middle, padded, printable, width_of
 
 ABSENT: Final = "-"
 LABEL: Final = 24  # cells

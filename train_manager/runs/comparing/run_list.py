@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from train_manager.metrics.history_rows import is_loss
+from train_manager.reporting.terminal_text import cut, cut_middle, padded, printable, width_of
 from train_manager.reporting.values import figure_text, seconds_text
 from train_manager.runs.comparing.columns import GAP, WIDE, Line, outcome_in_short
-from train_manager.runs.comparing.terminal_text import cut, cut_middle, padded, printable, width_of
 from train_manager.runs.record.run_summary import RunSummary
 from train_manager.telling.errors import InputError, did_you_mean, near
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
+from train_manager.reporting.terminal_text import printable
 from train_manager.reporting.values import plural
-from train_manager.runs.comparing.terminal_text import printable
 from train_manager.runs.record.metric_schema import Series
 from train_manager.runs.repeating.comparing_figures import FigureComparison, series_text
 
