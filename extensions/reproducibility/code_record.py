@@ -15,10 +15,9 @@ from train_manager.rebuilding.recorded import recorded
 from train_manager.runs.code.collecting import Limits, too_large_in_words
 from train_manager.runs.code.loaded_modules import code_folder, loaded_files
 from train_manager.runs.code.notebook_cells import cells_that_ran
-from train_manager.runs.code.renewing import renew_cells
 from train_manager.runs.code.repository import NO_REPOSITORY
 from train_manager.runs.code.source_folders import source_folders
-from train_manager.runs.code.taking import take_code_record
+from train_manager.runs.code.taking import renew_cells, take_code_record
 from train_manager.telling.errors import InputError
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_number

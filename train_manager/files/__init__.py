@@ -4,6 +4,7 @@ Its files in reading order; each imports only those above it:
 
     atomic       files that are replaced as a whole, and how paths are told
     strict_json  JSON that is read strictly
+    json_shape   what JSON must have at each place
     secrets      what looks like a password, and is not written
     train_dirs   the folder for the files of extensions, and what takes its place
     lock         one writer in a train_dir at a time

@@ -281,37 +281,39 @@ def test_the_reason_of_a_record_that_is_not_whole_is_a_problem(tmp_path: Path) -
     assert restored_problems(tmp_path) == ["not all code was recorded: git did not answer within 10 s"]
 
 
-DAMAGES = {
-    "commit": "HEAD",
-    "path": "/somewhere/..",
-    "branch": 5,
-    "remotes": {"origin": None},
-    "diff": [],
-    "not_checked_out": {},
-    "lfs": "x",
-    "files": None,
-    "inside": "a\0b",
-}
+DAMAGES = [
+    ("commit", "HEAD", "a commit"),
+    ("path", "/somewhere/..", "a path"),
+    ("branch", 5, "a name"),
+    ("remotes", {"origin": None}, "an object of names"),
+    ("diff", [], "a name"),
+    ("not_checked_out", {}, "size and SHA-256"),
+    ("lfs", "x", "a list of names"),
+    ("files", None, "a list"),
+    ("inside", "a\0b", "a name"),
+]
 
 
-@pytest.mark.parametrize(("place", "value"), DAMAGES.items())
-def test_a_record_without_what_belongs_there_is_refused(tmp_path: Path, place: str, value: object) -> None:
+@pytest.mark.parametrize(("place", "value", "word"), DAMAGES)
+def test_a_record_without_what_belongs_there_is_refused(tmp_path: Path, place: str, value: object, word: str) -> None:
     recorded(tmp_path)
     change_record(tmp_path, **{place: value})
 
     with pytest.raises(InputError) as caught:
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
 
-    told = (f"at repositories[0].{place}", ": it is not a code record")  # of a wrong type, which no reader takes
-    assert str(caught.value).removeprefix(f"{tmp_path}/runs/code/{RUN}.json is damaged").strip() in told
+    shown = "nothing" if value is None else repr(value)
+    assert str(caught.value) == (
+        f"{tmp_path}/runs/code/{RUN}.json is damaged: it has {shown} at repositories[0].{place}, where {word} belongs"
+    )
     assert not (tmp_path / "again").exists()
 
 
 def test_an_entry_without_what_belongs_there_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path)
-    change_record(tmp_path, files=[{"path": "a", "how": "left out", "sha256": "", "mode": "", "size": 0}])
+    change_record(tmp_path, files=[{"path": "a", "how": "left out", "sha256": "", "size": 0}])
 
-    with pytest.raises(InputError, match=r"is damaged at repositories\[0\].files\[0\].why"):
+    with pytest.raises(InputError, match=r"it has nothing at repositories\[0\].files\[0\].mode, where a name"):
         restore_code(tmp_path / "runs", RUN, tmp_path / "again")
 
 

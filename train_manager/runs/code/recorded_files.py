@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, TypeGuard, final
+from typing import Any, Final, final
 
+from train_manager.files.json_shape import wrong_in
 from train_manager.files.strict_json import strict_json
 from train_manager.runs.code.old_payload import OldPayload
 from train_manager.runs.code.outputs import WHY
 from train_manager.runs.code.patch_text import Hunk, hunks_by_path
+from train_manager.runs.code.record_shape import RECORD
 from train_manager.runs.code.store import CODE, kept
 from train_manager.telling.errors import CheckpointError
 
@@ -21,8 +23,13 @@ MOST_BYTES: Final = 4_000_000  # of a file, or a tenth of a text of differences,
 _BESIDE: Final = re.compile(rf"{CODE}/(?:[\w-]+/)?[\w-]+\.\w+")
 
 
-def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:
+def read_code_record(train_dir: Path, run: str, *, is_whole: bool = False) -> dict[str, Any] | None:
     """Return the code record of a run; None if it has none.
+
+    Args:
+        train_dir: the folder of the training.
+        run: its id.
+        is_whole: whether all that restoring needs must be in it.
 
     Raises:
         CheckpointError: it is damaged, or of a newer version.
@@ -34,34 +41,15 @@ def read_code_record(train_dir: Path, run: str) -> dict[str, Any] | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    record = strict_json(content, str(path))
-    if not _is_whole(record):
+    record: Any = strict_json(content, str(path))
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         raise CheckpointError(f"{path} is damaged: it is not a code record", name=str(path))
     if record.get("version", VERSION) not in range(1, VERSION + 1):
         what = f"{path} has version {record['version']} of a code record, and this is version {VERSION}"
         raise CheckpointError(what, name=str(path), cure="read it with a newer Train Manager")
+    if (wrong := wrong_in(record, RECORD, is_whole=is_whole)) is not None:
+        raise CheckpointError(f"{path} is damaged: it has {wrong}", name=str(path))
     return record
-
-
-def _is_whole(record: Any) -> TypeGuard[dict[str, Any]]:
-    """Return whether a record has at each place what is read there."""
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        return False
-    if not isinstance(record.get("notebook") or {}, dict):
-        return False
-    found = record.get("repositories") or []
-    return isinstance(found, list) and all(map(_is_repository, found))
-
-
-def _is_repository(item: Any) -> bool:
-    if not isinstance(item, dict) or not all(isinstance(item.get(name) or [], list) for name in ("files", "state")):
-        return False
-    texts = (item.get(name) for name in ("path", "inside", "commit", "branch", "payload"))
-    return all(text is None or isinstance(text, str) for text in texts) and all(map(_is_file, item.get("files") or []))
-
-
-def _is_file(entry: Any) -> bool:
-    return isinstance(entry, dict) and all(isinstance(entry.get(name), str) for name in ("path", "how"))
 
 
 def changed_files(repository: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

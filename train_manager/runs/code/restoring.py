@@ -23,11 +23,10 @@ from train_manager.runs.code.old_payload import PATCH
 from train_manager.runs.code.outputs import WHY
 from train_manager.runs.code.placing import put_file, reason_against
 from train_manager.runs.code.reading import LINK, Unreadable, read_now
-from train_manager.runs.code.record_shape import damage_in
 from train_manager.runs.code.recorded_files import RecordedFiles, read_code_record
 from train_manager.runs.code.repository import Repository, find_repository
 from train_manager.runs.code.store import CODE
-from train_manager.telling.errors import CheckpointError, InputError
+from train_manager.telling.errors import InputError
 
 _SECONDS: Final = 600.0  # a checkout of a large commit takes its time
 _PACKAGES: Final = "packages"
@@ -73,21 +72,19 @@ def restore_code(train_dir: Path, run_id: str, into: Path, *, repository: Path |
         InputError: the run has not recorded any code, ``into`` is in use, or the commit is not there.
         CheckpointError: the record is damaged, or of a newer version.
     """
-    record = read_code_record(train_dir, run_id)
+    record = read_code_record(train_dir, run_id, is_whole=True)
     if record is None:
         path = train_dir / CODE / f"{run_id}.json"
         raise InputError(f"{path} is not there: the run has not recorded its code", name=run_id)
-    if (damage := damage_in(record)) is not None:
-        raise CheckpointError(f"{train_dir / CODE / run_id}.json is damaged at {damage}", name=run_id)
     entries = record["repositories"]
     if not entries:
         raise InputError(
-            f"the code of run {run_id} was not recorded: {record['reason']}", name=run_id, asked_by="restore_code"
+            f"the code of run {run_id} was not recorded: {record.get('reason')}", name=run_id, asked_by="restore_code"
         )
     if into.exists() and any(into.iterdir()):
         raise InputError(f"{into} is not empty", name="into", asked_by="restore_code", cure="name a new folder")
     restored = Restored(into / (Path(entries[0]["path"]).name or "code"), entries[0]["commit"])
-    if record["reason"] is not None and entries[0]["commit"] is not None:
+    if record.get("reason") is not None and entries[0]["commit"] is not None:
         restored.problems.append(f"not all code was recorded: {record['reason']}")
     for entry in entries:
         source = Path(entry["path"])
@@ -231,8 +228,8 @@ class _Restoring:
         for file in self.entry["files"]:
             path, how = file["path"], file["how"]
             if how == "left out":
-                if file["why"] != WHY:
-                    self.problems.append(f"{path} was left out of the record: {file['why']}")
+                if file.get("why") != WHY:
+                    self.problems.append(f"{path} was left out of the record: {file.get('why')}")
                 continue
             try:
                 now = read_now(os.fspath(self.root), path, keep=0) if _is_below(self.root, path) else None

@@ -8,10 +8,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.files.atomic import replace_file
+from train_manager.files.strict_json import strict_json
 from train_manager.runs.code.changes import Changes, committed_files, find_changes
 from train_manager.runs.code.clean_room import CleanRoom
 from train_manager.runs.code.collecting import Budget, Collection, Limits
@@ -82,25 +84,16 @@ def take_code_record(
 
 
 @final
+@dataclass
 class _Taking:
-    def __init__(
-        self,
-        folder: Path,
-        train_dir: Path,
-        run_id: str,
-        loaded: Sequence[Path],
-        budget: Budget,
-        tell: Callable[[str], object],
-    ) -> None:
-        self.folder = folder
-        self.train_dir = train_dir
-        self.run_id = run_id
-        self.loaded = loaded
-        self.budget = budget
-        self.tell = tell
-        self.entries: list[dict[str, Any]] = []
-        self.reasons: list[str] = []
-        self._roots: set[str] = set()
+    folder: Path
+    train_dir: Path
+    run_id: str
+    loaded: Sequence[Path]
+    budget: Budget
+    tell: Callable[[str], object]
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
     def take(self, others: Mapping[str, Path]) -> None:
         """Record the repository of the code, and those of other packages."""
@@ -115,7 +108,7 @@ class _Taking:
         for name, path in others.items():
             try:
                 found = find_repository(path.absolute(), self._seconds)
-                if os.path.realpath(found.root) not in self._roots:
+                if os.path.realpath(found.root) not in {os.path.realpath(entry["path"]) for entry in self.entries}:
                     self._repository(found, name, package=name)
             except (GitTrouble, OSError) as trouble:
                 self.reasons.append(f"{name}: {_told(trouble)}")
@@ -132,7 +125,6 @@ class _Taking:
         if package is not None:
             entry["package"] = package
         self.entries.append(entry)
-        self._roots.add(os.path.realpath(repository.root))
         entry["pushed"] = is_on_a_remote(repository, self._seconds)
         if entry["pushed"] is False:
             what = f"no remote of {repository.root} has its commit {repository.commit:.10}"
@@ -246,6 +238,14 @@ def notebook_of(train_dir: Path, run_id: str, cells: Sequence[str]) -> dict[str,
     name = f"{CODE}/{run_id}.py"
     replace_file(train_dir / name, as_script(cells).encode("utf-8", "surrogateescape"))
     return {"cells": len(cells), "file": name}
+
+
+def renew_cells(train_dir: Path, run_id: str, cells: Sequence[str]) -> None:
+    """Put other cells in the place of those of a record: a training goes on in the next cell, with its code."""
+    path = train_dir / CODE / f"{run_id}.json"
+    record = strict_json(path.read_bytes(), path.name)
+    record["notebook"] = notebook_of(train_dir, run_id, cells)
+    replace_file(path, json.dumps(record, indent=1).encode())
 
 
 def _told(trouble: Exception) -> str:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar, final
 
+from train_manager.files.json_shape import wrong_in
 from train_manager.rebuilding.recorded_rows import Rows, parameter_rows, value_rows
 from train_manager.rebuilding.tree import check
 from train_manager.reporting.values import figure_text, plural
@@ -16,7 +17,7 @@ from train_manager.runs.code.differences import CodeDifference, code_differences
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
 from train_manager.runs.comparing.compared import Cells, Compared, ComparedRun, Points, differing
 from train_manager.runs.comparing.run_figures import band_of, curve_of, is_setting, last_and_best, points_of
-from train_manager.runs.record.entry_shape import wrong_in
+from train_manager.runs.record.entry_shape import ENTRY
 from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.made_objects import made_rows
 from train_manager.runs.record.metric_schema import BATCH_SIZE
@@ -302,6 +303,6 @@ def _read(run: FoundRun, label: str, notes: list[str], read: Callable[[FoundRun]
     except (TrainManagerError, OSError) as error:
         notes.append(f"{label}: {str(error).partition(chr(10))[0]}")
     except MALFORMED as error:
-        why = f"run.json has {wrong}" if (wrong := wrong_in(run.entry)) else f"{type(error).__name__}: {error}"
+        why = f"run.json has {wrong}" if (wrong := wrong_in(run.entry, ENTRY)) else f"{type(error).__name__}: {error}"
         notes += [note for note in [f"{label}: a record in {run.train_dir} is damaged: {why}"] if note not in notes]
     return None

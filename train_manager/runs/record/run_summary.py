@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, final
 
+from train_manager.files.json_shape import wrong_in
 from train_manager.metrics.history_rows import last_figures
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
-from train_manager.runs.record.entry_shape import wrong_in
+from train_manager.runs.record.entry_shape import ENTRY
 from train_manager.runs.record.metric_reader import MetricReader
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of, read_runs
 from train_manager.runs.record.run_paths import FoundRun, folders_with_runs
@@ -61,7 +62,7 @@ def summaries_below(folder: Path) -> tuple[list[RunSummary], dict[Path, str]]:
     for train_dir in folders_with_runs(folder):
         try:
             entries = tuple(read_runs(train_dir))
-            if wrong := next(filter(None, map(wrong_in, entries)), None):
+            if wrong := next(filter(None, (wrong_in(one, ENTRY) for one in entries)), None):
                 problems[train_dir] = f"{train_dir / RUN_FILE} is damaged: it has {wrong}"
                 continue
             found += [summary_of(FoundRun(train_dir, entry, entries)) for entry in entries]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from train_manager.files.json_shape import wrong_in
 from train_manager.runs.code.recorded_files import notebook_file, read_code_record
-from train_manager.runs.record.entry_shape import wrong_in
+from train_manager.runs.record.entry_shape import ENTRY
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of
 from train_manager.runs.record.run_paths import chain_of, named_run
 from train_manager.runs.repeating.comparing_figures import Figures
@@ -74,7 +75,7 @@ def run_to_repeat(run: str | Path) -> RunToRepeat:
     """
     found = named_run(run)
     for entry in found.entries:
-        if (wrong := wrong_in(entry)) is not None:
+        if (wrong := wrong_in(entry, ENTRY)) is not None:
             path = found.train_dir / RUN_FILE
             raise CheckpointError(f"{path} is damaged: run {entry['id']} has {wrong}", name=str(path))
     if not has_trained(found.entry, found.train_dir):

@@ -1,0 +1,104 @@
+"""What JSON must have at each place, so that a file that was written by hand, or damaged, is refused in words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+
+class Kind(NamedTuple):
+    """What belongs at a place.
+
+    Attributes:
+        word: in an error.
+        fits: whether a value is such a one.
+        may_be_absent: whether a whole file may lack it, or have null there.
+    """
+
+    word: str
+    fits: Callable[[Any], bool]
+    may_be_absent: bool = True
+
+    @property
+    def required(self) -> Kind:
+        """The same, in each whole file."""
+        return self._replace(may_be_absent=False)
+
+
+Shape = Mapping[str, Kind]
+"""Kinds by their places: ``command.arguments``, ``repositories[].path``."""
+
+
+def wrong_in(value: Any, shape: Shape, *, is_whole: bool = False) -> str | None:
+    """Return the first value that does not fit, in words; None if there is none.
+
+    >>> wrong_in({"progress": {"steps": "many"}}, {"progress.steps": NUMBER})
+    "'many' at progress.steps, where a whole number belongs"
+
+    Args:
+        value: what the file holds.
+        shape: what belongs where.
+        is_whole: whether what must be there may not be absent either.
+    """
+    for place, kind in shape.items():
+        for told, found in _values(value, place.split("."), ""):
+            if (is_whole and not kind.may_be_absent) if found is None else not kind.fits(found):
+                return f"{'nothing' if found is None else f'{found!r:.60}'} at {told}, where {kind.word} belongs"
+    return None
+
+
+def _values(value: Any, parts: Sequence[str], told: str) -> Iterator[tuple[str, Any]]:
+    if not parts:
+        yield told, value
+        return
+    name, rest = parts[0].removesuffix("[]"), parts[1:]
+    inner = value.get(name) if isinstance(value, dict) else None
+    told = f"{told}.{name}" if told else name
+    if not parts[0].endswith("[]"):
+        yield from _values(inner, rest, told)
+    for number, one in enumerate(inner if isinstance(inner, list) and parts[0].endswith("[]") else ()):
+        yield from _values(one, rest, f"{told}[{number}]")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether it may be a name: a zero, or half a character that no system has, would be an error later on."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return datetime.fromisoformat(value).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
+
+
+def _are(fits: Callable[[Any], bool], kind: type) -> Callable[[Any], bool]:
+    def are(value: Any) -> bool:
+        values = [*value.values()] if isinstance(value, dict) else []
+        return isinstance(value, kind) and all(map(fits, [*value, *values]))  # type: ignore[misc]
+
+    return are
+
+
+TEXT: Final = Kind("a text", _is_text)
+NAME: Final = Kind("a name", _is_name)
+NUMBER: Final = Kind("a whole number", lambda value: type(value) is int)
+TIME: Final = Kind("a time with its zone", _is_time)
+LIST: Final = Kind("a list", lambda value: isinstance(value, list))
+OBJECT: Final = Kind("an object", lambda value: isinstance(value, dict))
+TEXTS: Final = Kind("a list of texts", _are(_is_text, list))
+NAMES: Final = Kind("a list of names", _are(_is_name, list))
+OBJECT_OF_TEXTS: Final = Kind("an object of texts", _are(_is_text, dict))
+OBJECT_OF_NAMES: Final = Kind("an object of names", _are(_is_name, dict))
