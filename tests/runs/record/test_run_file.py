@@ -215,8 +215,7 @@ import sys
 from train_manager.runs.record import command, environment, fingerprint, run_file
 found = run_file.read_runs({str(tmp_path)!r})[0]
 command.run_again(found), run_file.outcome_of(found)
-environment.differences(found["environment"], {{"python": "2"}})
-fingerprint.differences({{"kind": "list"}}, {{"kind": "tuple"}})
+environment.variables({{}}), fingerprint.fingerprint(None)
 print({{"torch", "numpy", "git", "pandas", "rich"}} & {{*sys.modules}})
 """
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "set()\n"

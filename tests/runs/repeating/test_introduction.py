@@ -73,10 +73,10 @@ def test_a_run_that_went_on_is_run_from_the_beginning(tmp_path: Path) -> None:
 def test_parts_with_different_code_are_told(tmp_path: Path) -> None:
     first, last = entry("a1"), entry("b2", goes_on_from={"checkpoint": "step-000000000003", "step": 3, "run": "a1"})
     (tmp_path / "code").mkdir()
-    for run_id, commit in (("a1", "11"), ("b2", "22")):
+    for run_id, commit in (("a1", "11" * 20), ("b2", "22" * 20)):
         (tmp_path / "code" / f"{run_id}.json").write_text(json.dumps({"schema": "train-manager/code", **code(commit)}))
 
-    found = told(RunToRepeat(tmp_path, last, [first, last], code("22")))
+    found = told(RunToRepeat(tmp_path, last, [first, last], code("22" * 20)))
 
     assert found[-1] == "begin: its parts ran with different code; here all of it runs with the code of the last part"
 

@@ -105,7 +105,7 @@ def test_a_changed_line_is_found_and_named(changed: tuple[Project, Told, Reprodu
 def test_another_number_of_threads_is_found_and_named(changed: tuple[Project, Told, Reproduction]) -> None:
     _, _, report = changed
 
-    assert "environment: threads of torch 1 there, 2 here" in report.around
+    assert "environment: threads.torch 1 there, 2 here" in report.around
     assert "code: threads.txt line 1: - 1 + 2" in report.around
 
 

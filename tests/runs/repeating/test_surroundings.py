@@ -14,11 +14,15 @@ from train_manager.runs.repeating.surroundings import (
 )
 
 
+def made(**arguments: Any) -> dict[str, Any]:
+    return {"parameters": {"object": "train_manager.manager:TrainManager", "arguments": arguments}}
+
+
 @pytest.mark.parametrize(
     ("one", "other", "told"),
     [
         ({"seed": 0}, {"seed": None}, "seed: 0 there, none here"),
-        ({"parameters": {"arguments": {"epochs": 1}}}, {"parameters": {"arguments": {"epochs": 2}}}, None),
+        (made(epochs=1), made(epochs=2), None),
         ({"data": {"train_data": {"kind": "list", "length": 1}}}, {"data": {"train_data": {"kind": "list"}}}, None),
         ({"environment": {"threads": {"torch": 1}}}, {"environment": {"threads": {"torch": 2}}}, None),
     ],
@@ -29,7 +33,7 @@ def test_what_differs_between_two_runs_is_told(one: dict[str, Any], other: dict[
 
     assert found == told or told is None
     assert found.startswith(
-        ("seed: ", "parameter: epochs 1 there, 2 here", "data: train_data: length ", "environment: threads of torch 1 ")
+        ("seed: ", "parameter: epochs 1 there, 2 here", "data: train_data.length ", "environment: threads.torch 1 ")
     )
 
 
@@ -37,9 +41,29 @@ def test_what_differs_in_each_reproduction_is_not_told() -> None:
     def entry(folder: str) -> dict[str, Any]:
         variables = {"PYTHONPATH": folder, "TRAIN_MANAGER_TRAIN_DIR": folder}
         environment = {"editable": {"digits": folder}, "variables": variables}
-        return {"id": folder, "parameters": {"arguments": {"train_dir": folder}}, "environment": environment}
+        return {"id": folder, **made(train_dir=folder), "environment": environment}
 
     assert list(differences_around(entry("/one"), entry("/other"))) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        ({"packages": {"torch": "2.13.0"}}, {"packages": {"torch": "2.12.0"}}, ["torch 2.13.0 there, 2.12.0 here"]),
+        ({"packages": {"a": "1"}}, {"packages": {"b": "1"}}, ["a 1 there, none here", "b none there, 1 here"]),
+        ({"python": "3.12.1"}, {"python": "3.11.7"}, ["python 3.12.1 there, 3.11.7 here"]),
+        ({"python": "3.12.1"}, {}, []),
+        ({"devices": {"cpu": "A"}}, {"devices": {"cpu": "B"}}, ["devices.cpu A there, B here"]),
+        ({"devices": {"gpus": [{"name": "H200", "memory": 5}]}}, {"devices": {"gpus": [{"name": "H200"}]}}, []),
+        ({"devices": {"gpus": [{"name": "H200"}]}}, {"devices": {"gpus": []}}, ["devices.gpus H200 there, none here"]),
+        ({"variables": {"OMP_NUM_THREADS": "1"}}, {"variables": {}}, ["variables.OMP_NUM_THREADS 1 there, none here"]),
+        ({"variables": {"TRAIN_MANAGER_TRAIN_DIR": "a", "SLURM_JOB_ID": "1"}}, {"variables": {}}, []),
+    ],
+)
+def test_a_difference_of_the_environment_in_words(before: dict[str, Any], now: dict[str, Any], told: list[str]) -> None:
+    found = differences_around({"environment": before}, {"environment": now})
+
+    assert list(found) == [f"environment: {text}" for text in told]
 
 
 def test_many_differences_are_cut() -> None:
@@ -48,6 +72,18 @@ def test_many_differences_are_cut() -> None:
 
     assert len(found) == 13
     assert found[-1] == "environment: 8 more"
+
+
+def test_parameters_that_cannot_be_read_are_told() -> None:
+    deep: Any = "x"
+    for _ in range(200):
+        deep = {"dict": {"a": deep}}
+
+    (found,) = differences_around(made(model=deep), made(model="x"))
+
+    assert found == (
+        "parameter: not compared, as these are not recorded parameters: model.a.a.a.a.a.a.a is deeper than 75 steps"
+    )
 
 
 def test_a_missing_seed_is_a_cause_unless_the_code_differs() -> None:

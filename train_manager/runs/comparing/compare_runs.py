@@ -123,7 +123,7 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
     files = tuple(_files([*zip(found, records, strict=True)]))
     return Comparison(
         runs=tuple(told),
-        parameters=rows(_parameter_rows),
+        parameters=rows(lambda run: parameter_rows_of(run.entry)),
         code=_with_files(_side_by_side([_code_rows(record) for record in records]), files),
         environment=_with_one_interpreter(rows(_environment_rows)),
         data=rows(_data_rows),
@@ -151,11 +151,12 @@ def _findings(run: FoundRun) -> Findings:
     return Findings(map(Finding.from_dict, run.entry.get("findings") or ()))
 
 
-def _parameter_rows(run: FoundRun) -> Rows:
-    recorded = run.entry.get("parameters")
+def parameter_rows_of(entry: Mapping[str, Any]) -> Rows:
+    """Return what the objects of a run were made with, by their dotted paths."""
+    recorded = entry.get("parameters")
     if not recorded:
         return {}
-    made = run.entry.get("made") or {}
+    made = entry.get("made") or {}
     for tree in (recorded, {"dict": made}):
         check(tree)  # nothing that was not written by this library, and nothing too deep
     rows = parameter_rows(recorded)
@@ -217,10 +218,15 @@ def _with_one_interpreter(rows: dict[str, Cells]) -> dict[str, Cells]:
     return {**rows, INTERPRETER: tuple(paths[:1] * len(cells))} if is_one else rows
 
 
+def fingerprint_rows(data: Mapping[str, Any]) -> Rows:
+    """Return the fingerprints of data, with the beginnings of their hashes."""
+    rows = value_rows(dict(data)) if data else {}
+    return {name: text[:DIGITS] if name.endswith("sha256") else text for name, text in rows.items()}
+
+
 def _data_rows(run: FoundRun) -> Rows:
     entry = run.entry
-    rows = value_rows(entry["data"]) if entry.get("data") else {}
-    rows = {name: text[:DIGITS] if name.endswith("sha256") else text for name, text in rows.items()}
+    rows = fingerprint_rows(entry.get("data") or {})
     if "seed" not in ((entry.get("parameters") or {}).get("arguments") or {}):
         rows["seed"] = str(entry.get("seed")).lower()
     if before := entry.get("goes_on_from"):

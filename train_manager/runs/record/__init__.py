@@ -3,7 +3,6 @@
 Its files in reading order; each imports only those above it:
 
     processes        which process it is, and whether it is still there
-    differences      what differs between two runs, in words
     packages         which packages are installed
     command          by which command a program was started, and the one that starts it again
     environment      where a program ran

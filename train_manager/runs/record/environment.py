@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from train_manager._version import __version__
 from train_manager.files.secrets import looks_secret
-from train_manager.runs.record.differences import Difference, differing
 from train_manager.runs.record.packages import packages
 
 NAMED: Final = frozenset(
@@ -73,17 +72,6 @@ LARGEST_SEED: Final = 2**32  # NumPy takes no larger one, and one in two million
 OF_SKLEARN: Final = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 """Variables that importing scikit-learn sets; they change no result."""
 
-_OF_THE_JOB: Final = (
-    *OF_SKLEARN,
-    "SLURM_",
-    "TORCHELASTIC_",
-    "MASTER_",
-    "TRAIN_MANAGER_",
-    "VIRTUAL_ENV",
-    "TORCHINDUCTOR_CACHE",
-)
-"""Variables that differ from run to run and change no result are recorded, but are not a difference."""
-
 
 def environment() -> dict[str, Any]:
     """Return where this process runs. What cannot be read is left out.
@@ -109,27 +97,6 @@ def environment() -> dict[str, Any]:
     }
 
 
-def differences(before: Mapping[str, Any], here: Mapping[str, Any]) -> list[Difference]:
-    """Return what differs between two environments, as far as both are recorded.
-
-    >>> before = {"packages": {"torch": "2.13.0"}, "threads": {"torch": 2}}
-    >>> for found in differences(before, {"packages": {"torch": "2.12.0"}, "threads": {"torch": 1}}):
-    ...     print(found)
-    torch 2.13.0 there, 2.12.0 here
-    threads of torch 2 there, 1 here
-    """
-    names = {"packages": "{}", "threads": "threads of {}", "editable": "the folder of {}", "torch": "torch's {}"}
-    names |= {"devices": "device: {}", "flags": "flag {}", "variables": "variable {}", "seeds": "seed of {}"}
-    found: list[Difference] = []
-    for part in [part for part in before if part in here]:
-        one, other = _compared(part, before[part]), _compared(part, here[part])
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            found += differing(one, other, names.get(part, f"{part} {{}}"))
-        elif one != other:
-            found.append(Difference(part.replace("_", " "), one, other))
-    return found
-
-
 def chosen_seed(seeds: Mapping[str, Any]) -> int | None:
     """Return the seed that a program gave to torch; None if it is as large as those that torch draws by itself.
 
@@ -138,17 +105,6 @@ def chosen_seed(seeds: Mapping[str, Any]) -> int | None:
     """
     seed = seeds.get("torch")
     return seed if isinstance(seed, int) and 0 <= seed < LARGEST_SEED else None
-
-
-def _compared(part: str, value: Any) -> Any:
-    """Return the part of an environment without what does not count as a difference."""
-    if part == "variables" and isinstance(value, Mapping):
-        return {name: one for name, one in value.items() if not name.startswith(_OF_THE_JOB)}
-    if part == "devices" and isinstance(value, Mapping):  # of a GPU that was not used, the name alone is known
-        return {**value, "gpus": ", ".join(str(gpu.get("name")) for gpu in value.get("gpus") or ()) or None}
-    if part == "seeds" and isinstance(value, Mapping):
-        return {"torch": chosen_seed(value)}
-    return value
 
 
 # ---- the parts -------------------------------------------------------------------------------------------------------

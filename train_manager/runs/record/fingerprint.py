@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from train_manager.rebuilding.recorded import as_written
 from train_manager.rebuilding.value_trees import RECORD
-from train_manager.runs.record.differences import Difference, differing
 from train_manager.runs.record.digests import NUMBERS, ROWS, add, array_facts, class_name, is_array
 
 DEEPEST: Final = 8  # wrappers in each other
@@ -36,30 +35,6 @@ def fingerprint(data: Any) -> Fingerprint | None:
         data: what a TrainManager is given as ``train_data``, or as a set of ``eval_data``; None gives None.
     """
     return None if data is None else _Looking().at(data, 0)
-
-
-def differences(before: Fingerprint | None, here: Fingerprint | None, name: str = "data") -> list[Difference]:
-    """Return what differs between two fingerprints.
-
-    >>> for found in differences(fingerprint([1, 2, 3]), fingerprint([1, 2, 4]), "train_data"):
-    ...     print(found)
-    train_data: contents (SHA-256) 9fa148e1 there, 0c0e105f here
-    """
-    if before is None or here is None:
-        return [] if before is here else [Difference(name, _kind(before), _kind(here))]
-    found = differing(before, here, f"{name}: {{}}")
-    return [_in_words(one, name) for one in found]
-
-
-def _kind(found: Fingerprint | None) -> str | None:
-    return None if found is None else str(found.get("kind"))
-
-
-def _in_words(found: Difference, name: str) -> Difference:
-    if not found.what.endswith("sha256"):
-        return found
-    what = f"{found.what.removesuffix('sha256').removeprefix(f'{name}:').strip()} contents (SHA-256)".strip()
-    return Difference(f"{name}: {what}", *(None if one is None else str(one)[:8] for one in (found.there, found.here)))
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------

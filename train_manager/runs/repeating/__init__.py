@@ -10,9 +10,9 @@ Its files in reading order; each imports only those above it:
     ownership          whether a record is the user's own
     reproduction       what a run that was run again has come to
     restored_code      its code in a folder of its own
+    surroundings       what differs around two runs
     introduction       what is said of it before it is run again
     repeated_command   how the program of a run is started again
     watched_program    a program in a process of its own
-    surroundings       what differs around two runs
     reproduce          a recorded run is run again, and compared
 """

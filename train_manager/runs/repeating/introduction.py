@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
-from train_manager.runs.record import environment
+from train_manager.runs.record.environment import environment
 from train_manager.runs.repeating.restored_code import code_in_words
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat
+from train_manager.runs.repeating.surroundings import MOST, differing, environment_rows
 
-MOST: Final = 12  # differences of the environment that are told
 BEFORE: Final = ("python", "train_manager", "platform", "packages", "torch", "devices")
 """Parts of the environment that are compared before the program runs: it may set the other ones itself."""
 
@@ -56,12 +56,13 @@ def _key(code: Mapping[str, Any] | None) -> Any:
 
 
 def _environment(entry: Mapping[str, Any]) -> Iterator[str]:
-    before = {part: value for part, value in (entry.get("environment") or {}).items() if part in BEFORE}
-    here = environment.environment()
+    before, here = entry.get("environment") or {}, environment()
+    parts = [part for part in BEFORE if part in before]
+    rows = environment_rows(before, parts), environment_rows(here, parts)
     interpreter = (entry.get("command") or {}).get("interpreter")
     if interpreter and _folder(interpreter) != _folder(sys.executable):  # python and python3 beside it are the same
-        before["interpreter"], here["interpreter"] = interpreter, sys.executable
-    found = [" ".join(str(one).split()) for one in environment.differences(before, here)]
+        rows[0]["interpreter"], rows[1]["interpreter"] = interpreter, sys.executable
+    found = differing(*rows)
     yield from found[:MOST]
     if len(found) > MOST:
         yield f"{len(found) - MOST} more differences"

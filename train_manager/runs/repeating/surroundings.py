@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from train_manager.rebuilding.recorded_rows import Rows, value_rows
 from train_manager.runs.code.differences import code_differences
-from train_manager.runs.record import environment, fingerprint
-from train_manager.runs.record.differences import Difference, differing
+from train_manager.runs.comparing.compare_runs import fingerprint_rows, parameter_rows_of
+from train_manager.runs.record.environment import OF_SKLEARN, chosen_seed
+from train_manager.telling.errors import TrainManagerError
 
 Entry = Mapping[str, Any]
 MOST: Final = 12  # differences of a kind that are told
+LONGEST: Final = 80  # characters of a value
+_JOB: Final = (
+    *OF_SKLEARN,
+    "SLURM_",
+    "TORCHELASTIC_",
+    "MASTER_",
+    "TRAIN_MANAGER_",
+    "VIRTUAL_ENV",
+    "TORCHINDUCTOR_CACHE",
+)
+OF_THE_JOB: Final = tuple(f"variables.{name}" for name in _JOB)
+"""Rows of variables that differ from run to run and change no result."""
+
 NO_SEED: Final = "no seed was recorded: give TrainManager(seed=0), or seed the program before it makes the model"
 NOT_DETERMINISTIC: Final = (
     "an operation that is not deterministic, or a value that no seed governs, as the time, or the order of a set or of "
@@ -23,17 +37,51 @@ NOT_DETERMINISTIC: Final = (
 def differences_around(one: Entry, other: Entry) -> Iterator[str]:
     """Yield what differs between two entries of ``run.json``.
 
-    >>> list(differences_around({"seed": 0, "parameters": {"epochs": 2}}, {"seed": 1, "parameters": {"epochs": 2}}))
+    >>> list(differences_around({"seed": 0, "data": {"length": 2}}, {"seed": 1, "data": {"length": 2}}))
     ['seed: 0 there, 1 here']
     """
-    yield from _told("seed", differing({"": one.get("seed")}, {"": other.get("seed")}, "{}"))
-    yield from _told("parameter", differing(_parameters(one), _parameters(other), "{}"))
-    if "made" in one and "made" in other:  # which an older record has not
-        yield from _told("parameter", differing(one["made"], other["made"], "{}"))
-    yield from _told("data", _of_data(one.get("data") or {}, other.get("data") or {}))
+    if one.get("seed") != other.get("seed"):
+        yield f"seed: {_shown(one.get('seed'))} there, {_shown(other.get('seed'))} here"
+    try:
+        yield from _told("parameter", differing(_parameters(one), _parameters(other)))
+    except TrainManagerError as error:  # of a record that this library has not written
+        yield f"parameter: not compared, as {error.what}"
+    yield from _told("data", differing(*(fingerprint_rows(entry.get("data") or {}) for entry in (one, other))))
     if one.get("outcome") == other.get("outcome") == "completed":
-        yield from _told("progress", differing(one.get("progress") or {}, other.get("progress") or {}, "{}"))
-    yield from _told("environment", environment.differences(_environment(one), _environment(other)))
+        yield from _told("progress", differing(*(value_rows(entry.get("progress") or {}) for entry in (one, other))))
+    environments = one.get("environment") or {}, other.get("environment") or {}
+    parts = [
+        part for part in environments[0] if part in environments[1] and part != "editable"
+    ]  # a copy lies elsewhere
+    yield from _told("environment", differing(*(environment_rows(found, parts) for found in environments)))
+
+
+def differing(there: Rows, here: Rows) -> list[str]:
+    """Return what is not the same there, where a run was recorded, and here.
+
+    >>> differing({"threads.torch": "2"}, {"threads.torch": "1", "numpy": "2.1"})
+    ['threads.torch 2 there, 1 here', 'numpy none there, 2.1 here']
+    """
+    sides = [(name, _shown(there.get(name)), _shown(here.get(name))) for name in {**there, **here}]
+    return [f"{name} {before} there, {now} here" for name, before, now in sides if before != now]
+
+
+def environment_rows(environment: Entry, parts: Iterable[str]) -> Rows:
+    """Return parts of an environment as rows, without what differs from run to run and changes no result."""
+    found = {part: environment.get(part) for part in parts}
+    if (devices := found.get("devices")) is not None:  # of a GPU that was not used, the name alone is known
+        found["devices"] = {
+            **devices,
+            "gpus": ", ".join(str(gpu.get("name")) for gpu in devices.get("gpus") or ()) or None,
+        }
+    if (seeds := found.pop("seeds", None)) is not None and (seed := chosen_seed(seeds)) is not None:
+        found["seed of torch"] = seed
+    rows = value_rows({part: value for part, value in found.items() if value != {}})
+    return {
+        name.removeprefix("packages."): text
+        for name, text in rows.items()
+        if not name.startswith(OF_THE_JOB) and name != "variables.PYTHONPATH"
+    }
 
 
 def code_around(one: tuple[Path, Entry], other: tuple[Path, Entry]) -> Iterator[str]:
@@ -57,33 +105,22 @@ def causes_of(entry: Entry, around: Sequence[str]) -> Iterator[str]:
         around: what differs around it.
     """
     seeds = (entry.get("environment") or {}).get("seeds") or {}
-    is_seeded = entry.get("seed") is not None or environment.chosen_seed(seeds) is not None
+    is_seeded = entry.get("seed") is not None or chosen_seed(seeds) is not None
     if not is_seeded and not any(one.startswith(("code", "parameter")) for one in around):
         yield NO_SEED
     if not around:
         yield NOT_DETERMINISTIC
 
 
-def _parameters(entry: Entry) -> dict[str, Any]:
+def _parameters(entry: Entry) -> Rows:
     """Return the constructor's parameters without the train_dir, which is another one each time."""
-    parameters = json.loads(json.dumps(entry.get("parameters") or {}, default=str))
-    arguments = parameters.get("arguments", parameters)
-    return {name: value for name, value in arguments.items() if name not in ("train_dir", "seed")}
+    rows = parameter_rows_of(entry)
+    return {name: text for name, text in rows.items() if name not in ("train_dir", "seed")}
 
 
-def _environment(entry: Entry) -> dict[str, Any]:
-    """Return the environment without where packages are installed from: a copy of the repository lies elsewhere."""
-    found = dict(entry.get("environment") or {})
-    found.pop("editable", None)
-    found["variables"] = {key: value for key, value in (found.get("variables") or {}).items() if key != "PYTHONPATH"}
-    return found
-
-
-def _of_data(one: Entry, other: Entry) -> Iterator[Difference]:
-    yield from fingerprint.differences(one.get("train_data"), other.get("train_data"), "train_data")
-    sets = one.get("eval_data") or {}, other.get("eval_data") or {}
-    for name in {**sets[0], **sets[1]}:
-        yield from fingerprint.differences(sets[0].get(name), sets[1].get(name), f"eval_data {name}")
+def _shown(value: object) -> str:
+    text = "none" if value is None else " ".join(str(value).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def _told(kind: str, found: Iterator[Any] | Sequence[Any]) -> Iterator[str]:
