@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import git, repository, write
-from train_manager.runs.code.clean_room import CleanRoom, quoted, read_small
+from train_manager.runs.code.clean_room import clean_room, quoted, read_small
 from train_manager.runs.code.repository import find_repository
 
 
@@ -17,7 +17,7 @@ def test_the_index_keeps_its_time(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
     os.utime(root / ".git/index", ns=(1, 1_234_567_891_234_567_891))
 
-    with CleanRoom(find_repository(root)) as room:
+    with clean_room(find_repository(root)) as room:
         assert (room.folder / "index").stat().st_mtime_ns == 1_234_567_891_234_567_891
 
 
@@ -26,14 +26,14 @@ def test_both_parts_of_a_split_index_are_there(tmp_path: Path) -> None:
     git(root, "update-index", "--split-index")
     (root / f".git/sharedindex.{'ab' * 20}").write_bytes(b"of long ago")
 
-    with CleanRoom(find_repository(root)) as room:
+    with clean_room(find_repository(root)) as room:
         assert room.git.run("ls-files") == b"a.py\n"
         assert len(list(room.folder.glob("sharedindex.*"))) == 1
 
 
 def test_nothing_is_left_of_it(tmp_path: Path) -> None:
     root = repository(tmp_path / "lab", {"a.py": b"a"})
-    with CleanRoom(find_repository(root)) as room:
+    with clean_room(find_repository(root)) as room:
         pass
 
     assert not room.folder.exists()
@@ -44,7 +44,7 @@ def test_no_setting_of_the_repository_counts(tmp_path: Path) -> None:
     for name in ("core.fsmonitor", "diff.external", "core.pager", "core.sshCommand", "alias.ls", "include.path"):
         git(root, "config", name, "touch canary")
 
-    with CleanRoom(find_repository(root)) as room:
+    with clean_room(find_repository(root)) as room:
         names = {line.partition(b"=")[0] for line in room.git.run("config", "--list").splitlines()}
 
     assert not {b"diff.external", b"core.sshcommand", b"alias.ls", b"include.path"} & names
@@ -56,7 +56,7 @@ def test_what_the_user_ignores_everywhere_is_ignored(tmp_path: Path) -> None:
     git(root, "config", "core.excludesFile", str(tmp_path / "my ignored"))
     write(root, {"x.tmp": b"", "x.log": b"", "x.py": b"", ".git/info/exclude": b"*.log\n"})
 
-    with CleanRoom(find_repository(root)) as room:
+    with clean_room(find_repository(root)) as room:
         assert room.git.run("ls-files", "--others", "--exclude-standard") == b"x.py\n"
 
 
@@ -80,7 +80,7 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path, monkeypatch
         (tmp_path / name).mkdir()
     os.utime(tmp_path / "train-manager-git-old", (1_000_000_000, 1_000_000_000))
 
-    with CleanRoom(find_repository(root)):
+    with clean_room(find_repository(root)):
         pass
 
     assert [path.name for path in tmp_path.glob("train-manager-git-*")] == ["train-manager-git-young"]

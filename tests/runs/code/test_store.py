@@ -8,34 +8,66 @@ from pathlib import Path
 import pytest
 
 from tests.runs.code.repositories import RUN, repository, write
-from train_manager.runs.code.store import keep, kept, remove_leftovers
+from train_manager.runs.code.store import Store, kept, remove_leftovers
 from train_manager.runs.code.taking import take_code_record
 
 
 def test_a_content_that_is_there_is_not_written_again(tmp_path: Path) -> None:
-    place = tmp_path / "code/files" / keep(tmp_path, b"x")
+    place = tmp_path / "code/files" / Store(tmp_path).keep(b"x")
     before = place.stat()
 
-    keep(tmp_path, b"x")
+    Store(tmp_path).keep(b"x")
 
     assert place.stat() == before
 
 
 def test_a_content_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
-    digest = keep(tmp_path, b"a longer one")
+    digest = Store(tmp_path).keep(b"a longer one")
     (tmp_path / "code/files" / digest).write_bytes(b"a lon")
 
-    keep(tmp_path, b"a longer one")
+    Store(tmp_path).keep(b"a longer one")
 
     assert kept(tmp_path, digest, 12) == b"a longer one"
 
 
+def test_what_a_neighbour_has_takes_no_room(tmp_path: Path) -> None:
+    digest = Store(tmp_path / "one").keep(b"x")
+
+    Store(tmp_path / "two").keep(b"x")
+
+    places = [tmp_path / name / "code/files" / digest for name in ("one", "two")]
+    assert places[0].samefile(places[1])
+    places[0].unlink()
+    assert kept(tmp_path / "two", digest, 1) == b"x"
+
+
+def test_a_file_of_a_neighbour_that_is_not_what_its_name_says_is_not_linked(tmp_path: Path) -> None:
+    digest = Store(tmp_path / "one").keep(b"x")
+    (tmp_path / "one/code/files" / digest).write_bytes(b"y")
+
+    Store(tmp_path / "two").keep(b"x")
+
+    assert kept(tmp_path / "two", digest, 1) == b"x"
+
+
+def test_where_files_cannot_be_linked_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("links are not known here")
+
+    digest = Store(tmp_path / "one").keep(b"x")
+    monkeypatch.setattr(os, "link", refuse)
+
+    Store(tmp_path / "two").keep(b"x")
+
+    assert kept(tmp_path / "two", digest, 1) == b"x"
+
+
 def test_a_content_that_is_longer_than_its_record_says_is_not_read(tmp_path: Path) -> None:
-    assert kept(tmp_path, keep(tmp_path, b"a longer one"), 5) is None
+    assert kept(tmp_path, Store(tmp_path).keep(b"a longer one"), 5) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
-@pytest.mark.parametrize("moment", ["collecting.keep", "taking.replace_file"])
+@pytest.mark.parametrize("moment", ["store.Store.keep", "taking.replace_file"])
 def test_a_process_that_is_killed_leaves_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

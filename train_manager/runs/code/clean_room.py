@@ -13,9 +13,9 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, final
 
 from train_manager.runs.code.git_commands import NO_CONFIGURATION, GitCommands
@@ -28,53 +28,19 @@ _CACHES_OF_PYTHON: Final = b"\n__pycache__/\n"
 
 
 @final
+@dataclass(frozen=True)
 class CleanRoom:
-    """Look at the files of a repository through a git folder in a temporary place.
+    """A git folder in a temporary place, over the files of a repository.
 
-    Args:
+    Attributes:
         repository: whose files.
-        seconds: the limit of each git command.
+        folder: the git folder.
+        git: git for it.
     """
 
-    def __init__(self, repository: Repository, *, seconds: float = 10.0) -> None:
-        self.repository = repository
-        self._seconds = seconds
-
-    def __enter__(self) -> CleanRoom:
-        _remove_leftovers()
-        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self.git = git_in(self.folder, self.repository.root, seconds=self._seconds)
-        try:
-            self._furnish()
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._remove()
-
-    def _remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _furnish(self) -> None:
-        user = self.repository
-        lines = [
-            ("bigfilethreshold", "1m"),  # a diff of 50 MB takes ten seconds
-            ("filemode", str(user.flag("core.filemode", True)).lower()),
-            ("ignorecase", str(user.flag("core.ignorecase", False)).lower()),
-            ("precomposeunicode", str(user.flag("core.precomposeunicode", False)).lower()),
-        ]
-        if excludes := user.setting("core.excludesfile"):
-            lines.append(("excludesfile", quoted(os.path.expanduser(excludes))))
-        if attributes := user.setting("core.attributesfile"):
-            lines.append(("attributesfile", quoted(os.path.expanduser(attributes))))
-        make_git_folder(self.folder, user, settings=lines)
-        own = read_small(user.common_folder / "info" / "exclude")
-        (self.folder / "info" / "exclude").write_bytes(own + _CACHES_OF_PYTHON)
-        self._copy_index()
+    repository: Repository
+    folder: Path
+    git: GitCommands
 
     def contents(self, blobs: Sequence[str]) -> dict[str, bytes]:
         """Return what is in blobs, by their names; those that are not there are left out."""
@@ -89,17 +55,50 @@ class CleanRoom:
                 start += int(size) + 1
         return found
 
-    def _copy_index(self) -> None:
-        source = self.repository.git_folder / "index"
-        if not source.is_file():  # a link to a device would not end
-            return
-        with contextlib.suppress(FileNotFoundError):
-            # With its time: entries that changed at the same moment as the index are compared by content.
-            shutil.copy2(source, self.folder / "index")
-            index = (self.folder / "index").read_bytes()
-            for shared in source.parent.glob("sharedindex.*"):  # the greater part of a split index, which names it
-                if _bytes_of(shared.suffix[1:]) in index:
-                    shutil.copy2(shared, self.folder / shared.name)
+
+@contextlib.contextmanager
+def clean_room(repository: Repository, *, seconds: float = 10.0) -> Iterator[CleanRoom]:
+    """Give a git folder of our own over the files of a repository; it is removed in the end.
+
+    Args:
+        repository: whose files.
+        seconds: the limit of each git command.
+    """
+    _remove_leftovers()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        _furnish(folder, repository)
+        yield CleanRoom(repository, folder, git_in(folder, repository.root, seconds=seconds))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _furnish(folder: Path, user: Repository) -> None:
+    lines = [
+        ("bigfilethreshold", "1m"),  # a diff of 50 MB takes ten seconds
+        ("filemode", str(user.flag("core.filemode", True)).lower()),
+        ("ignorecase", str(user.flag("core.ignorecase", False)).lower()),
+        ("precomposeunicode", str(user.flag("core.precomposeunicode", False)).lower()),
+    ]
+    for name in ("excludesfile", "attributesfile"):
+        if path := user.setting(f"core.{name}"):
+            lines.append((name, quoted(os.path.expanduser(path))))
+    make_git_folder(folder, user, settings=lines)
+    own = read_small(user.common_folder / "info" / "exclude")
+    (folder / "info" / "exclude").write_bytes(own + _CACHES_OF_PYTHON)
+    _copy_index(folder, user.git_folder / "index")
+
+
+def _copy_index(folder: Path, source: Path) -> None:
+    if not source.is_file():  # a link to a device would not end
+        return
+    with contextlib.suppress(FileNotFoundError):
+        # With its time: entries that changed at the same moment as the index are compared by content.
+        shutil.copy2(source, folder / "index")
+        index = (folder / "index").read_bytes()
+        for shared in source.parent.glob("sharedindex.*"):  # the greater part of a split index, which names it
+            if _bytes_of(shared.suffix[1:]) in index:
+                shutil.copy2(shared, folder / shared.name)
 
 
 def _remove_leftovers() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.reporting.values import plural
@@ -16,7 +15,7 @@ from train_manager.runs.code.changes import Changes, Committed
 from train_manager.runs.code.outputs import WHY, TrainDirs, too_many
 from train_manager.runs.code.reading import FILE, PROGRAM, FileNow, Unreadable, read_now, size_now
 from train_manager.runs.code.secret_files import reason_to_leave_out
-from train_manager.runs.code.store import is_kept, keep
+from train_manager.runs.code.store import Store
 
 TOO_LARGE: Final = "it is larger than "
 TOO_MUCH: Final = "the record would hold more than "
@@ -78,7 +77,7 @@ class Collection:
         object_format: the hash of the repository.
         budget: what may be kept.
         train_dirs: which files trainings wrote.
-        store: the train_dir that keeps them.
+        store: what keeps them.
         keeps_modes: whether the file system of the folder keeps the mode of a program.
         files: what the record says of each file.
         lfs: files that are kept as pointers.
@@ -89,7 +88,7 @@ class Collection:
     object_format: str
     budget: Budget
     train_dirs: TrainDirs
-    store: Path
+    store: Store
     keeps_modes: bool = True
     files: list[dict[str, Any]] = field(default_factory=list)
     lfs: list[str] = field(default_factory=list)
@@ -157,8 +156,8 @@ class Collection:
     def _keep(self, path: str, status: str, found: FileNow, mode: str, changes: Changes) -> bool:
         """Keep a file, and return whether it may be kept."""
         why = self.budget.reason_against(found.size) or ("" if found.content is not None else "it grew meanwhile")
-        # What the store has was looked into before, and what is too large is not: only its name is judged.
-        is_looked_into = not why and not is_kept(self.store, found.sha256, found.size)
+        # Of what is stored already, and of what is too large, only the name is judged.
+        is_looked_into = not why and not self.store.has(found.sha256, found.size)
         reason = reason_to_leave_out(path, found.content if is_looked_into else None)
         if path in changes.encrypted:
             self.leave_out(path, status, f"its filter {changes.encrypted[path]!r} keeps it secret in the repository")
@@ -168,8 +167,7 @@ class Collection:
             self.leave_out(path, status, why, size=found.size, sha256=found.sha256, mode=mode)
         else:
             self.budget.kept += found.size
-            if is_looked_into:
-                keep(self.store, found.content)
+            self.store.keep(found.content)
             self._note(path, "stored", status, found.size, found.sha256, mode)
             return True
         return False

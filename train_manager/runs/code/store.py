@@ -5,38 +5,78 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, final
 
 from train_manager.files.atomic import replace_file
 from train_manager.runs.code.reading import LINK, Unreadable, read_now
 
 CODE: Final = "code"
 FILES: Final = "files"
+NEIGHBOURS: Final = 4  # the newest ones
 _A_DAY: Final = 86_400.0
 
 
-def keep(train_dir: Path, content: bytes) -> str:
-    """Store a content, unless it is there, and return its SHA-256.
+@final
+class Store:
+    """The contents of a train_dir; what a neighbour has is linked, so that many runs take the room of one.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> kept(folder, keep(folder, b"warm up longer"), 14)
+    >>> kept(folder, Store(folder).keep(b"warm up longer"), 14)
     b'warm up longer'
+
+    A neighbour is a train_dir in the same folder. A hard link is a file like any other: a copied folder is whole.
+
+    Args:
+        train_dir: the folder of the training.
     """
-    digest = hashlib.sha256(content).hexdigest()
-    if not is_kept(train_dir, digest, len(content)):
-        replace_file(train_dir / CODE / FILES / digest, content)
-    return digest
+
+    def __init__(self, train_dir: Path) -> None:
+        self._folder = train_dir.absolute() / CODE / FILES
+        beside = self._folder.parents[2].glob(f"*/{CODE}/{FILES}")
+        self._folders = [self._folder, *sorted(beside, key=_time, reverse=True)[:NEIGHBOURS]]
+
+    def has(self, digest: str, size: int) -> bool:
+        """Return whether a content is there, or at a neighbour, by its size: a killed machine may have cut it off."""
+        return any(_size(folder / digest) == size for folder in self._folders)
+
+    def keep(self, content: bytes) -> str:
+        """Store a content, unless it is there, and return its SHA-256."""
+        digest = hashlib.sha256(content).hexdigest()
+        place = self._folder / digest
+        if _size(place) != len(content) and not any(_link(other / digest, place, content) for other in self._folders):
+            replace_file(place, content)
+        return digest
 
 
-def is_kept(train_dir: Path, digest: str, size: int) -> bool:
-    """Return whether a content is there, by its size: a killed machine may have cut it off."""
+def _time(folder: Path) -> float:
+    with contextlib.suppress(OSError):
+        return folder.stat().st_mtime
+    return 0.0
+
+
+def _size(file: Path) -> int:
+    with contextlib.suppress(OSError):
+        return file.lstat().st_size
+    return -1
+
+
+def _link(other: Path, place: Path, content: bytes) -> bool:
+    """Link a file of this user that has a content to another place, if the file system can do so."""
     try:
-        return (train_dir / CODE / FILES / digest).lstat().st_size == size
-    except OSError:
+        found = other.lstat()
+        if (stat.S_ISREG(found.st_mode), found.st_uid, found.st_size) != (True, os.geteuid(), len(content)):
+            return False
+        if other.read_bytes() != content:
+            return False
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.link(other, place)
+    except (OSError, AttributeError):  # no links, or no numbers of users, on this system
         return False
+    return True
 
 
 def kept(train_dir: Path, digest: str, size: int) -> bytes | None:

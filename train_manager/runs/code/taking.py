@@ -15,7 +15,7 @@ from typing import Any, Final, final
 from train_manager.files.atomic import replace_file
 from train_manager.files.strict_json import strict_json
 from train_manager.runs.code.changes import Changes, committed_files, find_changes
-from train_manager.runs.code.clean_room import CleanRoom
+from train_manager.runs.code.clean_room import CleanRoom, clean_room
 from train_manager.runs.code.collecting import Budget, Collection, Limits
 from train_manager.runs.code.conversions import find_converted
 from train_manager.runs.code.diff_text import text_of_differences
@@ -24,7 +24,7 @@ from train_manager.runs.code.notebook_cells import as_script
 from train_manager.runs.code.outputs import TrainDirs
 from train_manager.runs.code.recorded_files import SCHEMA, VERSION
 from train_manager.runs.code.repository import Repository, find_repository, is_on_a_remote
-from train_manager.runs.code.store import CODE, keep, remove_leftovers
+from train_manager.runs.code.store import CODE, Store, remove_leftovers
 from train_manager.runs.code.submodules import inner_repositories
 
 USUAL: Final = Limits()
@@ -66,7 +66,7 @@ def take_code_record(
     started = time.perf_counter()
     taken = datetime.datetime.now(datetime.UTC).isoformat()
     remove_leftovers(train_dir)
-    taking = _Taking(folder.absolute(), train_dir.absolute(), run_id, loaded, Budget(limits), tell)
+    taking = _Taking(folder.absolute(), train_dir.absolute(), run_id, loaded, Budget(limits), tell, Store(train_dir))
     taking.take(others)
     record = {
         "schema": SCHEMA,
@@ -92,6 +92,7 @@ class _Taking:
     loaded: Sequence[Path]
     budget: Budget
     tell: Callable[[str], object]
+    store: Store
     entries: list[dict[str, Any]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
@@ -142,7 +143,7 @@ class _Taking:
         collection = self._collection(
             repository.root, repository.object_format, keeps_modes=repository.flag("core.filemode", True)
         )
-        with CleanRoom(repository, seconds=self._seconds) as room:
+        with clean_room(repository, seconds=self._seconds) as room:
             changes = find_changes(room)
             find_converted(room, changes)
             ran = frozenset(_loaded(room, loaded, changes))
@@ -157,12 +158,12 @@ class _Taking:
             replace_file(self.train_dir / entry["diff"], text)
         if changes.not_checked_out:
             names = b"".join(os.fsencode(name) + b"\0" for name in changes.not_checked_out)
-            entry["not_checked_out"] = {"sha256": keep(self.train_dir, names), "size": len(names)}
+            entry["not_checked_out"] = {"sha256": self.store.keep(names), "size": len(names)}
         return changes
 
     def _collection(self, root: Path, object_format: str = "sha1", *, keeps_modes: bool = True) -> Collection:
         outputs = TrainDirs(root, self.train_dir, self.folder)
-        return Collection(os.fspath(root), object_format, self.budget, outputs, self.train_dir, keeps_modes)
+        return Collection(os.fspath(root), object_format, self.budget, outputs, self.store, keeps_modes)
 
     def _inner(
         self, outer: Repository, changes: Changes, inside: str | None, package: str | None

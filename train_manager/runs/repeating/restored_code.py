@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from train_manager.reporting.values import plural
 from train_manager.runs.code.restoring import restore_code
@@ -36,7 +36,7 @@ def restored_code(run: RunToRepeat, into: Path, repository: Path | None) -> tupl
         why = (run.code or {}).get("reason") or "it had no extension CodeRecord"
         cure = "--here runs the program as it is now, and compares the figures"
         raise InputError(f"the code of this run was not recorded: {why}", name="run", cure=cure)
-    if repository is None and not old.exists() and _commit(run):
+    if repository is None and not old.exists() and run.commit:
         cure = "give a clone of it: --repository DIR"
         raise InputError(f"the repository {old} is not there any more", name="repository", cure=cure)
     if repository is not None and not repository.is_dir():
@@ -95,11 +95,6 @@ def _link(old: Path, new: Path) -> bool:
     new.parent.mkdir(parents=True, exist_ok=True)
     new.symlink_to(old)
     return True
-
-
-def _commit(run: RunToRepeat) -> str | None:
-    repositories: Sequence[Mapping[str, Any]] = (run.code or {}).get("repositories") or ()
-    return next((one.get("commit") for one in repositories if not one.get("inside")), None)
 
 
 def _named(told: str, names: Sequence[str]) -> Iterator[str]:

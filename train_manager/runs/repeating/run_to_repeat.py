@@ -37,7 +37,12 @@ class RunToRepeat:
     @property
     def repository(self) -> Path | None:
         """The folder of the repository that its code was in."""
-        return next((Path(one["path"]) for one in self._repositories() if not one.get("inside")), None)
+        return Path(self._repository["path"]) if self._repository else None
+
+    @property
+    def commit(self) -> str | None:
+        """What its code is based on."""
+        return self._repository.get("commit")
 
     @property
     def notebook(self) -> Path | None:
@@ -62,8 +67,9 @@ class RunToRepeat:
         """Return its figures, with those of the runs that it went on from."""
         return figures_of(self.train_dir, self.chain)
 
-    def _repositories(self) -> Sequence[Mapping[str, Any]]:
-        return (self.code or {}).get("repositories") or ()
+    @property
+    def _repository(self) -> Mapping[str, Any]:
+        return next((one for one in (self.code or {}).get("repositories") or () if not one.get("inside")), {})
 
 
 def run_to_repeat(run: str | Path) -> RunToRepeat:
