@@ -28,9 +28,9 @@ def add_to(commands: Any) -> None:
 
 def compare(options: argparse.Namespace) -> int:
     """Print how runs compare, or write it as a page."""
+    from train_manager.commands.terminal import print_lines, terminal_width
     from train_manager.runs.comparing.compare_runs import compare_runs
     from train_manager.runs.comparing.comparison_lines import comparison_lines
-    from train_manager.runs.comparing.terminal import print_lines, terminal_width
     from train_manager.runs.showing.report_page import write_report
     from train_manager.telling.errors import InputError
 

@@ -1,8 +1,8 @@
 """Files that git calls unchanged although their bytes are not those of the commit.
 
 Line ends, keywords, encodings and filters make other bytes of a file when it is checked out. Where such conversions
-may apply, times and sizes prove nothing: a file is doubtful if its size is not that of its blob, or if its conversion
-can keep the size. What the filter of LFS keeps elsewhere is told apart by the pointer that the commit has.
+may apply, times and sizes prove nothing: a file is doubtful if its size is not that of its blob, and all are if some
+conversion can keep the size. What the filter of LFS keeps elsewhere is told apart by the pointer that the commit has.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from train_manager.runs.code.lfs import SIZES, read_pointer
 from train_manager.runs.code.reading import size_now
 
 _TREE: Final = re.compile(rb"(\d+) blob ([0-9a-f]+) +(\d+|-)\t([^\0]*)\0")
-_KEEP_SIZES: Final = ("filter", "ident", "working-tree-encoding")
 _ENCRYPTS: Final = re.compile(r"crypt|secret|sops|vault|\bage\b|gpg", re.IGNORECASE)
 
 
@@ -30,22 +29,17 @@ def find_converted(room: CleanRoom, changes: Changes) -> None:
         return
     named = {file.path for file in [*changes.doubtful, *changes.gone]} | {*changes.not_checked_out}
     blobs = {file.path: (file, size) for file, size in _commit(room)}
-    names = [*blobs, *changes.new]
-    special = _special(room, names) if any(word in texts for word in (b"filter", b"ident", b"encoding")) else {}
-    _find_pointers(room, changes, [blobs[path] for path in special.get("lfs", ()) if path in blobs])
-    drivers = {
-        name.removeprefix("filter.").rpartition(".")[0] for name in room.repository.settings if name[:7] == "filter."
-    }
-    keep_size = {path for kind, paths in special.items() if kind in drivers or kind[:1] == ":" for path in paths}
-    changes.encrypted = {path: kind for kind, paths in special.items() if _ENCRYPTS.search(kind) for path in paths}
-    root = os.fspath(room.repository.root)
+    filters = _filters(room, [*blobs, *changes.new]) if b"filter" in texts else {}
+    changes.encrypted = {path: name for path, name in filters.items() if _ENCRYPTS.search(name)}
+    _find_pointers(room, changes, [blobs[path] for path, name in filters.items() if name == "lfs" and path in blobs])
+    may_keep_sizes = b"ident" in texts or b"encoding" in texts or {*filters.values()} - {"lfs"}
     for path, (file, size) in blobs.items():
+        present = size_now(os.fspath(room.repository.root), path)
         if path in named:
             continue
-        present = size_now(root, path)
         if path in changes.pointers and present == changes.pointers[path][1]:
             changes.lfs.append(path)  # its times say that it is what LFS has put there: gigabytes need not be read
-        elif present != size or path in keep_size:
+        elif present != size or may_keep_sizes:
             changes.doubtful.append(file)
 
 
@@ -73,21 +67,17 @@ def _commit(room: CleanRoom) -> Iterator[tuple[Committed, int]]:
         yield Committed(os.fsdecode(name), mode.decode(), blob.decode()), int(size) if size.isdigit() else -1
 
 
-def _special(room: CleanRoom, paths: list[str]) -> dict[str, list[str]]:
-    """Return the files of each filter, and those of other conversions that can keep the size (as ``:ident``)."""
+def _filters(room: CleanRoom, paths: list[str]) -> dict[str, str]:
+    """Return the filter of each file that has one."""
     attributes = room.folder / "info" / "attributes"
     attributes.write_bytes(read_small(room.repository.common_folder / "info" / "attributes"))
     try:
         feed = b"".join(os.fsencode(path) + b"\0" for path in paths)
-        answers = room.git.run("check-attr", "-z", "--stdin", *_KEEP_SIZES, feed=feed).split(b"\0")
+        answers = [*map(os.fsdecode, room.git.run("check-attr", "-z", "--stdin", "filter", feed=feed).split(b"\0"))]
     finally:
         attributes.write_bytes(AS_THEY_ARE)
-    found: dict[str, list[str]] = {}
-    for name, attribute, value in zip(answers[0::3], answers[1::3], answers[2::3], strict=False):
-        if value not in (b"unspecified", b"unset"):
-            kind = os.fsdecode(value) if attribute == b"filter" else f":{attribute.decode()}"
-            found.setdefault(kind, []).append(os.fsdecode(name))
-    return found
+    found = zip(answers[0::3], answers[2::3], strict=False)  # between them, each time "filter"
+    return {path: name for path, name in found if name not in ("unspecified", "unset")}
 
 
 def _find_pointers(room: CleanRoom, changes: Changes, files: list[tuple[Committed, int]]) -> None:

@@ -90,8 +90,7 @@ def code_differences(first: tuple[Path, Record], second: tuple[Path, Record]) ->
     folders = [item.get("path") or "" for _, record in (first, second) for item in record.get("repositories") or ()]
     one, other = (_by_place(*side, folders) for side in (first, second))
     found: list[FileDifference] = []
-    told = zip(("first", "second"), (first, second), strict=True)
-    problems = [f"of the {word} run: {record['reason']}" for word, (_, record) in told if record.get("reason")]
+    problems: list[str] = []
     for place in dict.fromkeys([*one, *other]):
         if place not in one or place not in other:
             problems.append(f"{place or 'the repository'} is recorded of the {_order(place in one)} run only")

@@ -3,67 +3,40 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Iterator
+from typing import Any
 
 from train_manager.runs.code.changes import Changes
 from train_manager.runs.code.git_commands import GitTrouble
 from train_manager.runs.code.repository import Repository, find_repository
 
+NOT_CHECKED_OUT = "not checked out"
 
-@final
-@dataclass(frozen=True)
-class Inner:
-    """A repository inside of another.
 
-    Attributes:
-        path: its folder, below that of the outer one.
-        recorded: the commit that the outer one names; None if it is not a submodule.
-        repository: what is there; None if it is not checked out.
-        reason: why it cannot be recorded, or an empty text.
-    """
-
-    path: str
-    recorded: str | None
-    repository: Repository | None
-    reason: str = ""
-
-    def told(self, has_changes: bool = False) -> dict[str, Any]:
-        """Return what the record of the outer repository says of it."""
-        commit = self.repository.commit if self.repository else None
-        return {
-            "path": self.path,
-            "commit": commit,
-            "recorded_commit": self.recorded,
-            "state": self._state(has_changes),
-        }
-
-    def _state(self, has_changes: bool) -> str:
-        if self.repository is None:
-            return self.reason or "not checked out"
-        states = ["not a submodule"] if self.recorded is None else []
-        if self.recorded not in (None, self.repository.commit):
+def inner_repositories(
+    outer: Repository, changes: Changes, seconds: float
+) -> Iterator[tuple[dict[str, Any], Repository | None]]:
+    """Yield what the record of a repository says of each that is directly inside of it, and what is there."""
+    for path, recorded in sorted({**changes.submodules, **dict.fromkeys(changes.nested)}.items()):
+        found = _found(outer, path, seconds)
+        repository = found if isinstance(found, Repository) else None
+        commit = repository.commit if repository else None
+        states = [found] if isinstance(found, str) else [] if recorded else ["not a submodule"]
+        if repository and recorded not in (None, commit):
             states.append("other commit")
-        return ", ".join([*states, *(["changed"] if has_changes else [])]) or "clean"
+        yield {"path": path, "commit": commit, "recorded_commit": recorded, "state": ", ".join(states)}, repository
 
 
-def inner_repositories(outer: Repository, changes: Changes, seconds: float) -> list[Inner]:
-    """Return the repositories directly inside of another, by their paths."""
-    recorded: dict[str, str | None] = {**changes.submodules, **dict.fromkeys(changes.nested)}
-    return [_inner(outer, path, commit, seconds) for path, commit in sorted(recorded.items())]
-
-
-def _inner(outer: Repository, path: str, recorded: str | None, seconds: float) -> Inner:
+def _found(outer: Repository, path: str, seconds: float) -> Repository | str:
+    """Return the repository in a folder, or why it cannot be recorded."""
     folder = outer.root / path
     # Without a .git of its own git would find the outer repository.
     if folder.is_symlink() or not os.path.lexists(folder / ".git"):
-        return Inner(path, recorded, None)
+        return NOT_CHECKED_OUT
     try:
         found = find_repository(folder, seconds)
     except GitTrouble as trouble:
-        return Inner(path, recorded, None, trouble.what)
+        return trouble.what
     if not os.path.samefile(found.root, folder):
-        return Inner(path, recorded, None, "its files are elsewhere")
-    if found.common_folder == outer.common_folder:
-        return Inner(path, recorded, None, "another working tree of this repository")
-    return Inner(path, recorded, found)
+        return "its files are elsewhere"
+    return found if found.common_folder != outer.common_folder else "another working tree of this repository"

@@ -25,7 +25,7 @@ from train_manager.runs.code.outputs import TrainDirs
 from train_manager.runs.code.recorded_files import SCHEMA, VERSION
 from train_manager.runs.code.repository import Repository, find_repository, is_on_a_remote
 from train_manager.runs.code.store import CODE, Store, remove_leftovers
-from train_manager.runs.code.submodules import inner_repositories
+from train_manager.runs.code.submodules import NOT_CHECKED_OUT, inner_repositories
 
 USUAL: Final = Limits()
 
@@ -169,14 +169,14 @@ class _Taking:
         self, outer: Repository, changes: Changes, inside: str | None, package: str | None
     ) -> list[dict[str, Any]]:
         told = []
-        for inner in inner_repositories(outer, changes, self._seconds):
-            differs = False
-            if inner.repository is not None:
-                path = f"{inside}/{inner.path}" if inside else inner.path
-                differs = self._repository(inner.repository, path, package=package)
-            elif inner.reason:
-                self.reasons.append(f"{inner.path}: {inner.reason}")
-            told.append(inner.told(differs))
+        for inner, repository in inner_repositories(outer, changes, self._seconds):
+            if repository is None:
+                self.reasons += [f"{inner['path']}: {inner['state']}"] if inner["state"] != NOT_CHECKED_OUT else []
+            elif self._repository(
+                repository, f"{inside}/{inner['path']}" if inside else inner["path"], package=package
+            ):
+                inner["state"] += ", changed" if inner["state"] else "changed"
+            told.append({**inner, "state": inner["state"] or "clean"})
         return told
 
     def _keep_what_ran(self, entry: dict[str, Any], root: Path, loaded: Sequence[Path]) -> None:

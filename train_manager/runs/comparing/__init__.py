@@ -6,7 +6,6 @@ Its files in reading order; each imports only those above it:
     run_list          runs, a line for each
     compared          what a comparison of runs has found
     comparison_lines  a comparison as lines
-    terminal          lines in a terminal, in colours if it has them
     run_figures       the figures of a run, from its folder
     compare_runs      what differs between runs
 """

@@ -41,7 +41,7 @@ def run_columns(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, 
     names = min(names, max(NARROWEST, width * 2 // 5))
     count = len(head) - 1
     most = min(WIDEST, max(NARROWEST, (width - indent - names) // count - GAP)) if width < UNLIMITED else UNLIMITED
-    cells = [_names(lines[0][1:], most), *(cut_alike(line[1:], most) for line in lines[1:])]
+    cells = [[cut_middle(name, most) for name in lines[0][1:]], *(cut_alike(line[1:], most) for line in lines[1:])]
     widths = [max(width_of(line[column]) for line in cells) for column in range(count)]
     for number, block in enumerate(_blocks(widths, width - indent - names)):
         if number:
@@ -63,10 +63,6 @@ def outcome_in_short(text: str) -> str:
     first = rest.partition(": ")[0]
     first = first.rpartition(".")[2] if word == "failed" else first
     return f"{word}: {first}" if first else word
-
-
-def _names(names: Sequence[str], most: int) -> list[str]:
-    return [cut_middle(name, most) for name in names]
 
 
 def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:

@@ -29,7 +29,6 @@ from train_manager.telling.findings import Finding, Findings
 
 MOST_RUNS: Final = 10
 T = TypeVar("T")
-REASONS: Final = ("of the first run: ", "of the second run: ")
 DIGITS: Final = 8  # of a hash
 FILES: Final = "files"
 INTERPRETER: Final = "command.interpreter"
@@ -274,12 +273,7 @@ def _files(runs: Sequence[tuple[FoundRun, Mapping[str, Any] | None]]) -> Iterato
     (first, record), *others = runs
     for run, of_run in others:
         known = record is not None and of_run is not None
-        if not known:
-            yield None
-            continue
-        found = code_differences((first.train_dir, record or {}), (run.train_dir, of_run or {}))
-        told = [problem for problem in found.problems if not problem.startswith(REASONS)]  # _incomplete tells these
-        yield replace(found, problems=tuple(told))
+        yield code_differences((first.train_dir, record or {}), (run.train_dir, of_run or {})) if known else None
 
 
 def _with_files(rows: dict[str, Cells], files: Sequence[CodeDifference | None]) -> dict[str, Cells]:

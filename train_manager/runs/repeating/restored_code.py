@@ -59,7 +59,9 @@ def code_in_words(run: RunToRepeat) -> Iterator[str]:
         branch = f" ({one['branch']})" if one.get("branch") else ""
         at = f"commit {one['commit'][:12]}{branch}" if one.get("commit") else "no commit"
         yield f"{where}{at}, {changes}"
-        yield from _named("kept as pointers of Git LFS, without their contents", one.get("lfs") or ())
+        if names := one.get("lfs") or ():
+            more = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
+            yield f"kept as pointers of Git LFS, without their contents: {', '.join(names[:MOST])}{more}"
 
 
 def link_into(moved: Moved, links: Sequence[Path], repository: Path | None = None) -> None:
@@ -95,9 +97,3 @@ def _link(old: Path, new: Path) -> bool:
     new.parent.mkdir(parents=True, exist_ok=True)
     new.symlink_to(old)
     return True
-
-
-def _named(told: str, names: Sequence[str]) -> Iterator[str]:
-    if names:
-        more = len(names) - MOST
-        yield f"{told}: {', '.join(names[:MOST])}{f' and {more:,} more' if more > 0 else ''}"

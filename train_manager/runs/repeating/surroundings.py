@@ -88,10 +88,10 @@ def code_around(one: tuple[Path, Entry], other: tuple[Path, Entry]) -> Iterator[
     """Yield where the code of two runs differs; of each the train_dir and the code record."""
     found = code_differences(one, other)
     yield from _told("code", found.files)
-    reasons = {record.get("reason") for _, record in (one, other)}
-    told_once = {f"of the {word} run: {reason}" for word in ("first", "second") for reason in reasons}
-    problems = [problem for problem in found.problems if len(reasons) > 1 or problem not in told_once]
-    yield from (f"code: {problem}" for problem in problems)
+    reasons = {f"of the {word} run": side[1].get("reason") for word, side in (("first", one), ("second", other))}
+    is_of_both = len({*reasons.values()}) == 1
+    told = [f"{of}: {reason}" for of, reason in reasons.items() if reason and not is_of_both]
+    yield from (f"code: {problem}" for problem in [*told, *found.problems])
 
 
 def causes_of(entry: Entry, around: Sequence[str]) -> Iterator[str]:
