@@ -22,7 +22,6 @@ Its files in reading order; each imports only those above it:
     outputs         folders that trainings write, or with too many files
     collecting      what a repository's commit does not have: kept, or named
     old_payload     what records of version 1 keep
-    record_shape    what a code record must have at each place
     recorded_files  what a record holds of a repository
     taking          the code of a training, recorded
     restoring       the code of a training, put back

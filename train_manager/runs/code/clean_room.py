@@ -97,8 +97,9 @@ def _copy_index(folder: Path, source: Path) -> None:
         shutil.copy2(source, folder / "index")
         index = (folder / "index").read_bytes()
         for shared in source.parent.glob("sharedindex.*"):  # the greater part of a split index, which names it
-            if _bytes_of(shared.suffix[1:]) in index:
-                shutil.copy2(shared, folder / shared.name)
+            with contextlib.suppress(ValueError):  # another file of this name
+                if bytes.fromhex(shared.suffix[1:]) in index:
+                    shutil.copy2(shared, folder / shared.name)
 
 
 def _remove_leftovers() -> None:
@@ -156,10 +157,3 @@ def read_small(path: Path, limit: int = 1_000_000) -> bytes:
             return file.read(limit)
     except OSError:
         return b""
-
-
-def _bytes_of(digest: str) -> bytes:
-    try:
-        return bytes.fromhex(digest)
-    except ValueError:
-        return digest.encode()

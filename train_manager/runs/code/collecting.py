@@ -122,9 +122,9 @@ class Collection:
             left.update(files)
         return [name for name in kept if name not in left]
 
-    def leave_out(self, path: str, status: str, why: str, *, size: int = 0, sha256: str = "", mode: str = "") -> None:
+    def leave_out(self, path: str, status: str, why: str, **facts: Any) -> None:
         """Name a file or a folder that is not kept, and why."""
-        self._note(path, "left out", status, size, sha256, mode, why=why)
+        self._note(path, "left out", status, **facts, why=why)
 
     def _take(self, path: str, committed: Committed | None, changes: Changes) -> None:
         """Keep a file, unless it is as in the commit, or name it."""
@@ -155,6 +155,7 @@ class Collection:
 
     def _keep(self, path: str, status: str, found: FileNow, mode: str, changes: Changes) -> bool:
         """Keep a file, and return whether it may be kept."""
+        facts = {"size": found.size, "sha256": found.sha256, "mode": mode}
         why = self.budget.reason_against(found.size) or ("" if found.content is not None else "it grew meanwhile")
         # Of what is stored already, and of what is too large, only the name is judged.
         is_looked_into = not why and not self.store.has(found.sha256, found.size)
@@ -164,21 +165,21 @@ class Collection:
         elif reason is not None:  # without its hash, by which a short password could be guessed
             self.leave_out(path, status, reason, size=found.size, mode=mode)
         elif why or found.content is None:
-            self.leave_out(path, status, why, size=found.size, sha256=found.sha256, mode=mode)
+            self.leave_out(path, status, why, **facts)
         else:
             self.budget.kept += found.size
             self.store.keep(found.content)
-            self._note(path, "stored", status, found.size, found.sha256, mode)
+            self._note(path, "stored", status, **facts)
             return True
         return False
 
     def _gone(self, committed: Committed) -> None:
-        self._note(committed.path, "deleted", "changed", 0, "", committed.mode)
+        self._note(committed.path, "deleted", "changed", mode=committed.mode)
         self.differing[committed.path] = committed, "0" * len(committed.blob)
 
-    def _note(self, path: str, how: str, status: str, size: int, sha256: str, mode: str, **more: str) -> None:
-        entry = {"path": path, "how": how, "status": status, "size": size, "sha256": sha256, "mode": mode, **more}
-        self.files.append(entry)
+    def _note(self, path: str, how: str, status: str, **facts: Any) -> None:
+        known = {"size": 0, "sha256": "", "mode": ""}
+        self.files.append({"path": path, "how": how, "status": status, **known, **facts})
 
 
 def too_large_in_words(files: Iterable[Mapping[str, Any]]) -> str | None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
-from train_manager.files.json_shape import wrong_in
+from train_manager.files.json_shape import LIST, NAME, NAMES, NUMBER, OBJECT, OBJECT_OF_NAMES, Kind, Shape, wrong_in
 from train_manager.files.strict_json import strict_json
 from train_manager.runs.code.old_payload import OldPayload
 from train_manager.runs.code.outputs import WHY
 from train_manager.runs.code.patch_text import Hunk, hunks_by_path
-from train_manager.runs.code.record_shape import RECORD
 from train_manager.runs.code.store import CODE, kept
 from train_manager.telling.errors import CheckpointError
 
@@ -21,6 +21,39 @@ SCHEMA: Final = "train-manager/code"
 VERSION: Final = 2
 MOST_BYTES: Final = 4_000_000  # of a file, or a tenth of a text of differences, that is looked into
 _BESIDE: Final = re.compile(rf"{CODE}/(?:[\w-]+/)?[\w-]+\.\w+")
+
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def _is_path(value: Any) -> bool:
+    return NAME.fits(value) and os.path.basename(value.rstrip("/")) not in (".", "..")
+
+
+def _is_content(value: Any) -> bool:
+    return isinstance(value, dict) and NAME.fits(value.get("sha256")) and NUMBER.fits(value.get("size"))
+
+
+_RECORD: Final[Shape] = {
+    "reason": NAME,
+    "notebook": OBJECT,
+    "repositories": LIST.required,
+    "repositories[]": OBJECT.required,
+    "repositories[].path": Kind("a path", _is_path).required,
+    "repositories[].commit": Kind(
+        "a commit", lambda value: isinstance(value, str) and _COMMIT.fullmatch(value) is not None
+    ),
+    **dict.fromkeys((f"repositories[].{name}" for name in ("inside", "branch", "package", "diff", "payload")), NAME),
+    **dict.fromkeys(("repositories[].patch", "repositories[].not_checked_out"), Kind("size and SHA-256", _is_content)),
+    "repositories[].remotes": OBJECT_OF_NAMES.required,
+    "repositories[].lfs": NAMES.required,
+    "repositories[].state": LIST,
+    "repositories[].files": LIST.required,
+    "repositories[].files[]": OBJECT.required,
+    **dict.fromkeys((f"repositories[].files[].{name}" for name in ("path", "how", "sha256", "mode")), NAME.required),
+    "repositories[].files[].why": NAME,
+    "repositories[].files[].size": NUMBER.required,
+}
 
 
 def read_code_record(train_dir: Path, run: str, *, is_whole: bool = False) -> dict[str, Any] | None:
@@ -47,7 +80,7 @@ def read_code_record(train_dir: Path, run: str, *, is_whole: bool = False) -> di
     if record.get("version", VERSION) not in range(1, VERSION + 1):
         what = f"{path} has version {record['version']} of a code record, and this is version {VERSION}"
         raise CheckpointError(what, name=str(path), cure="read it with a newer Train Manager")
-    if (wrong := wrong_in(record, RECORD, is_whole=is_whole)) is not None:
+    if (wrong := wrong_in(record, _RECORD, is_whole=is_whole)) is not None:
         raise CheckpointError(f"{path} is damaged: it has {wrong}", name=str(path))
     return record
 

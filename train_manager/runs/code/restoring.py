@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import re
 import shlex
 import shutil
 from dataclasses import dataclass, field
@@ -174,8 +175,10 @@ class _Restoring:
             else:
                 git.run("read-tree", "-m", "-u", commit)
         except GitTrouble as trouble:
-            if (remote := repository.setting("extensions.partialclone") or _promisor(repository)) is None:
+            settings = [name for name in repository.settings if re.fullmatch(r"remote\..+\.promisor", name, re.DOTALL)]
+            if not settings:  # of a clone that is whole
                 raise
+            remote = settings[0].removeprefix("remote.").removesuffix(".promisor")
             what = f"{self.source} is a partial clone, and lacks files of the commit {commit}"
             cure = f"fetch them: git -C {shlex.quote(str(self.source))} fetch --refetch --no-filter {remote}"
             raise InputError(what, name="repository", asked_by="restore_code", cure=cure) from trouble
@@ -240,12 +243,6 @@ class _Restoring:
                 self.problems.append(f"{path} should not be there any more")
             elif how != "deleted" and (now is None or (now.sha256, now.mode) != (file["sha256"], file["mode"])):
                 self.problems.append(f"{path} is not what it was")
-
-
-def _promisor(repository: Repository) -> str | None:
-    """Return the remote that a partial clone leaves files at; None of a clone that is whole."""
-    found = [name for name in repository.settings if name.startswith("remote.") and name.endswith(".promisor")]
-    return found[0].removeprefix("remote.").removesuffix(".promisor") if found else None
 
 
 def _is_below(root: Path, path: str) -> bool:

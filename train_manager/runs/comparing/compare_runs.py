@@ -17,11 +17,10 @@ from train_manager.runs.code.differences import CodeDifference, code_differences
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
 from train_manager.runs.comparing.compared import Cells, Compared, ComparedRun, Points, differing
 from train_manager.runs.comparing.run_figures import band_of, curve_of, is_setting, last_and_best, points_of
-from train_manager.runs.record.entry_shape import ENTRY
 from train_manager.runs.record.environment import chosen_seed
 from train_manager.runs.record.made_objects import made_rows
 from train_manager.runs.record.metric_schema import BATCH_SIZE
-from train_manager.runs.record.run_file import outcome_of
+from train_manager.runs.record.run_file import ENTRY, outcome_of
 from train_manager.runs.record.run_paths import FoundRun, labels_of, named_run, short_id
 from train_manager.runs.record.run_summary import MALFORMED
 from train_manager.telling.errors import InputError, TrainManagerError
@@ -111,7 +110,10 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
         _read(run, label, notes, partial(_told, label=label)) or ComparedRun(label, str(run.train_dir), run.id)
         for run, label in zip(found, labels, strict=True)
     ]
-    records, figures = each(_code_record), [points or {} for points in each(points_of)]
+    records, figures = (
+        each(lambda run: read_code_record(run.train_dir, run.id)),
+        [points or {} for points in each(points_of)],
+    )
     notes += _incomplete(labels, records)
     told = [_with_steps(one, run, points) for one, run, points in zip(told, found, figures, strict=True)]
     metrics = [
@@ -130,7 +132,10 @@ def compare_runs(runs: Iterable[str | os.PathLike[str]]) -> Comparison:
         files=files,
         curves=_of_each_figure(figures, curve_of),
         bands=_of_each_figure(figures, band_of),
-        findings=tuple(found or Findings() for found in each(_findings)),
+        findings=tuple(
+            found or Findings()
+            for found in each(lambda run: Findings(map(Finding.from_dict, run.entry.get("findings") or ())))
+        ),
         notes=tuple(notes),
     )
 
@@ -146,10 +151,6 @@ def _told(run: FoundRun, label: str) -> ComparedRun:
     return ComparedRun(label, str(run.train_dir), run.id, began, outcome_of(run.entry), words)
 
 
-def _findings(run: FoundRun) -> Findings:
-    return Findings(map(Finding.from_dict, run.entry.get("findings") or ()))
-
-
 def parameter_rows_of(entry: Mapping[str, Any]) -> Rows:
     """Return what the objects of a run were made with, by their dotted paths."""
     recorded = entry.get("parameters")
@@ -160,10 +161,6 @@ def parameter_rows_of(entry: Mapping[str, Any]) -> Rows:
         check(tree)  # nothing that was not written by this library, and nothing too deep
     rows = parameter_rows(recorded)
     return rows | (parameter_rows({"dict": dict(made_rows(made, rows))}) if made else {})
-
-
-def _code_record(run: FoundRun) -> dict[str, Any] | None:
-    return read_code_record(run.train_dir, run.id)
 
 
 def _code_rows(record: Mapping[str, Any] | None) -> Rows:

@@ -10,7 +10,6 @@ Its files in reading order; each imports only those above it:
     fingerprint      what data is made of, in a few numbers
     made_objects     the optimizers and schedulers that lambdas and functions have made
     outcomes         how a run has ended, as its entry tells it
-    entry_shape      what an entry of run.json must have at each place
     run_file         run.json: what each run was
     renewal          an entry of run.json that is written again as it changes
     metric_schema    the tables of metrics.sqlite

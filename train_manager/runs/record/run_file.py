@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import threading
 import time
 import warnings
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from train_manager.files.atomic import replace_file
+from train_manager.files.json_shape import LIST, NUMBER, OBJECT, OBJECT_OF_TEXTS, TEXT, TEXTS, TIME, Kind, Shape
 from train_manager.files.moves import free_path
 from train_manager.files.strict_json import strict_json
 from train_manager.runs.record.processes import is_gone, is_of_this_machine
@@ -39,6 +41,20 @@ OUTCOMES: Final = ("running", "completed", "stopped", "failed")
 PATIENCE: Final = 10.0  # seconds that a writer waits for another one, which takes milliseconds
 ENTRY_HAS: Final = {"id": str, "began": str, "outcome": str, "process": dict}
 """What each entry has at least, whatever else could not be recorded."""
+
+ENTRY: Final[Shape] = {
+    "id": Kind("a name", lambda value: isinstance(value, str) and re.fullmatch(r"[\w-]+", value, re.ASCII) is not None),
+    **dict.fromkeys(("began", "ended"), TIME),
+    **dict.fromkeys(("process", "error", "goes_on_from", "calls", "command", "environment", "parameters"), OBJECT),
+    **dict.fromkeys(("made", "data", "data.eval_data", "progress"), OBJECT),
+    "findings": LIST,
+    **dict.fromkeys(("manager", "goes_on_from.step", "progress.steps", "progress.epochs"), NUMBER),
+    **dict.fromkeys(("reason", "goes_on_from.run", "command.kind", "command.folder", "command.interpreter"), TEXT),
+    **dict.fromkeys(("command.arguments", "command.search_path", "problems"), TEXTS),
+    **dict.fromkeys(("environment.variables", "environment.editable"), OBJECT_OF_TEXTS),
+    **dict.fromkeys(("environment.threads", "environment.devices", "environment.packages"), OBJECT),
+}
+"""What an entry has at each place that is read; the rest is only shown."""
 
 Entry = dict[str, Any]
 """What one TrainManager did in one process, as JSON can hold it."""

@@ -11,9 +11,8 @@ from typing import Any, Final, final
 from train_manager.files.json_shape import wrong_in
 from train_manager.metrics.history_rows import last_figures
 from train_manager.runs.code.recorded_files import changed_files, read_code_record
-from train_manager.runs.record.entry_shape import ENTRY
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.run_file import RUN_FILE, outcome_of, read_runs
+from train_manager.runs.record.run_file import ENTRY, RUN_FILE, outcome_of, read_runs
 from train_manager.runs.record.run_paths import FoundRun, folders_with_runs
 from train_manager.telling.errors import InputError, TrainManagerError
 
@@ -117,12 +116,8 @@ def _come_to(run: FoundRun) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 def _seconds(entry: Mapping[str, Any], began: datetime) -> float | None:
     if entry.get("ended"):
-        return _between(began, datetime.fromisoformat(entry["ended"]))
-    return _between(began, datetime.now(began.tzinfo)) if outcome_of(entry) == "running" else None
-
-
-def _between(began: datetime, ended: datetime) -> float:
-    return (ended - began) / timedelta(seconds=1)
+        return (datetime.fromisoformat(entry["ended"]) - began) / timedelta(seconds=1)
+    return (datetime.now(began.tzinfo) - began) / timedelta(seconds=1) if outcome_of(entry) == "running" else None
 
 
 def _is_number(value: object) -> bool:

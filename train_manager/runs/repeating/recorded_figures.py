@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,10 @@ from train_manager.runs.repeating.comparing_figures import Figures
 
 Entry = Mapping[str, Any]
 Rows = tuple[list[int], list[float]]
+_LAST_STEP: Final = (
+    "SELECT step FROM scalars JOIN series ON series.id = scalars.series WHERE stage = ? "
+    "ORDER BY scalars.id DESC LIMIT 1"  # by the key, so that not all rows are read
+)
 STEPWISE: Final = ("lr", "batch_size")  # of which the store has only changes
 
 
@@ -59,14 +63,7 @@ def last_step(train_dir: Path) -> int:
         return 0
     try:
         with closing(sqlite3.connect(database_uri(path, "ro"), uri=True, timeout=1)) as connection:
-            return next(_last_steps(connection), 0)
+            found = connection.execute(_LAST_STEP, (BATCHES,)).fetchone()
     except sqlite3.OperationalError:  # the tables are about to be made
         return 0
-
-
-def _last_steps(connection: sqlite3.Connection) -> Iterator[int]:
-    query = (
-        "SELECT step FROM scalars JOIN series ON series.id = scalars.series WHERE stage = ? "
-        "ORDER BY scalars.id DESC LIMIT 1"  # by the key, so that not all rows are read
-    )
-    yield from (step for (step,) in connection.execute(query, (BATCHES,)))
+    return found[0] if found else 0
