@@ -36,8 +36,8 @@ AUTHOR: Final = {
 TEXT: Final = """\
 Time on the clock of `CodeRecord` and of `git diff --binary`, which reads and compresses what changed and leaves new
 files out. The first repository has {files} files, of which 50 text files with 1 MB in all have changed; in the second,
-5 binary files with {megabytes} MB in all have changed. A changed file above 1 MB is copied and hashed, not compared
-with the commit. The record is taken in a thread; the first step waits until it has begun.
+5 binary files with {megabytes} MB in all have changed. A changed file above 1 MB is stored, and not told line by line.
+The record is taken in a thread; the first step waits until it has begun.
 
 {table}
 
@@ -45,7 +45,7 @@ A record starts {processes} git processes in the first repository. Nothing is do
 """
 
 
-def section(rounds: int = 5, files: int = 20_000, megabytes: int = 50) -> Section:
+def section(rounds: int = 5, files: int = 20_000, megabytes: int = 20) -> Section:
     """Measure."""
     large = LARGE.format(megabytes=megabytes)
     with TemporaryDirectory() as name:
