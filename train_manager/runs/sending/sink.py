@@ -68,6 +68,9 @@ def histogram_of(row: NewRow) -> tuple[list[float], list[int]] | None:
 
 
 def file_of(row: NewRow, train_dir: Path) -> Path | None:
-    """Return the file that a row tells of; None of another row, and if it is gone."""
+    """Return the file that a row tells of; None of another row, if it is gone, and if it is not in the train_dir.
+
+    What is sent goes to other machines, and the path is one of a record, which may be a stranger's.
+    """
     path = train_dir / row.value[0] if type(row.value) is tuple and len(row.value) == 3 else None
-    return path if path is not None and path.is_file() else None
+    return path if path is not None and path.is_file() and path.resolve().is_relative_to(train_dir.resolve()) else None
