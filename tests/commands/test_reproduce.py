@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -82,6 +83,22 @@ def test_steps_must_be_a_count(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert cli.main(["reproduce", str(tmp_path), "--steps", "0"]) == 2
 
     assert "steps must be a whole number of at least 1, but is 0" in capsys.readouterr().err
+
+
+def test_no_error_prints_a_record_raw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_manager(RunRecord(), MetricStore(), train_dir=tmp_path).train()
+    entry = read_runs(tmp_path)[0]
+    write_entry(tmp_path, {**entry, "command": {**entry["command"], "kind": "script"}})
+    record = {"schema": "train-manager/code", "version": 2, "reason": "\x1b[31mred", "repositories": []}
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / f"{entry['id']}.json").write_text(json.dumps(record))
+
+    assert cli.main(["reproduce", str(tmp_path)]) == 2
+
+    assert capsys.readouterr().err == (
+        "train-manager: the code of this run was not recorded: \\x1b[31mred\n"
+        "  --here runs the program as it is now, and compares the figures\n"
+    )
 
 
 @pytest.fixture

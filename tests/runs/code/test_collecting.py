@@ -224,12 +224,13 @@ def test_code_that_lies_in_the_folder_of_its_training_is_kept(tmp_path: Path, fo
     root = repository(tmp_path / "lab", {"train.py": b"1"})
     place = root / folder
     write(place, {"new.py": b"n", "run.json": b"{}", "metrics.sqlite-wal": b"", "checkpoints/step-1/x": b"x"})
-    write(place, {"code/net.py": b"n", "code/0123456789abcdef.json": b"{}"})
+    own = {f"code/0123456789abcdef{end}": b"{}" for end in (".json", ".diff", "-1.diff", ".py")}
+    write(place, {"code/net.py": b"n", **own, f"code/files/{'0a' * 32}": b"x", "code/files/mine.py": b"m"})
 
     record = take_code_record(place, place, RUN)
 
     kept = [file["path"] for file in record["repositories"][0]["files"] if file["how"] == "stored"]
-    assert kept == [os.path.join(folder, name) for name in ("code/net.py", "new.py")]
+    assert kept == [os.path.join(folder, name) for name in ("code/files/mine.py", "code/net.py", "new.py")]
 
 
 def test_caches_of_python_are_not_code(tmp_path: Path) -> None:
