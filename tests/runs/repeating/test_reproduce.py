@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -12,6 +13,7 @@ import pytest
 from tests.fork_server import ForkServer
 from tests.reproducing import READS_A_FILE, Project
 from train_manager import InputError, reproduce
+from train_manager.runs.code.store import Store
 from train_manager.runs.repeating.reproduction import Reproduction
 
 HOOK = '#!/bin/sh\ntouch "{}"\n'
@@ -226,9 +228,9 @@ def test_nothing_of_a_record_is_said_raw(own_project: Project, told: Told, tmp_p
     assert [line for line in told.lines if not line.isprintable()] == []
 
 
-@pytest.mark.parametrize("folder", ["/nowhere/at/all", "../outside"])
+@pytest.mark.parametrize("folder", ["elsewhere/at/all", "digits/../outside"])
 def test_no_folder_is_made_where_a_record_says(own_project: Project, told: Told, tmp_path: Path, folder: str) -> None:
-    place = Path(folder) if folder.startswith("/") else (own_project.root / folder).resolve()
+    place = tmp_path / folder
     own_project.edit_record(f'"folder": "{own_project.root}/experiments"', f'"folder": "{place}"')
 
     with pytest.raises(InputError) as refused:
@@ -238,6 +240,19 @@ def test_no_folder_is_made_where_a_record_says(own_project: Project, told: Told,
         f"the working folder {place} is not there\n  make it, if the program that is told above should run there"
     )
     assert not place.exists()
+
+
+def test_no_folder_is_made_through_a_link_of_a_record(own_project: Project, told: Told, tmp_path: Path) -> None:
+    digest = Store(own_project.train_dir).keep(os.fsencode(tmp_path))
+    link = {"path": "door", "how": "stored", "status": "new", "mode": "120000", "sha256": digest}
+    entry = json.dumps({**link, "size": len(os.fsencode(tmp_path))})
+    own_project.edit_record('"files": [', f'"files": [{entry},')
+    own_project.edit_record(f'"folder": "{own_project.root}/experiments"', f'"folder": "{own_project.root}/door/made"')
+
+    with pytest.raises(InputError, match=r"^the working folder .*/door/made is not there"):
+        told.reproduce(own_project.train_dir, folder=tmp_path / "again")
+
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_repository_that_has_moved_is_asked_for(own_project: Project, told: Told, tmp_path: Path) -> None:

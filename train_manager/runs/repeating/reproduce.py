@@ -157,7 +157,7 @@ class _Attempt:
         """
         moved = self._moved_here(repository) if here else self._restored(repository, links)
         repeated = self._command(moved, here=here)
-        if not here and repeated.folder.is_relative_to(self.folder):
+        if not here and Path(os.path.realpath(repeated.folder)).is_relative_to(self.folder):
             repeated.folder.mkdir(parents=True, exist_ok=True)  # an empty folder is not in the record
         elif not repeated.folder.is_dir():
             outside = "make it, if the program that is told above should run there"
