@@ -51,8 +51,9 @@ class MetricStore(Extension):
     ends, in ``post_run``. A hook that asks for ``writer=None`` works without a store too.
 
     A thread writes twice a second, so a training that is killed loses less than a second. Nothing waits for a device.
-    After a resume, rows of later steps count no more; they stay in the file, marked as superseded. If the file cannot
-    be written, figures wait in memory, with a warning, and the training goes on.
+    After a resume, rows of later steps are deleted with the first new one. A training that begins anew keeps the rows
+    of those before it in this folder, which count no more. If the file cannot be written, figures wait in memory, with
+    a warning, and the training goes on.
 
     *Runs at:* the start and the end of ``run`` (the end after other hooks, priority 1,000,000), ``train`` and
     ``train_step_epoch``; around ``phase``; the end of ``load_checkpoint``; the start of ``eval`` and
@@ -66,6 +67,7 @@ class MetricStore(Extension):
 
     def __init__(self) -> None:
         self._present: StoredRuns | None = None  # from the first run on
+        self._loaded: str | None = ""  # the run of the state that was loaded; None: an older one, which does not tell
 
     @fixture("run")
     def writer(self, train_manager: TrainManager, train_dir: Path) -> FigureWriter:
@@ -88,7 +90,7 @@ class MetricStore(Extension):
         if present is None or present.of != of:
             if present is not None:
                 present.writer.close()
-            present = self._present = StoredRuns(*of)
+            present = self._present = StoredRuns(*of, self._loaded)
         return present
 
     @property
@@ -144,10 +146,17 @@ class MetricStore(Extension):
             loss = None  # it is only their sum
         self._runs.append_batch(step_num, loss, losses, datasource_name, true_batch_size)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return which run the state is of."""
+        run = self._loaded if self._present is None else self._present.run
+        return {**super().state_dict(), **({"run": run} if run else {})}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from another place: the next row begins a segment."""
         super().load_state_dict(state)
+        self._loaded = state.get("run")
         if self._present is not None:
+            self._present.goes_on_from = self._loaded
             self._present.begin_anew()
 
     def __getstate__(self) -> dict[str, Any]:  # a copy opens the file itself
@@ -157,7 +166,8 @@ class MetricStore(Extension):
 class StoredRuns:
     """The runs of one TrainManager in one ``train_dir``, and their figures on the way into the file."""
 
-    def __init__(self, train_dir: Path, run_id: str) -> None:
+    def __init__(self, train_dir: Path, run_id: str, loaded: str | None) -> None:
+        self.goes_on_from = run_id if loaded == "" else loaded  # where a segment that begins belongs
         self.of, self.numbers, self._rates = (train_dir, run_id), HostNumbers(), RateChanges(self._tell_rates)
         self.writer = MetricWriter(train_dir / FILE, run_id, self.numbers)
         self.figures = FigureWriter(self.writer.number, self.append_figure, self.place, self.numbers, train_dir)
@@ -169,9 +179,15 @@ class StoredRuns:
         self._knows_step = self._has_trained = False  # the checkpoint is loaded, if there is one; `train` has opened
         self._early: list[Item] = []  # figures of hooks before that
         self._written = {EPOCHS: Written(), EVALUATIONS: Written()}  # of the history
-        self._first_step = self._last_step = 0
+        self._first_step = self._from_step = self._last_step = 0
         self._last_row: BatchRow | None = None
         self._position = self._told_position = Position(0, "")
+
+    @property
+    def run(self) -> str | None:
+        """The run that a state of now is of: until it has trained a batch, that of the state that was loaded."""
+        self._note_last_step()
+        return self.goes_on_from if self.must_begin or self._last_step == self._from_step else self.of[1]
 
     @property
     def manager(self) -> TrainManager:
@@ -273,11 +289,11 @@ class StoredRuns:
 
     def _begin(self, from_step: int) -> None:
         """Begin a segment: earlier rows of later steps count no more."""
-        self.must_begin, self._last_step = False, from_step
+        self.must_begin, self._from_step, self._last_step = False, from_step, from_step
         history = self._history()
         self._take_history_for_written()
         cut = from_step if from_step or any(history.values()) else -1
-        self.writer.append(Begin(cut, time(), history))
+        self.writer.append(Begin(cut, time(), history, self.goes_on_from))
         self._rates.forget()  # so that they are written for the new segment
         early, self._early = self._early, []
         for item in early:

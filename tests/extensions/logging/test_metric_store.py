@@ -458,6 +458,65 @@ def test_after_a_resume_the_store_has_what_the_training_has(tmp_path: Path, afte
     assert {step: found[step] for step in losses.values} == losses.values
 
 
+def all_stored(folder: Path, name: str, stage: str = "train_step_batch") -> list[int]:
+    """The steps of all rows of the file, also of those that count no more."""
+    metrics = read_run(folder).metrics
+    return [step for of in metrics.scalars(name, stage, superseded=True).values() for step in of.steps]
+
+
+@pytest.mark.parametrize("after", [4, 7])
+def test_after_a_resume_no_row_is_left_of_what_was_trained_again(tmp_path: Path, after: int) -> None:
+    state = killed(tmp_path, after, epochs=3)
+    tiny_manager(MetricStore(), Resume(state), epochs=3, train_dir=tmp_path).train()
+
+    assert all_stored(tmp_path, "loss") == list(range(1, 10))
+    assert all_stored(tmp_path, "loss", "train_step_epoch") == [3, 6, 9]
+
+
+def test_after_a_second_resume_no_row_is_left_of_the_runs_before(tmp_path: Path) -> None:
+    class Leave(Extension):
+        """Leaves a training before it has a figure of its own."""
+
+        def pre_train_step_epoch(self, train_manager: TrainManager) -> None:
+            states.append(train_manager.state_dict())
+            raise KilledError
+
+    states = [killed(tmp_path, 7, epochs=3)]
+    with pytest.raises(KilledError):
+        tiny_manager(MetricStore(), Resume(states[0]), Leave(), epochs=3, train_dir=tmp_path).train()
+    for state in (without_parameters(states[1]), states[0]):
+        tiny_manager(MetricStore(), Resume(state), epochs=3, train_dir=tmp_path).train()
+
+    assert all_stored(tmp_path, "loss") == list(range(1, 10))
+    assert list(stored(tmp_path, "loss")) == list(range(1, 10))
+
+
+def test_a_training_from_nothing_keeps_the_rows_of_those_before(tmp_path: Path) -> None:
+    killed(tmp_path, 4, epochs=3)
+    tiny_manager(MetricStore(), train_dir=tmp_path).train()
+
+    assert all_stored(tmp_path, "loss") == [1, 2, 3, 4, 1, 2, 3]
+    assert list(stored(tmp_path, "loss")) == [1, 2, 3]
+
+
+def test_a_state_of_another_training_deletes_nothing(tmp_path: Path) -> None:
+    state = killed(tmp_path / "other", 4, epochs=2)
+    tiny_manager(MetricStore(), epochs=2, train_dir=tmp_path / "here").train()
+    tiny_manager(MetricStore(), Resume(state), epochs=2, train_dir=tmp_path / "here").train()
+
+    assert all_stored(tmp_path / "here", "loss") == [1, 2, 3, 4, 5, 6, 4, 5, 6]
+    assert list(stored(tmp_path / "here", "loss")) == [4, 5, 6]
+
+
+def test_the_row_of_a_part_of_an_epoch_is_deleted_as_another_one_replaces_it(tmp_path: Path) -> None:
+    tm = tiny_manager(MetricStore(), train_dir=tmp_path)
+    tm.train_steps(2)
+    assert all_stored(tmp_path, "loss", "train_step_epoch") == [2]
+    tm.train_steps(1)
+
+    assert all_stored(tmp_path, "loss", "train_step_epoch") == [3]
+
+
 def test_a_resume_into_another_folder_brings_the_history_along(tmp_path: Path) -> None:
     state = killed(tmp_path / "first", 4, epochs=2)
     tm = tiny_manager(MetricStore(), Resume(state), epochs=2, train_dir=tmp_path / "second")

@@ -17,19 +17,36 @@ import pytest
 from tests.fork_server import ForkServer
 from train_manager.runs.record.metric_items import Begin, Blob, Labels, Other
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import Series
+from train_manager.runs.record.metric_schema import TABLES, Series
 from train_manager.runs.record.metric_writer import EVERY, MetricWriter
+from train_manager.runs.sending.sink import tag_of
 from train_manager.telling.errors import InputError
 
 LOSS = Series("loss", "train_step_batch")
 
 
-def store(path: Path, *steps: int, run: str = "run", from_step: int = -1) -> MetricWriter:
+def store(
+    path: Path, *steps: int, run: str = "run", from_step: int = -1, goes_on_from: str | None = None
+) -> MetricWriter:
     """Write a segment whose values are its steps."""
     writer = MetricWriter(path, run)
-    writer.append(Begin(from_step, 1700000000.0, {}))
+    writer.append(Begin(from_step, 1700000000.0, {}, goes_on_from))
     for step in steps:
         writer.append((writer.number(LOSS), step, 1, 1700000000.0 + step, float(step)))
+    return writer
+
+
+def rows_of_tables(writer: MetricWriter, written_in: int = 1) -> MetricWriter:
+    """Write a row of each table, of step 9."""
+    columns: dict[str, tuple[object, ...]] = {
+        "scalars": (0.5,),
+        "histograms": (Blob("d", [0.0, 1.0]), Blob("q", [5])),
+        "texts": ("said",),
+        "files": ("x.png", 1, "ab"),
+        "arrays": ("[2]", Labels(("a", "b")), Blob("f", [1.0, 2.0])),
+    }
+    for table, values in columns.items():
+        writer.append(Other(table, writer.number(Series("own")), written_in, 1, 0.0, values, own_step=9))
     return writer
 
 
@@ -45,12 +62,100 @@ def steps(path: Path, *, superseded: bool = False, run: str | None = None) -> li
 # ---- what counts -----------------------------------------------------------------------------------------------------
 
 
-def test_rows_after_the_step_that_a_resume_loaded_are_superseded(path: Path) -> None:
+def test_rows_after_the_step_that_a_resume_loaded_are_deleted(path: Path) -> None:
+    store(path, 1, 2, 3, run="first").close()
+    store(path, 3, 4, run="second", from_step=2, goes_on_from="first").close()
+
+    assert steps(path) == steps(path, superseded=True) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_rows_of_every_table_are_deleted_as_a_resume_goes_back_before_them(path: Path, table: str) -> None:
+    rows_of_tables(store(path), written_in=2).close()
+    store(path, 2, run="second", from_step=1, goes_on_from="run").close()
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert [row for row in connection.execute(f"SELECT * FROM {table}") if row[-1] == 9] == []
+
+
+def test_a_resume_deletes_nothing_before_it_has_a_row(path: Path) -> None:
+    store(path, 1, 2, 3, run="first").close()
+    writer = store(path, run="second", from_step=2, goes_on_from="first")
+    writer.flush()
+    assert steps(path) == [1, 2, 3]
+
+    writer.append((writer.number(LOSS), 3, 1, 1.0, 30.0))
+    writer.close()
+    assert [of.values for of in MetricReader(path).scalars().values()] == [[1.0, 2.0, 30.0]]
+
+
+def test_a_resume_deletes_nothing_if_its_first_row_cannot_be_written(path: Path) -> None:
+    store(path, 1, 2, 3, run="first").close()
+    writer = store(path, run="second", from_step=2, goes_on_from="first")
+    writer.append((writer.number(LOSS), 3, 1, 1.0, "no number"))
+    with pytest.warns(RuntimeWarning, match="which cannot be stored"):
+        writer.close()
+
+    assert steps(path, superseded=True) == [1, 2, 3]
+
+
+def test_a_training_that_goes_on_leaves_others_of_its_folder_alone(path: Path) -> None:
+    store(path, 1, 2, 3, run="first").close()
+    store(path, 1, 2, run="other").close()
+    assert (steps(path), steps(path, superseded=True)) == ([1, 2], [1, 2, 3, 1, 2])
+
+    store(path, 3, run="second", from_step=2, goes_on_from="first").close()
+    store(path, 3, 4, run="third", from_step=2, goes_on_from="second").close()
+
+    assert (steps(path), steps(path, superseded=True)) == ([1, 2, 3, 4], [1, 2, 1, 2, 3, 4])
+
+
+def test_a_checkpoint_of_another_folder_begins_a_training(path: Path) -> None:
+    store(path, 1, 2, 3, run="first").close()
+    store(path, 2, 3, run="second", from_step=1, goes_on_from="elsewhere").close()
+
+    assert (steps(path), steps(path, superseded=True)) == ([2, 3], [1, 2, 3, 2, 3])
+
+
+def test_of_a_state_that_tells_no_run_later_rows_are_superseded(path: Path) -> None:
     store(path, 1, 2, 3, run="first").close()
     store(path, 3, 4, run="second", from_step=2).close()
 
     assert steps(path) == [1, 2, 3, 4]
     assert steps(path, superseded=True) == [1, 2, 3, 3, 4]
+
+
+def test_the_view_of_metrics_has_a_row_for_each_scalar(path: Path) -> None:
+    """Its names are those that trackers are sent."""
+    pandas = pytest.importorskip("pandas")
+    store(path, 1, 2, run="first").close()
+    writer = store(path, 2, run="second", from_step=1)
+    series = [LOSS._replace(datasource=name) for name in ("train", "digits")]
+    series += [Series("loss", "train_step_epoch", phase="head"), Series("accuracy", "eval", "valid"), Series("norm")]
+    for one in series:
+        writer.append((writer.number(one), 3, 1, 0.0, 0.5))
+    writer.append(Other("scalars", writer.number(Series("own")), 3, 1, 0.0, (0.5,), own_step=1000))
+    writer.close()
+
+    with closing(sqlite3.connect(path)) as connection:
+        frame = pandas.read_sql("SELECT * FROM metrics", connection)
+
+    assert list(frame) == ["run", "series", "step", "value", "latest"]
+    assert frame.to_numpy().tolist() == [
+        ["first", "batch/loss", 1, 1.0, 1],
+        ["first", "batch/loss", 2, 2.0, 0],
+        ["second", "batch/loss", 2, 2.0, 1],
+        *(["second", tag_of(one), 3, 0.5, 1] for one in series),
+        ["second", "own", 1000, 0.5, 1],
+    ]
+
+
+def test_the_view_of_metrics_tells_trainings_of_before(path: Path) -> None:
+    store(path, 1, run="first").close()
+    store(path, 1, run="second").close()
+
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT run, latest FROM metrics").fetchall() == [("first", 0), ("second", 1)]
 
 
 def test_a_program_that_is_started_again_from_nothing_supersedes_all(path: Path) -> None:
@@ -143,16 +248,8 @@ def test_new_rows_come_in_parts(path: Path) -> None:
 
 
 def test_rows_of_every_table_are_new(path: Path) -> None:
-    writer = store(path)
+    writer = rows_of_tables(store(path))
     number = writer.number(Series("own"))
-    columns: dict[str, tuple[object, ...]] = {
-        "histograms": (Blob("d", [0.0, 1.0]), Blob("q", [5])),
-        "texts": ("said",),
-        "files": ("x.png", 1, "ab"),
-        "arrays": ("[2]", Labels(("a", "b")), Blob("f", [1.0, 2.0])),
-    }
-    for table, values in columns.items():
-        writer.append(Other(table, number, 1, 1, 0.0, values, own_step=9))
     writer.append(Other("arrays", number, 2, 1, 0.0, ("[2]", Labels(("a", "b")), Blob("f", [3.0, 4.0]))))
     writer.close()
     first = MetricReader(path).since(most=1)
@@ -161,7 +258,7 @@ def test_rows_of_every_table_are_new(path: Path) -> None:
 
     assert rows.pop("arrays")[0][2][3:] == ((2,), array_of_floats("f", [1.0, 2.0]), ("a", "b"))
     assert rows == {
-        "scalars": [],
+        "scalars": [(9, 1, 0.5)],
         "histograms": [(9, 1, ([0.0, 1.0], [5]))],
         "texts": [(9, 1, "said")],
         "files": [(9, 1, ("x.png", 1, "ab"))],
@@ -308,8 +405,7 @@ def test_stretches_can_be_chosen(path: Path) -> None:
 
 
 def test_two_million_figures_are_read_in_a_few_seconds(path: Path) -> None:
-    writer = store(path)
-    writer.close()
+    store(path, 1).close()
     with closing(sqlite3.connect(path)) as connection:
         ids = range(20)
         connection.executemany("INSERT INTO series VALUES (?, ?, '', '', '')", ((100 + id_, f"n{id_}") for id_ in ids))
@@ -322,7 +418,7 @@ def test_two_million_figures_are_read_in_a_few_seconds(path: Path) -> None:
     began = time.process_time()
     found = MetricReader(path).stretches()
 
-    assert sum(one.points for of in found.values() for one in of) == 2_000_000
+    assert sum(one.points for of in found.values() for one in of) == 2_000_001
     assert time.process_time() - began < 4.0  # 1.8 s on a quiet machine
 
 
@@ -477,11 +573,11 @@ def test_a_file_of_another_program_is_told(path: Path) -> None:
 def test_a_newer_version_is_refused_by_name(path: Path) -> None:
     store(path, 1).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version=3")
+    connection.execute("PRAGMA user_version=4")
     connection.close()
 
     assert told(path) == (
-        f"{path} has version 3 of the metrics, but this train_manager knows 2\n"
+        f"{path} has version 4 of the metrics, but this train_manager knows 3\n"
         "  use the version of train_manager that wrote it, or a newer one"
     )
 

@@ -30,17 +30,29 @@ class Model:
         self.losses: list[tuple[int, float]] = []
         self.history: dict[str, list[dict[str, Any]]] = {EPOCHS: [], EVALUATIONS: []}
         self.arrays: list[tuple[int, tuple[str, ...]]] = []
-        self.all: list[tuple[int, float]] = []
+        self.all: list[tuple[int, float]] = []  # with what is superseded
+        self._began = 0  # before which all is of trainings before
+        self._cut = 0, False
 
     @property
     def step(self) -> int:
         return self.losses[-1][0] if self.losses else 0
 
-    def rewind(self, step: int) -> None:
+    def rewind(self, step: int, *, is_told: bool) -> None:
         self.losses = [(at, value) for at, value in self.losses if at <= step]
         self.arrays = [(at, labels) for at, labels in self.arrays if at <= step]
+        self._cut = step, is_told
         for rows in self.history.values():
             rows[:] = [row for row in rows if row["step"] <= step]
+
+    def go_on(self) -> None:
+        """Forget what is deleted with the first row that is written."""
+        step, is_told = self._cut
+        if step < 0:
+            self._began = len(self.all)
+        elif is_told:
+            self.all[self._began :] = [(at, value) for at, value in self.all[self._began :] if at <= step]
+        self._cut = 0, False
 
     def row(self, stage: str, figure: Any, *, partial: bool) -> tuple[int, dict[str, Any]]:
         """Add a row, or replace one that is partial; return its number too."""
@@ -53,7 +65,7 @@ class Model:
 
 batches = st.tuples(st.just("batches"), st.lists(st.floats(allow_nan=False), min_size=1, max_size=400))
 row = st.tuples(st.just("row"), st.sampled_from([EPOCHS, EVALUATIONS]), FIGURES, st.booleans())
-rewind = st.tuples(st.just("rewind"), st.floats(0, 1), st.booleans())
+rewind = st.tuples(st.just("rewind"), st.floats(0, 1), st.booleans(), st.booleans())  # where, by another process, told
 simple = st.sampled_from([("flush",), ("close",), ("anew",)])
 array = st.tuples(st.just("array"), st.sampled_from([("a", "b"), ("a", "c")]))
 look = st.tuples(st.just("look"), st.booleans())
@@ -84,7 +96,8 @@ class Follower:
 
 def counting_ids(path: Path) -> set[tuple[str, int]]:
     """The rows that count, but for those of the history as texts."""
-    counts = "segment = segments.id AND (until_step IS NULL OR step <= until_step)"
+    latest = "training IS (SELECT training FROM segments ORDER BY id DESC LIMIT 1)"
+    counts = f"segment = segments.id AND {latest} AND step <= coalesce(until_step, step)"
     with closing(sqlite3.connect(path)) as connection:
         return {
             (table, int(id_))
@@ -103,7 +116,8 @@ def ids_of_parts(path: Path) -> set[tuple[str, int]]:
 
 
 def delete_what_is_superseded(path: Path) -> None:
-    counts = "SELECT 1 FROM segments WHERE id = segment AND (until_step IS NULL OR step <= until_step)"
+    latest = "training IS (SELECT training FROM segments ORDER BY id DESC LIMIT 1)"
+    counts = f"SELECT 1 FROM segments WHERE id = segment AND {latest} AND step <= coalesce(until_step, step)"
     with closing(sqlite3.connect(path)) as connection:
         for table in ("scalars", "arrays", "texts"):
             connection.execute(f"DELETE FROM {table} WHERE NOT EXISTS ({counts})")
@@ -123,10 +137,14 @@ def test_a_reader_and_a_follower_find_what_a_training_has_that_goes_on_from_earl
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.sqlite"
         follower = Follower(path)
-        writer = MetricWriter(path, "0")
+        wrote: str | None = None  # the run that has written the last row
+        writer = MetricWriter(path, run := "0")
         writer.append(Begin(-1, time, {EPOCHS: [], EVALUATIONS: []}))
-        for kind, *rest in actions:
+        for kind, *rest in [*actions, ("batches", [0.5])]:  # what has begun is seen with its first row
             time += 1
+            if kind in ("batches", "row", "array"):
+                wrote = run
+                model.go_on()
             if kind == "batches":
                 for value in rest[0]:
                     model.losses.append((model.step + 1, value + 0.0))
@@ -146,12 +164,20 @@ def test_a_reader_and_a_follower_find_what_a_training_has_that_goes_on_from_earl
                     writer.close()
                     delete_what_is_superseded(path)
             elif kind in ("rewind", "anew"):
-                step = int(rest[0] * model.step) if kind == "rewind" else -1
-                model.rewind(step)
+                goes_on = kind == "rewind" and wrote is not None
+                step, is_told = (int(rest[0] * model.step), rest[2]) if goes_on else (-1, False)
+                model.rewind(step, is_told=is_told)
+                begin = Begin(
+                    step,
+                    time,
+                    {stage: [*map(dict, rows)] for stage, rows in model.history.items()},
+                    wrote if is_told else None,
+                )
                 if kind == "anew" or rest[1]:  # another process goes on
                     writer.close()
-                    writer = MetricWriter(path, str(time))
-                writer.append(Begin(step, time, {stage: [*map(dict, rows)] for stage, rows in model.history.items()}))
+                    writer = MetricWriter(path, run := str(time))
+                wrote = wrote if goes_on else None
+                writer.append(begin)
             elif kind == "flush":
                 writer.flush()
             else:

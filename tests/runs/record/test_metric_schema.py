@@ -37,7 +37,7 @@ def test_the_tables_are_these() -> None:
         found = {name: [row[1] for row in connection.execute(f"PRAGMA table_info({name})")] for name in names}
 
     assert found == {
-        "segments": ["id", "run", "began", "from_step", "until_step"],
+        "segments": ["id", "run", "training", "began", "from_step", "until_step"],
         "series": ["id", "name", "stage", "datasource", "phase"],
         "scalars": [*PLACE, "value", "own_step"],
         "histograms": [*PLACE, "edges", "counts", "own_step"],
@@ -55,25 +55,85 @@ def test_a_path_with_any_characters_is_opened_as_it_is(tmp_path: Path, name: str
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-# ---- the first version -----------------------------------------------------------------------------------------------
+# ---- earlier versions ------------------------------------------------------------------------------------------------
+
+
+def make_earlier(path: Path, version: int) -> None:
+    """Make the tables of an earlier version, and a segment."""
+    schema = "".join(line for line in SCHEMA.splitlines(keepends=True) if "training INTEGER" not in line)
+    if version == FIRST:
+        schema = schema.replace(" AUTOINCREMENT", "")
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in filter(str.strip, schema.split(";\n")):
+            if "VIEW" not in statement and not (version == FIRST and "arrays" in statement):
+                connection.execute(statement)
+        connection.execute("INSERT INTO segments VALUES (1, 'first', 1.0, -1, NULL)")
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={version}")
+        connection.commit()
 
 
 def make_first(path: Path, rows: int = 3) -> None:
     """Make a file of the first version, in which a row of every table was written."""
+    make_earlier(path, FIRST)
     with closing(sqlite3.connect(path)) as connection:
-        for statement in SCHEMA.replace(" AUTOINCREMENT", "").split(";\n"):
-            if statement.strip() and "arrays" not in statement:
-                connection.execute(statement)
-        connection.execute("INSERT INTO segments VALUES (1, 'first', 1.0, -1, NULL)")
         connection.execute("INSERT INTO series VALUES (5, 'loss', 'train_step_batch', 'training', '')")
         for row in range(1, rows + 1):
             connection.execute("INSERT INTO scalars VALUES (?, 5, 1, ?, 1, 1.0, 0.5, NULL)", (2 * row, row))
         connection.execute("INSERT INTO histograms VALUES (1, 5, 1, 1, 1, 1.0, ?, ?, 9)", (bytes(16), bytes(8)))
         connection.execute("INSERT INTO texts VALUES (1, 5, 1, 1, 1, 1.0, 'said', NULL)")
         connection.execute("INSERT INTO files VALUES (1, 5, 1, 1, 1, 1.0, 'plots/x.png', 1, 'ab', NULL)")
-        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version={FIRST}")
         connection.commit()
+
+
+def make_second(path: Path) -> None:
+    """Make a file of the second version: of a training, of one that began anew, and of two resumes of that.
+
+    The epoch of the last one was trained to its end, so the row of its part was replaced.
+    """
+    make_earlier(path, 2)
+    segments = [("gone", -1, -1), ("first", -1, 3), ("second", 3, 2), ("third", 2, None), ("third", None, -1)]
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM segments")
+        connection.execute("INSERT INTO series VALUES (5, 'loss', 'train_step_batch', 'training', '')")
+        for id_, (run, from_step, until_step) in enumerate(segments, start=1):
+            connection.execute("INSERT INTO segments VALUES (?, ?, 1.0, ?, ?)", (id_, run, from_step, until_step))
+            for step in range(max(from_step or 0, 0) + 1, (from_step or 0) + 3):
+                connection.execute(
+                    "INSERT INTO scalars VALUES (NULL, 5, ?, ?, 1, 1.0, ?, NULL)", (id_, step, 10 * id_ + step)
+                )
+        connection.commit()
+
+
+def losses(path: Path, *, superseded: bool = False) -> list[float]:
+    return [value for of in MetricReader(path).scalars("loss", superseded=superseded).values() for value in of.values]
+
+
+def test_of_a_file_of_the_second_version_counts_what_did_when_it_was_written(tmp_path: Path) -> None:
+    make_second(path := tmp_path / "metrics.sqlite")
+    before = losses(path), losses(path, superseded=True)
+
+    writer = MetricWriter(path, "evaluates")
+    writer.append(Begin(LATEST, 2.0, {}))
+    writer.append((writer.number(Series("own")), 4, 1, 1.0, 0.25))
+    writer.close()
+
+    assert (losses(path), losses(path, superseded=True)) == before
+    assert before[0] == [21, 43, 44]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT training FROM segments").fetchall() == [(1,), (2,), (2,), (2,), (2,), (2,)]
+
+
+def test_a_training_of_the_second_version_goes_on(tmp_path: Path) -> None:
+    make_second(path := tmp_path / "metrics.sqlite")
+
+    writer = MetricWriter(path, "fourth")
+    writer.append(Begin(3, 2.0, {}, "first"))
+    writer.append((writer.number(Series("loss", "train_step_batch")), 4, 1, 1.0, 64.0))
+    writer.close()
+
+    assert losses(path) == [21, 43, 64]
+    assert losses(path, superseded=True)[0] == 11  # of the training before
 
 
 def all_figures(path: Path) -> list[object]:

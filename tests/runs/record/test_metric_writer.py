@@ -301,7 +301,7 @@ def foreign(path: Path, statement: str) -> bytes:
         ("PRAGMA user_version=1", "is a database of another program"),
         (
             f"PRAGMA application_id={APPLICATION_ID}",
-            "has version 0 of the metrics, but this train_manager knows 2",
+            "has version 0 of the metrics, but this train_manager knows 3",
         ),
     ],
 )

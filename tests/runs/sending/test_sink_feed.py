@@ -12,10 +12,10 @@ import pytest
 
 from tests.runs.sending.sinks import Kept, counting, points_of
 from train_manager.extensions import Checkpoints, MetricStore
-from train_manager.runs.record.metric_items import Begin
+from train_manager.runs.record.metric_items import Begin, HistoryRow
 from train_manager.runs.record.metric_news import NewRow
 from train_manager.runs.record.metric_reader import MetricReader
-from train_manager.runs.record.metric_schema import FILE
+from train_manager.runs.record.metric_schema import EVALUATIONS, FILE
 from train_manager.runs.record.metric_writer import MetricWriter
 from train_manager.runs.sending import sink_feed
 from train_manager.runs.sending.exporting import runs_of
@@ -107,6 +107,7 @@ def test_what_a_sink_was_told_is_noted_before_a_row_comes(tmp_path: Path) -> Non
     feed_of(tmp_path, rows).send_new(runs_in(tmp_path))
     writer = MetricWriter(tmp_path / FILE, "later")
     writer.append(Begin(3, 0.0, {}))
+    writer.append(HistoryRow(EVALUATIONS, None, {"step": 3, "epoch": 1}, 0.0))
     writer.close()
     feed_of(tmp_path, rows).send_new(runs_in(tmp_path))  # and its process is killed
 

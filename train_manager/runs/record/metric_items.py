@@ -20,17 +20,20 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Begin:
-    """A segment begins: the rows after ``from_step`` are superseded, and the history is the one given.
+    """A segment begins: the training goes on after ``from_step``, and the history is the one given.
 
     Attributes:
-        from_step: the last step that counts; -1 if nothing does.
+        from_step: the last step that counts; -1 if a training begins.
         time: seconds since 1970.
         history: the rows of each stage that are there already.
+        goes_on_from: the run_id of a run of the training, whose later rows are deleted; if the file has none of it, a
+            training begins. None if that is not known: later rows are superseded, and stay.
     """
 
     from_step: int
     time: float
     history: Mapping[str, Sequence[Row]]
+    goes_on_from: str | None = None
 
 
 @dataclass(frozen=True)

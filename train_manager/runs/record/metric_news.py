@@ -6,19 +6,11 @@ import json
 import math
 import sqlite3
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from train_manager.runs.record.metric_blobs import Labelled, StoredArray, edges_and_counts, shape_and_values
-from train_manager.runs.record.metric_schema import EPOCHS, HISTORY, LATEST, TABLES, Series, has_table
+from train_manager.runs.record.metric_schema import COLUMNS, EPOCHS, HISTORY, LATEST, TABLES, Series, has_table
 from train_manager.runs.record.metric_segments import Segment, segments_of
-
-COLUMNS: Final = {
-    "scalars": "value",
-    "histograms": "edges, counts",
-    "texts": "text",
-    "files": "path, size, sha256",
-    "arrays": "shape, labels, numbers",
-}
 
 
 class NewSegment(NamedTuple):

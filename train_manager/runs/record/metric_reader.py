@@ -87,7 +87,7 @@ class MetricReader:
         Args:
             name: of the series; None for all.
             stage: where they were measured; None for all.
-            superseded: also those that a resume has gone back before.
+            superseded: also those of earlier trainings in the folder.
             run: the run_id of a training: what it has measured, superseded only by itself; None for what counts now.
         """
         found: dict[Series, Scalars] = {}

@@ -1,4 +1,4 @@
-"""Rows as they go into the tables of ``metrics.sqlite``: which segment they are of, and which rows they supersede.
+"""Rows as they go into the tables of ``metrics.sqlite``: which segment they are of, and which rows they replace.
 
 All of it runs inside of a transaction that ``metric_database.py`` has opened.
 """
@@ -14,17 +14,10 @@ from typing import Any, Final, NamedTuple, Protocol, final
 
 from train_manager.metrics.history_rows import figures_of
 from train_manager.runs.record.metric_items import Begin, Blob, HistoryRow, Item, Labels, Other, Row, Scalar
-from train_manager.runs.record.metric_schema import EPOCHS, EVALUATIONS, HISTORY, LATEST, Series
+from train_manager.runs.record.metric_schema import COLUMNS, EPOCHS, EVALUATIONS, HISTORY, LATEST, TABLES, Series
 
 LARGEST: Final = 1023  # bits of a whole number that a float can hold
 TOGETHER: Final = 150  # scalars in one statement: 900 variables, of the 999 that old versions of SQLite allow
-COLUMNS: Final = {
-    "scalars": "value",
-    "histograms": "edges, counts",
-    "texts": "text",
-    "files": "path, size, sha256",
-    "arrays": "shape, labels, numbers",
-}
 INSERT: Final = "INSERT INTO scalars(series, segment, step, epoch, time, value) VALUES "
 ONE: Final = "(?, ?, ?, ?, ?, ?)"
 MANY: Final = INSERT + ", ".join([ONE] * TOGETHER)
@@ -69,8 +62,9 @@ class MetricRows:
 
     def forget(self) -> None:
         """Begin anew, in another file."""
+        self._begins: Begin | None = None  # with the first row that is written
         self._segment: int | None = None
-        self._replaced: int | None = None  # the segment of rows that were replaced
+        self._training: int | None = None  # of the segment
         self._ids: list[int] = []  # of the series, in the file
         self._rows: dict[str, list[WrittenRow]] | None = None
         self._labels: dict[int, tuple[str, ...] | None] = {}  # of the last arrays of series, in the segment
@@ -109,20 +103,20 @@ class MetricRows:
         Returns:
             Whether the file has what was written before.
         """
-        if self._segment is None:
+        if self._segment is None or self._begins is not None:
             return True
+        segments = connection.execute("SELECT id, run FROM segments ORDER BY id DESC").fetchall()
         ours = (self._segment, self._run)
-        found = connection.execute("SELECT until_step FROM segments WHERE id = ? AND run = ?", ours).fetchone()
-        if found is None or found[0] is not None:
+        if segments[:1] != [ours]:
             known = self._rows or {}
             history = {stage: [json.loads(row.text) for row in rows] for stage, rows in known.items()}
             self._ids = []
-            self._begin(connection, Begin(self._last_step, time(), history))
-        return found is not None
+            self._begin(Begin(self._last_step, time(), history, self._run))
+        return ours in segments
 
     def _write_scalars(self, connection: sqlite3.Connection, scalars: list[Scalar]) -> None:
         values = self._numbers([scalar[4] for scalar in scalars])
-        ids, segment = self._ids_of_series(connection), self._present_segment(connection)
+        segment, ids = self._present_segment(connection), self._ids_of_series(connection)
         flat: list[Any] = []
         for (series, step, epoch, at, _), value in zip(scalars, values, strict=True):
             flat += (ids[series], segment, step, epoch, at, value)
@@ -131,7 +125,7 @@ class MetricRows:
 
     def _write_item(self, connection: sqlite3.Connection, item: Item) -> None:
         if isinstance(item, Begin):
-            self._begin(connection, item)
+            self._begin(item)
         elif isinstance(item, HistoryRow):
             self._put_row(connection, item)
 
@@ -162,46 +156,67 @@ class MetricRows:
     # ---- segments ------------------------------------------------------------------------------------------------
 
     def _present_segment(self, connection: sqlite3.Connection) -> int:
-        if self._segment is None:
-            self._begin(connection, Begin(LATEST, time(), {}))
-        assert self._segment is not None, "it has just begun"
+        begin, self._begins = self._begins, None
+        if begin is not None or self._segment is None:
+            self._make_segment(connection, begin or Begin(LATEST, time(), {}))
+        assert self._segment is not None, "it has just been made"
         return self._segment
 
-    def _begin(self, connection: sqlite3.Connection, begin: Begin) -> None:
-        cut = begin.from_step
-        connection.execute("UPDATE segments SET until_step = ? WHERE until_step IS NULL OR until_step > ?", (cut, cut))
-        self._segment = self._new_segment(connection, begin.time, cut, None)
-        self._replaced = self._rows = None
-        self._labels = {}
-        if cut != LATEST:
-            self._last_step = max(cut, 0)
+    def _begin(self, begin: Begin) -> None:
+        self._begins = begin
+        if begin.from_step != LATEST:
+            self._last_step = max(begin.from_step, 0)
+
+    def _make_segment(self, connection: sqlite3.Connection, begin: Begin) -> None:
+        cut, training = begin.from_step, self._goes_on_in(connection, begin)
+        sql = "INSERT INTO segments(run, began, from_step) VALUES (?, ?, ?)"
+        from_step = -1 if training is None and cut != LATEST else cut
+        self._segment = connection.execute(sql, (self._run, begin.time, from_step)).lastrowid or 0
+        self._training = training or self._segment
+        connection.execute("UPDATE segments SET training = ? WHERE id = ?", (self._training, self._segment))
+        self._rows, self._labels = None, {}
         for stage, rows in begin.history.items():
             known = self._known_rows(connection)[stage]
             for number, row in enumerate(rows):
                 if number >= len(known) or known[number].text != text_of_row(row):
                     self._put_row(connection, HistoryRow(stage, number, row, begin.time))
-            self._replace(connection, known[len(rows) :])
+            delete(connection, known[len(rows) :])
             del known[len(rows) :]
 
-    def _new_segment(self, connection: sqlite3.Connection, at: float, cut: int | None, until: int | None) -> int:
-        sql = "INSERT INTO segments(run, began, from_step, until_step) VALUES (?, ?, ?, ?)"
-        return int(connection.execute(sql, (self._run, at, cut, until)).lastrowid or 0)
+    def _goes_on_in(self, connection: sqlite3.Connection, begin: Begin) -> int | None:
+        """Return the training that goes on, without what came after it went on; None if one begins."""
+        cut, run = begin.from_step, None if begin.from_step == LATEST else begin.goes_on_from
+        where, given = ("", ()) if run is None else ("WHERE run = ?", (run,))
+        found = connection.execute(f"SELECT training FROM segments {where} ORDER BY id DESC LIMIT 1", given).fetchone()
+        if found is None or cut < 0:
+            return None
+        (training,) = found
+        if run is not None:
+            segments = "SELECT id FROM segments WHERE training = ?"
+            for table in TABLES:
+                connection.execute(f"DELETE FROM {table} WHERE step > ? AND segment IN ({segments})", (cut, training))
+        elif cut != LATEST:
+            later = "training = ? AND (until_step IS NULL OR until_step > ?)"
+            connection.execute(f"UPDATE segments SET until_step = ? WHERE {later}", (cut, training, cut))
+        return int(training)
 
     # ---- the history ---------------------------------------------------------------------------------------------
 
     def _known_rows(self, connection: sqlite3.Connection) -> dict[str, list[WrittenRow]]:
         if self._rows is None:
-            self._rows = {stage: list(written_rows(connection, stage)) for stage in (EPOCHS, EVALUATIONS)}
+            stages = (EPOCHS, EVALUATIONS)
+            self._rows = {stage: list(written_rows(connection, stage, self._training)) for stage in stages}
         return self._rows
 
     def _put_row(self, connection: sqlite3.Connection, item: HistoryRow) -> None:
         """Write a row as it is, as a text, and each of its figures as a scalar."""
-        known, segment = self._known_rows(connection)[item.stage], self._present_segment(connection)
+        segment = self._present_segment(connection)
+        known = self._known_rows(connection)[item.stage]
         text = text_of_row(item.row)
         if item.number is not None:
             # One that moved up stays as it is, or a follower would get its figures twice.
             moved = next((at for at in range(item.number, len(known)) if known[at].text == text), None)
-            self._replace(connection, known[item.number : moved])
+            delete(connection, known[item.number : moved])
             del known[item.number : moved]
             if moved is not None:
                 return
@@ -218,14 +233,12 @@ class MetricRows:
         values = (id_of(connection, series), *place, float(item.row[name]))
         return connection.execute(f"{INSERT}{ONE}", values).lastrowid or 0
 
-    def _replace(self, connection: sqlite3.Connection, rows: Iterable[WrittenRow]) -> None:
-        """Mark rows as superseded: they move to a segment of which nothing counts."""
-        for row in rows:
-            if self._replaced is None:
-                self._replaced = self._new_segment(connection, time(), None, -1)
-            connection.execute("UPDATE texts SET segment = ? WHERE id = ?", (self._replaced, row.id))
-            scalars = (self._replaced, row.first_scalar, row.last_scalar)
-            connection.execute("UPDATE scalars SET segment = ? WHERE id BETWEEN ? AND ?", scalars)
+
+def delete(connection: sqlite3.Connection, rows: Iterable[WrittenRow]) -> None:
+    """Delete rows of the history that were replaced, and their figures."""
+    for row in rows:
+        connection.execute("DELETE FROM texts WHERE id = ?", (row.id,))
+        connection.execute("DELETE FROM scalars WHERE id BETWEEN ? AND ?", (row.first_scalar, row.last_scalar))
 
 
 def id_of(connection: sqlite3.Connection, series: Series) -> int:
@@ -282,12 +295,12 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else repr(value)
 
 
-def written_rows(connection: sqlite3.Connection, stage: str) -> Iterable[WrittenRow]:
-    """Yield the rows of the history that count, in their order."""
+def written_rows(connection: sqlite3.Connection, stage: str, training: int | None) -> Iterable[WrittenRow]:
+    """Yield the rows of the history of a training that count, in their order."""
     sql = (
         "SELECT texts.id, text FROM texts JOIN series ON series.id = series JOIN segments ON segments.id = segment "
-        "WHERE name = ? AND stage = ? AND (until_step IS NULL OR step <= until_step) ORDER BY texts.id"
+        "WHERE name = ? AND stage = ? AND training = ? AND step <= coalesce(until_step, step) ORDER BY texts.id"
     )
-    for id_, text in connection.execute(sql, (HISTORY, stage)):
+    for id_, text in connection.execute(sql, (HISTORY, stage, training)):
         found: Mapping[str, Any] = json.loads(text)
         yield WrittenRow(text_of_row(found["row"]), id_, *found["scalars"])

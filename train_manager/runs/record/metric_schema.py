@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,9 +14,11 @@ from train_manager.telling.errors import InputError
 
 FILE: Final = "metrics.sqlite"
 APPLICATION_ID: Final = 0x544D4D45  # "TMME", in the header of the file
-VERSION: Final = 2
+VERSION: Final = 3
 FIRST: Final = 1
-"""The version that is read too, and upgraded when it is written: without arrays, and with ids that may come again."""
+"""Versions from this one on are read, and upgraded when they are written: 1 had no arrays, and ids that may come again;
+2 no trainings, so that all that was written counted up to the step from which a later segment went on.
+"""
 LATEST: Final = 2**62
 """In place of a step: after all of them, so that nothing is superseded."""
 BATCHES, EPOCHS, EVALUATIONS = "train_step_batch", "train_step_epoch", "eval"
@@ -23,15 +26,23 @@ BATCH_SIZE: Final = "batch_size"
 """The series that has how many examples a batch had, at the steps where this changes."""
 HISTORY: Final = "history"
 """The series of texts that have the rows of ``tm.history`` as JSON, of the stages EPOCHS and EVALUATIONS."""
-TABLES: Final = ("scalars", "histograms", "texts", "files", "arrays")
+COLUMNS: Final = {  # of each table of figures, those that the others lack
+    "scalars": "value",
+    "histograms": "edges, counts",
+    "texts": "text",
+    "files": "path, size, sha256",
+    "arrays": "shape, labels, numbers",
+}
+TABLES: Final = tuple(COLUMNS)
 OF_FIRST: Final = TABLES[:-1]
 
 SCHEMA: Final = """
 CREATE TABLE segments(             -- a stretch of rows that was written without going back to an earlier step
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     run TEXT NOT NULL,             -- the run_id of the TrainManager
+    training INTEGER,              -- the id of the segment that it began with; that of the last segment counts
     began REAL NOT NULL,           -- seconds since 1970
-    from_step INTEGER,             -- the last step that it builds on; -1: none; NULL: it has rows that were replaced
+    from_step INTEGER,             -- the last step that it builds on; -1: none; NULL: rows that version 2 has replaced
     until_step INTEGER             -- rows of later steps are superseded by a later segment; NULL: none of them
 );
 CREATE TABLE series(
@@ -73,6 +84,20 @@ CREATE TABLE arrays(
     numbers BLOB NOT NULL,         -- little-endian float32, the last axis fastest
     own_step INTEGER
 );
+CREATE VIEW metrics AS             -- pandas.read_sql("SELECT * FROM metrics WHERE latest", connection)
+SELECT
+    run,
+    CASE phase WHEN '' THEN '' ELSE phase || '/' END || CASE stage
+        WHEN 'train_step_batch' THEN
+            'batch/' || name || CASE WHEN datasource IN ('', 'train') THEN '' ELSE '/' || datasource END
+        WHEN 'train_step_epoch' THEN 'epoch/' || name
+        WHEN 'eval' THEN 'eval/' || datasource || '/' || name
+        ELSE name END AS series,
+    coalesce(own_step, step) AS step,
+    value,
+    training IS (SELECT training FROM segments ORDER BY id DESC LIMIT 1)
+        AND step <= coalesce(until_step, step) AS latest
+FROM scalars JOIN series ON series.id = series JOIN segments ON segments.id = segment;
 """
 
 
@@ -118,19 +143,23 @@ def make_tables(connection: sqlite3.Connection) -> None:
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Make tables of the first version those of this one, inside of the transaction that is open."""
-    if _pragma(connection, "user_version") != FIRST:
+    """Make tables of an earlier version those of this one, inside of the transaction that is open."""
+    if _pragma(connection, "user_version") == VERSION:
         return
-    (*statements,) = filter(str.strip, SCHEMA.split(";\n"))
-    for table, statement in zip(("segments", "series", *TABLES), statements, strict=True):
-        if table in OF_FIRST or table not in TABLES:
-            connection.execute(f"ALTER TABLE {table} RENAME TO first_{table}")
-            connection.execute(statement)
-            names = ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
-            connection.execute(f"INSERT INTO {table}({names}) SELECT {names} FROM first_{table} ORDER BY id")
-            connection.execute(f"DROP TABLE first_{table}")
-        else:
-            connection.execute(statement)
+    for statement in filter(str.strip, SCHEMA.split(";\n")):
+        name = re.findall(r"\w+", statement)[2]
+        present = [found for (found,) in connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (name,))]
+        if present == [statement.strip()]:
+            continue
+        columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({name})"))
+        if columns:
+            connection.execute(f"ALTER TABLE {name} RENAME TO earlier")
+        connection.execute(statement)
+        if columns:
+            connection.execute(f"INSERT INTO {name}({columns}) SELECT {columns} FROM earlier ORDER BY id")
+            connection.execute("DROP TABLE earlier")
+    first = "SELECT id FROM segments AS first WHERE first.id <= segments.id AND first.from_step = -1 ORDER BY id DESC"
+    connection.execute(f"UPDATE segments SET training = coalesce(({first} LIMIT 1), 0)")
     connection.execute(f"PRAGMA user_version={VERSION}")
 
 
@@ -144,7 +173,7 @@ def require_ours(connection: sqlite3.Connection, path: Path) -> None:
         what = f"{shown_path(path)} is a database of another program"
         raise InputError(what, name="train_dir", cure="move it away, or give another train_dir")
     version = _pragma(connection, "user_version")
-    if version not in (FIRST, VERSION):
+    if not FIRST <= version <= VERSION:
         what = f"{shown_path(path)} has version {version} of the metrics, but this train_manager knows {VERSION}"
         raise InputError(what, name="train_dir", cure="use the version of train_manager that wrote it, or a newer one")
     for table in tables_of(version):
@@ -163,6 +192,11 @@ def tables_of(version: int) -> tuple[str, ...]:
 def has_table(connection: sqlite3.Connection, table: str) -> bool:
     """Return whether a file that is ours has a table of figures."""
     return table in tables_of(_pragma(connection, "user_version"))
+
+
+def has_trainings(connection: sqlite3.Connection) -> bool:
+    """Return whether the segments of a file that is ours tell of which training they are."""
+    return _pragma(connection, "user_version") > 2
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
