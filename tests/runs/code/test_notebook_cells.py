@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -72,14 +73,26 @@ def test_a_script_of_cells_runs_as_they_did() -> None:
         ("%%bash\necho 1", ["# only in IPython: %%bash", "# only in IPython: echo 1"]),
         ("for x in y:\n    %time x", ["for x in y:", "    pass  # only in IPython: %time x"]),
         ("two words here", ["# it is not Python", "# only in IPython: two words here"]),
-        (
-            "await f()",
-            ["# it awaits outside of a function, which a script cannot", "# only in IPython: await f()"],
-        ),
     ],
 )
 def test_what_only_ipython_runs_is_a_comment(cell: str, shown: list[str]) -> None:
     assert body(cell)[1:] == shown
+
+
+def test_cells_that_await_run_as_they_did() -> None:
+    texts = ["'''", '"""', r"\\n"]
+    cells = ["import asyncio\nasync def f(x):\n    await asyncio.sleep(0)\n    return x\nasync def g():\n    yield 1"]
+    cells += ["task = asyncio.ensure_future(f(2))\nawait f(0)", "%time\nx = await task\nx += 1"]
+    cells += ["y = [one async for one in g()]", *(f"z = await f({text!r})  # {text}" for text in texts)]
+    cells += ['w = await f("""a\'\'\'b""")', "async with asyncio.Lock():\n    done = True"]
+    found: dict[str, Any] = {}
+
+    script = as_script(cells)
+    exec(script, found)
+    found["_loop"].close()
+
+    assert (found["x"], found["y"], found["z"], found["w"], found["done"]) == (3, [1], texts[-1], "a'''b", True)
+    assert "\nx = await task\nx += 1\n" in script
 
 
 def test_a_text_that_looks_like_a_magic_stays() -> None:

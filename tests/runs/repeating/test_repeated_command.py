@@ -88,6 +88,14 @@ def test_the_cells_of_a_notebook_are_run_as_a_script(tmp_path: Path) -> None:
     assert found.arguments == (sys.executable, str(tmp_path / "n.py"))
 
 
+def test_the_cells_of_a_notebook_import_from_its_folder_first(tmp_path: Path) -> None:
+    moved = Moved(tmp_path / "old", tmp_path / "copy")
+    run = entry(kind="notebook", folder=tmp_path / "old" / "sub")
+    found = repeated_command(run, tmp_path, moved, tmp_path / "n.py", present={"PYTHONPATH": "/mine"})
+
+    assert found.variables["PYTHONPATH"] == f"{tmp_path}/copy/sub:/mine"
+
+
 def test_the_cells_of_a_notebook_are_those_of_the_record_also_if_it_lies_in_the_repository(tmp_path: Path) -> None:
     notebook = tmp_path / "old" / "runs" / "n.py"
     moved = Moved(tmp_path / "old", tmp_path / "copy")

@@ -15,6 +15,15 @@ from train_manager.runs.code.secret_files import redacted
 
 _HEAD: Final = "# The cells of a notebook that ran, in the order in which they ran."
 _OF_IPYTHON: Final = "# only in IPython: "
+_RUNS_WHAT_AWAITS: Final = """
+import ast as _ast, asyncio as _asyncio, atexit as _atexit
+_loop = _asyncio.new_event_loop()
+_atexit.register(_loop.close)
+
+
+def _run_cell(cell):  # one that awaits outside of a function
+    _loop.run_until_complete(eval(compile(cell, "<cell>", "exec", _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), globals()))
+"""
 _MAGICS: Final = (
     "bash cmd html javascript js latex markdown perl ruby script sh svg system sx writefile file cython sql"
 )
@@ -50,47 +59,44 @@ def as_script(cells: Sequence[str]) -> str:
     x + 1
     <BLANKLINE>
     """
-    numbered = (
-        f"# %% {number}\n{_as_python(redacted(cell, bare=False))}\n" for number, cell in enumerate(cells, start=1)
-    )
-    return "\n".join([f"{_HEAD}\n", *numbered])
+    texts = [_as_python(redacted(cell, bare=False)) for cell in cells]
+    head = [f"{_HEAD}\n", *[_RUNS_WHAT_AWAITS] * any(text.startswith("_run_cell(") for text in texts)]
+    return "\n".join([*head, *(f"# %% {number}\n{text}\n" for number, text in enumerate(texts, start=1))])
 
 
 def _as_python(cell: str) -> str:
     cell = cell.rstrip()
-    if _is_script(cell):  # so a line of a text that begins with % stays
-        return cell
+    if (script := _as_script(cell)) is not None:  # so a line of a text that begins with % stays
+        return script
     lines = cell.split("\n")
     if lines[0].startswith("%%") and lines[0][2:].split()[0:1] and lines[0][2:].split()[0] in _NO_PYTHON:
         return _told(lines)
-    without = "\n".join(_without_magics(lines))
-    if _is_script(without):
-        return without
-    is_python = _tree(cell) is not None or _tree(without) is not None
-    why = "it awaits outside of a function, which a script cannot" if is_python else "it is not Python"
-    return f"# {why}\n{_told(lines)}"
+    script = _as_script("\n".join(_without_magics(lines)))
+    return f"# it is not Python\n{_told(lines)}" if script is None else script
 
 
-def _is_script(text: str) -> bool:
-    tree = _tree(text)
-    return tree is not None and not _awaits(tree)
-
-
-def _tree(text: str) -> ast.Module | None:
+def _as_script(text: str) -> str | None:
+    """Return what runs a text in a script: itself, if it awaits nothing; None if it is not Python."""
     # Strange escapes would be warned of once more, and warnings cannot be held back in one thread alone.
     plain = _ESCAPE.sub(" ", text)
     try:
-        return ast.parse(plain)
+        awaits = _awaits(ast.parse(plain))
     except (SyntaxError, ValueError):
         return None
+    if not awaits:
+        return text
+    quotes = next((quotes for quotes in ("'''", '"""') if quotes not in text), None)
+    return f"_run_cell(r{quotes}\n{text}\n{quotes})" if quotes else f"_run_cell({text!r})"
 
 
 def _awaits(tree: ast.AST) -> bool:
     """Return whether something waits at the top level."""
     if isinstance(tree, ast.Await | ast.AsyncFor | ast.AsyncWith):
         return True
-    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.GeneratorExp):
         return False
+    if isinstance(tree, ast.comprehension) and tree.is_async:
+        return True
     return any(map(_awaits, ast.iter_child_nodes(tree)))
 
 

@@ -68,8 +68,9 @@ def repeated_command(
     """
     _require_single(entry)
     folder = folder_of(entry)
-    if notebook is not None and (entry.get("command") or {}).get("kind") == "notebook":
-        arguments = [sys.executable, str(notebook.absolute())]  # of the record: it is not in the copy of the repository
+    cells = notebook if (entry.get("command") or {}).get("kind") == "notebook" else None
+    if cells is not None:
+        arguments = [sys.executable, str(cells.absolute())]  # of the record: it is not in the copy of the repository
     else:
         arguments = run_again(entry)
         if moved is not None:
@@ -77,7 +78,8 @@ def repeated_command(
     if moved is not None:
         folder = moved.path(folder)
     variables, notes = _variables(entry, present)
-    if path := _search_path(entry, moved, present):
+    path = [*([str(folder)] if cells else []), *_search_path(entry, moved, present)]  # a kernel looks there first
+    if path:
         variables["PYTHONPATH"] = os.pathsep.join(path)
     return Repeated(tuple(arguments), folder, {**variables, TRAIN_DIR: str(train_dir)}, tuple(notes))
 
