@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from train_manager.runs.record.made_objects import Made, made_objects, untold
 from train_manager.runs.record.outcomes import outcome
 from train_manager.runs.record.processes import this_process
 from train_manager.runs.record.renewal import Renewal
+from train_manager.telling.errors import InputError
 from train_manager.telling.findings import Finding
 from train_manager.telling.source_locations import users_level
 from train_manager.validation import require_one_of
@@ -75,6 +76,8 @@ class RunRecord(Extension):
 
     Args:
         data: "cheap" for the fingerprint of some rows, "full" for that of all batches as well.
+        variables: names of environment variables that the program reads, or patterns of names, such as
+            ``["LR", "APP_*"]``: they are recorded too, and set as they were when the run is reproduced.
 
     Raises:
         InputError: an argument is invalid; or ``train_dir`` has a ``run.json`` of a newer train_manager, or of another
@@ -83,8 +86,9 @@ class RunRecord(Extension):
 
     keeps_hold = True  # while it pauses: the run goes on, and it has not ended
 
-    def __init__(self, *, data: str = "cheap") -> None:
+    def __init__(self, *, data: str = "cheap", variables: Sequence[str] = ()) -> None:
         self.data: str = require_one_of(data, "data", ("cheap", "full"), asked_by="RunRecord")
+        self.variables = require_names(variables)
         self._present: RecordedRuns | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -95,7 +99,7 @@ class RunRecord(Extension):
     def around_run(self, train_manager: TrainManager, train_dir: Path) -> Iterator[None]:
         present = self._present
         if present is None or present.run_id != train_manager.run_id or present.given_dir != train_dir:
-            present = RecordedRuns(train_manager, train_dir)
+            present = RecordedRuns(train_manager, train_dir, self.variables)
         present.begin(train_manager, is_full=self.data == "full")
         self._present = present
         try:
@@ -130,9 +134,10 @@ class RecordedRuns:
     Args:
         train_manager: of the runs; it is not kept.
         train_dir: where the entry is written.
+        variables: names of environment variables that are recorded too.
     """
 
-    def __init__(self, train_manager: TrainManager, train_dir: Path) -> None:
+    def __init__(self, train_manager: TrainManager, train_dir: Path, variables: Sequence[str] = ()) -> None:
         self.run_id, self.given_dir = train_manager.run_id, train_dir
         self._history: History = train_manager.history
         self._findings: list[Finding] = train_manager.findings
@@ -141,7 +146,7 @@ class RecordedRuns:
         self._training: dict[str, Any] | None = None  # how the last run that was no evaluation ended
         self._is_open = False
         self._first: Made = {}  # what the training has had outside of phases
-        self.entry = new_entry(train_manager)
+        self.entry = new_entry(train_manager, variables)
         self._renewal = Renewal(train_dir, self.entry, self._complete, train_manager)
 
     def begin(self, train_manager: TrainManager, *, is_full: bool) -> None:
@@ -218,7 +223,7 @@ class RecordedRuns:
 # ---- the entry -------------------------------------------------------------------------------------------------------
 
 
-def new_entry(train_manager: TrainManager) -> dict[str, Any]:
+def new_entry(train_manager: TrainManager, variables: Sequence[str] = ()) -> dict[str, Any]:
     """Return the entry of a TrainManager whose first run opens; what cannot be had is among its ``problems``."""
     problems: list[str] = []
     tm = train_manager
@@ -234,7 +239,7 @@ def new_entry(train_manager: TrainManager) -> dict[str, Any]:
         "goes_on_from": None,
         "calls": {},
         "command": taken("command", command, problems),
-        "environment": taken("environment", environment, problems),
+        "environment": taken("environment", lambda: environment(variables), problems),
         "seed": tm.seed,
         "parameters": taken("parameters", lambda: parameters_of(tm), problems),
         "made": {},
@@ -243,6 +248,19 @@ def new_entry(train_manager: TrainManager) -> dict[str, Any]:
         "metrics": {},
         "problems": problems,
     }
+
+
+def require_names(variables: Sequence[str]) -> tuple[str, ...]:
+    """Return names of environment variables; one may be given as it is.
+
+    Raises:
+        InputError: they are no texts.
+    """
+    names = (variables,) if isinstance(variables, str) else variables
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(one, str) and one for one in names):
+        what = f"variables must be names of environment variables, but is {variables!r:.60}"
+        raise InputError(what, name="variables", asked_by="RunRecord", cure='give a list: variables=["LR", "APP_*"]')
+    return tuple(names)
 
 
 def taken(what: str, take: Callable[[], Any], problems: list[str]) -> Any:

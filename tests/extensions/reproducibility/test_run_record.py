@@ -641,3 +641,27 @@ def test_a_run_without_findings_has_no_word_of_them(tmp_path: Path) -> None:
     tiny_manager(RunRecord(), train_dir=tmp_path).train()
 
     assert "findings" not in the_entry(tmp_path)
+
+
+# ---- variables -------------------------------------------------------------------------------------------------------
+
+
+def test_variables_that_are_asked_for_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LR": "0.1", "APP_SIZE": "3", "OTHER": "1"}.items():
+        monkeypatch.setenv(name, value)
+    tiny_manager(RunRecord(variables=["LR", "APP_*"]), train_dir=tmp_path).train()
+    environment = the_entry(tmp_path)["environment"]
+
+    assert {"LR", "APP_SIZE", "OTHER"} & {*environment["variables"]} == {"LR", "APP_SIZE"}
+    assert environment["patterns"] == ["LR", "APP_*"]
+
+
+@pytest.mark.parametrize("variables", [3, [3], [""], {"LR": 1}])
+def test_what_is_no_name_of_a_variable_is_refused(variables: Any) -> None:
+    with pytest.raises(InputError) as refused:
+        RunRecord(variables=variables)
+
+    assert str(refused.value) == (
+        f"variables must be names of environment variables, but is {variables!r}\n"
+        '  give a list: variables=["LR", "APP_*"]'
+    )

@@ -101,6 +101,12 @@ def test_only_variables_that_are_known_to_matter_are_recorded() -> None:
     assert variables(given) == {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_DEBUG": "INFO", "RANK": "0"}
 
 
+def test_variables_that_are_asked_for_are_recorded_unless_they_are_secrets() -> None:
+    given = {"LR": "0.1", "APP_SIZE": "3", "APP_TOKEN": "x", "APP": "1", "LRX": "1"}
+
+    assert variables(given, ["LR", "APP_*"]) == {"APP_SIZE": "3", "LR": "0.1"}
+
+
 # ---- packages --------------------------------------------------------------------------------------------------------
 
 

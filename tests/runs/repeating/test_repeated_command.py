@@ -67,6 +67,20 @@ def test_variables_that_bear_on_results_are_as_they_were(tmp_path: Path) -> None
     )
 
 
+def test_variables_that_were_asked_for_are_as_they_were(tmp_path: Path) -> None:
+    run = entry("t.py", variables={"LR": "0.1"}, patterns=["LR", "APP_*"])
+
+    found = repeated_command(run, tmp_path, present={"LR": "0.2", "APP_SIZE": "3", "APP_TOKEN": "hidden"})
+
+    assert found.variables["LR"] == "0.1"
+    assert "APP_SIZE" not in found.variables
+    assert found.variables["APP_TOKEN"] == "hidden"
+    assert found.notes == (
+        "APP_SIZE is unset, as it was then (here: 3)",
+        "LR=0.1, as it was then (here: 0.2)",
+    )
+
+
 def test_a_machine_with_other_cpus_gets_the_threads_of_then(tmp_path: Path) -> None:
     cpus = len(os.sched_getaffinity(0))
 

@@ -93,6 +93,11 @@ def test_a_missing_seed_is_a_cause_unless_the_code_differs() -> None:
     assert list(causes_of({"seed": 0}, [])) == [NOT_DETERMINISTIC]
 
 
+def test_what_a_program_reads_is_told_before_it_is_said_not_to_be_deterministic() -> None:
+    assert list(causes_of({"seed": 0}, [], ["train.py line 1 reads"])) == ["train.py line 1 reads", NOT_DETERMINISTIC]
+    assert list(causes_of({"seed": 0}, ["code: train.py line 1: - a + b"], ["train.py line 1 reads"])) == []
+
+
 def test_a_seed_that_the_program_gave_to_torch_counts() -> None:
     chosen, drawn = ({"environment": {"seeds": {"torch": seed}}} for seed in (1, 6728042131072118))
 

@@ -11,7 +11,8 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,13 +74,16 @@ OF_SKLEARN: Final = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 """Variables that importing scikit-learn sets; they change no result."""
 
 
-def environment() -> dict[str, Any]:
+def environment(patterns: Sequence[str] = ()) -> dict[str, Any]:
     """Return where this process runs. What cannot be read is left out.
 
     >>> found = environment()
     >>> list(found)
     ['python', 'train_manager', 'platform', 'packages', 'editable', 'torch', 'devices', 'threads', 'flags', 'seeds', \
-'variables']
+'variables', 'patterns']
+
+    Args:
+        patterns: of the names of variables that are recorded too.
     """
     versions, editable = packages()
     return {
@@ -93,7 +97,8 @@ def environment() -> dict[str, Any]:
         "threads": threads(),
         "flags": flags(),
         "seeds": seeds(),
-        "variables": variables(os.environ),
+        "variables": variables(os.environ, patterns),
+        "patterns": [*patterns],
     }
 
 
@@ -201,14 +206,26 @@ def seeds() -> dict[str, Any]:
     return _readable({"torch": torch.initial_seed})
 
 
-def variables(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that are known to bear on results or to name the job; never a secret.
+def variables(given: Mapping[str, str], patterns: Sequence[str] = ()) -> dict[str, str]:
+    """Return the environment variables that are known to bear on results or to name the job, and those asked for.
 
-    >>> variables({"OMP_NUM_THREADS": "2", "HOME": "/home/me", "TORCH_HUB_TOKEN": "abc"})
-    {'OMP_NUM_THREADS': '2'}
+    A secret is left out.
+
+    >>> variables({"OMP_NUM_THREADS": "2", "HOME": "/home/me", "TORCH_HUB_TOKEN": "abc", "APP_LR": "1"}, ["APP_*"])
+    {'APP_LR': '1', 'OMP_NUM_THREADS': '2'}
     """
-    chosen = {name: value for name, value in sorted(given.items()) if name in NAMED or name.startswith(STARTS)}
+    chosen = {name: value for name, value in sorted(given.items()) if is_recorded(name, patterns)}
     return {name: value for name, value in chosen.items() if not looks_secret(name, value)}
+
+
+def is_recorded(name: str, patterns: Sequence[str] = ()) -> bool:
+    """Return whether a variable is recorded, if it is no secret."""
+    return name in NAMED or name.startswith(STARTS) or matches(name, patterns)
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Return whether a pattern of the user means a variable."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 # ---- their details ---------------------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
+from train_manager.files.secrets import looks_secret
 from train_manager.files.train_dirs import TRAIN_DIR
 from train_manager.runs.record.command import folder_of, run_again
-from train_manager.runs.record.environment import OF_SKLEARN
+from train_manager.runs.record.environment import OF_SKLEARN, matches
 from train_manager.runs.repeating.moved_paths import Moved
 from train_manager.telling.errors import InputError
 
@@ -77,7 +78,7 @@ def repeated_command(
             arguments = [arguments[0], *map(moved.argument, arguments[1:])]
     if moved is not None:
         folder = moved.path(folder)
-    variables, notes = _variables(entry, present)
+    variables, notes = repeated_variables(entry, present)
     path = [*([str(folder)] if cells else []), *_search_path(entry, moved, present)]  # a kernel looks there first
     if path:
         variables["PYTHONPATH"] = os.pathsep.join(path)
@@ -98,12 +99,18 @@ def _recorded(entry: Mapping[str, Any]) -> dict[str, str]:
     return dict((entry.get("environment") or {}).get("variables") or {})
 
 
-def _variables(entry: Mapping[str, Any], present: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the environment of the program, and what of it was changed."""
-    wanted = {name: value for name, value in _recorded(entry).items() if _is_repeated(name)}
+def repeated_variables(entry: Mapping[str, Any], present: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the environment of the program, and what of it was changed; of a secret nothing is."""
+    patterns = (entry.get("environment") or {}).get("patterns") or ()
+
+    def is_repeated(name: str) -> bool:
+        is_set = name.startswith(REPEATED_STARTS) and name not in OF_SKLEARN
+        return (name in REPEATED or is_set or matches(name, patterns)) and not looks_secret(name, present.get(name))
+
+    wanted = {name: value for name, value in _recorded(entry).items() if is_repeated(name)}
     variables = {name: value for name, value in present.items() if name not in _OF_ANOTHER_RUN}
     notes = []
-    for name in sorted(name for name in {*wanted, *variables} if _is_repeated(name)):
+    for name in sorted(name for name in {*wanted, *variables} if is_repeated(name)):
         if name not in wanted:
             notes.append(f"{name} is unset, as it was then (here: {variables.pop(name)})")
         elif variables.get(name) != wanted[name]:
@@ -113,10 +120,6 @@ def _variables(entry: Mapping[str, Any], present: Mapping[str, str]) -> tuple[di
         notes.append(f"OMP_NUM_THREADS={threads}: so many threads the run had, on a machine with other CPUs")
         variables["OMP_NUM_THREADS"] = str(threads)
     return variables, notes
-
-
-def _is_repeated(name: str) -> bool:
-    return name in REPEATED or (name.startswith(REPEATED_STARTS) and name not in OF_SKLEARN)
 
 
 def _threads(entry: Mapping[str, Any]) -> int | None:

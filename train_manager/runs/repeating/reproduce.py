@@ -30,6 +30,7 @@ from train_manager.runs.repeating.reproduction import Reproduction
 from train_manager.runs.repeating.restored_code import link_into, place_of_copy, restored_code
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat, run_to_repeat
 from train_manager.runs.repeating.surroundings import causes_of, code_around, differences_around
+from train_manager.runs.repeating.unrecorded_inputs import unrecorded_inputs
 from train_manager.runs.repeating.watched_program import Ended, Show, run_program
 from train_manager.telling.errors import InputError
 from train_manager.validation import require_count
@@ -225,6 +226,7 @@ class _Attempt:
         missing = [found[1] for line in ended.last_lines if (found := MISSING.search(line))]
         if missing and self.folder in folder.parents:  # a copy runs, not the program as it is
             cures.append(f"files that git ignores are not in the record: {self._link(missing[-1])}")
+        cures += self._inputs(here=self.folder not in folder.parents)
         what = f"the program failed ({_exit(ended.code)}); its output ended with:{end}"
         return InputError(what, name="run", cure="\n  ".join(cures))
 
@@ -255,8 +257,12 @@ class _Attempt:
         around = [*differences_around(self.recorded.entry, entry)]
         if here:
             around += self._code_around(entry["id"])
-        causes = tuple(causes_of(self.recorded.entry, around))
+        causes = () if found.identical else tuple(causes_of(self.recorded.entry, around, self._inputs(here=here)))
         return Reproduction(found, self._cut_short(ended, found.ends), tuple(around), causes, self.folder)
+
+    def _inputs(self, *, here: bool = False) -> list[str]:
+        root = self.recorded.repository if here else self.folder / CODE
+        return [] if root is None else unrecorded_inputs(root, self.recorded.entry)
 
     def _code_around(self, run_id: str) -> Iterator[str]:
         codes = self.recorded.code, read_code_record(self.train_dir, run_id)

@@ -50,9 +50,8 @@ def differences_around(one: Entry, other: Entry) -> Iterator[str]:
     if one.get("outcome") == other.get("outcome") == "completed":
         yield from _told("progress", differing(*(value_rows(entry.get("progress") or {}) for entry in (one, other))))
     environments = one.get("environment") or {}, other.get("environment") or {}
-    parts = [
-        part for part in environments[0] if part in environments[1] and part != "editable"
-    ]  # a copy lies elsewhere
+    # A copy lies elsewhere; and what is asked to be recorded is no difference of its own.
+    parts = [part for part in environments[0] if part in environments[1] and part not in ("editable", "patterns")]
     yield from _told("environment", differing(*(environment_rows(found, parts) for found in environments)))
 
 
@@ -94,7 +93,7 @@ def code_around(one: tuple[Path, Entry], other: tuple[Path, Entry]) -> Iterator[
     yield from (f"code: {problem}" for problem in [*told, *found.problems])
 
 
-def causes_of(entry: Entry, around: Sequence[str]) -> Iterator[str]:
+def causes_of(entry: Entry, around: Sequence[str], inputs: Sequence[str] = ()) -> Iterator[str]:
     """Yield what else may explain that the figures of a run differ.
 
     >>> list(causes_of({"seed": 0}, ["code: train.py line 1: - lr = 0.1 + lr = 0.2"]))
@@ -103,11 +102,13 @@ def causes_of(entry: Entry, around: Sequence[str]) -> Iterator[str]:
     Args:
         entry: of the recorded run.
         around: what differs around it.
+        inputs: what the program reads that is not recorded.
     """
     seeds = (entry.get("environment") or {}).get("seeds") or {}
     is_seeded = entry.get("seed") is not None or chosen_seed(seeds) is not None
-    if not is_seeded and not any(one.startswith(("code", "parameter")) for one in around):
-        yield NO_SEED
+    if not any(one.startswith(("code", "parameter")) for one in around):
+        yield from inputs
+        yield from [] if is_seeded else [NO_SEED]
     if not around:
         yield NOT_DETERMINISTIC
 

@@ -1,0 +1,70 @@
+"""What a program reads that no record has, as its code says: environment variables, and the standard input."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from train_manager.runs.record.environment import is_recorded
+
+MOST_FILES: Final = 2000
+MOST: Final = 6
+OF_THE_SYSTEM: Final = frozenset({"HOME", "PATH", "USER", "TMPDIR", "TERM", "DISPLAY"})
+READERS: Final = frozenset(
+    {"getenv", "os.getenv", *(f"{of}environ.{get}" for of in ("", "os.") for get in ("get", "pop"))}
+)
+STDIN: Final = frozenset({"input", "sys.stdin", "stdin.read", "stdin.readline", "fileinput.input"})
+
+
+def unrecorded_inputs(folder: Path, entry: Mapping[str, Any]) -> list[str]:
+    """Return what the Python files of a folder read, in words, but for the variables that a run has recorded.
+
+    >>> from tempfile import mkdtemp
+    >>> folder = Path(mkdtemp())
+    >>> _ = (folder / "train.py").write_text("import os, sys\\nlr = os.environ['LR']\\nseed = sys.stdin.read()")
+    >>> for text in unrecorded_inputs(folder, {}):
+    ...     print(text)
+    train.py line 2 reads the variable LR, which was not recorded: RunRecord(variables=["LR"])
+    train.py line 3 reads the standard input, which is not recorded: let it read a file
+    """
+    patterns = (entry.get("environment") or {}).get("patterns") or ()
+    found: dict[str, str] = {}
+    for path in islice(_python_files(folder), MOST_FILES):
+        with suppress(OSError, SyntaxError, ValueError, RecursionError):
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                name = "" if _is_stdin(node) else _variable(node)
+                if name is not None and name not in OF_THE_SYSTEM and not is_recorded(name, patterns):
+                    found.setdefault(name, f"{path.relative_to(folder)} line {getattr(node, 'lineno', 0)}")
+    told = {
+        name: f'reads the variable {name}, which was not recorded: RunRecord(variables=["{name}"])' for name in found
+    }
+    told |= {"": "reads the standard input, which is not recorded: let it read a file"}
+    return [f"{place} {told[name]}" for name, place in islice(found.items(), MOST)]
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    for at, folders, files in os.walk(folder):
+        folders[:] = sorted(one for one in folders if one[0] != "." and not Path(at, one, "pyvenv.cfg").exists())
+        yield from (Path(at, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def _is_stdin(node: ast.AST) -> bool:
+    return (isinstance(node, ast.Call) and ast.unparse(node.func) == "input") or (
+        isinstance(node, ast.Attribute) and ast.unparse(node) in STDIN
+    )
+
+
+def _variable(node: ast.AST) -> str | None:
+    """Return the name of the environment variable that an expression reads; None if it reads none."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        is_read, key = ast.unparse(node.value) in ("environ", "os.environ"), node.slice
+    elif isinstance(node, ast.Call) and node.args:
+        is_read, key = ast.unparse(node.func) in READERS, node.args[0]
+    else:
+        return None
+    return key.value if is_read and isinstance(key, ast.Constant) and isinstance(key.value, str) else None
