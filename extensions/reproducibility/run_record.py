@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -146,7 +147,7 @@ class RecordedRuns:
         self._training: dict[str, Any] | None = None  # how the last run that was no evaluation ended
         self._is_open = False
         self._first: Made = {}  # what the training has had outside of phases
-        self.entry = new_entry(train_manager, variables)
+        self.entry = new_entry(train_manager, variables) | {"train_dir": os.path.abspath(train_dir)}
         self._renewal = Renewal(train_dir, self.entry, self._complete, train_manager)
 
     def begin(self, train_manager: TrainManager, *, is_full: bool) -> None:

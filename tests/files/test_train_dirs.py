@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from train_manager.files import train_dirs
-from train_manager.files.train_dirs import TRAIN_DIR, make_train_dir, require_train_dir
+from train_manager.files.train_dirs import OF, TRAIN_DIR, make_train_dir, require_train_dir
 from train_manager.telling.errors import InputError
 from train_manager.testing import tiny_manager
 
@@ -54,6 +55,22 @@ def test_an_environment_variable_takes_the_place_of_the_folder(tmp_path: Path, m
     folders = [tiny_manager(train_dir=given).train_dir for given in ("runs/a", None, "runs/b")]
 
     assert folders == [tmp_path / "again", None, tmp_path / "again-2"]
+
+
+@pytest.mark.usefixtures("first_of_process")
+def test_beside_the_folder_that_is_meant_each_other_one_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes of a program all have these variables: none takes the folder of another."""
+    monkeypatch.setenv(TRAIN_DIR, str(tmp_path / "again"))
+    monkeypatch.setenv(OF, os.path.abspath("runs/b"))
+
+    a, b, again, c = (tiny_manager(train_dir=given).train_dir for given in ("runs/a", "runs/b", Path("runs/./a"), "c"))
+
+    assert b == tmp_path / "again"
+    assert a == again
+    assert a != c
+    assert [path.name[:6] for path in (a, c) if path is not None] == ["again-", "again-"]
 
 
 @pytest.mark.usefixtures("first_of_process")

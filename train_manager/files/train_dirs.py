@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,11 @@ TRAIN_DIR: Final = "TRAIN_MANAGER_TRAIN_DIR"
 """An environment variable: the folder in place of the train_dir that the program gives its first TrainManager.
 
 The second one gets ``<folder>-2``, and so on. A TrainManager without a train_dir stays without.
+"""
+OF: Final = "TRAIN_MANAGER_TRAIN_DIR_OF"
+"""An environment variable: the one train_dir whose place that folder takes; each other one gets a folder beside it.
+
+So the processes of a program, which all get these variables, write into folders of their own if they did so before.
 """
 
 _numbers: Iterator[int] = itertools.count(1)  # of the TrainManagers of this process that have a train_dir
@@ -28,10 +34,13 @@ def train_dir_and_number(value: Path | str | None) -> tuple[Path | None, int | N
     given = require_train_dir(value)
     if given is None:
         return None, None
-    number, instead = next(_numbers), os.environ.get(TRAIN_DIR)
+    number, instead, of = next(_numbers), os.environ.get(TRAIN_DIR), os.environ.get(OF)
+    path = os.path.abspath(given)
     if not instead:
         return given, number
-    return Path(instead if number == 1 else f"{instead}-{number}"), number
+    if path == of or (number == 1 and not of):
+        return Path(instead), number
+    return Path(f"{instead}-{sha256(os.fsencode(path)).hexdigest()[:8] if of else number}"), number
 
 
 def require_train_dir(value: Path | str | None) -> Path | None:

@@ -77,6 +77,36 @@ def test_the_folder_is_that_of_the_command_also_if_the_program_has_left_it(progr
     assert found["folder"] == str(program)
 
 
+SPAWNS = """
+import multiprocessing, os, sys
+from train_manager.runs.record.command import command
+
+def tell(folder):
+    import json, pathlib
+    pathlib.Path(folder, "told").write_text(json.dumps(command()))
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+        pool.map(tell, [os.getcwd()])
+"""
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("started", [["train.py"], ["-m", "pack.train"]], ids=["script", "module"])
+def test_a_process_of_a_program_has_the_command_of_the_program(program: Path, way: str, started: list[str]) -> None:
+    for path in (program / "train.py", program / "pack" / "train.py"):
+        path.write_text(SPAWNS)
+    subprocess.run([sys.executable, "-X", "dev", *started, way], cwd=program, check=True)
+    found = json.loads((program / "told").read_text())
+
+    assert found["kind"] == ("module" if "-m" in started else "script")
+    assert [argument for argument in found["arguments"][1:] if argument != "-B"] == ["-X", "dev", *started, way]
+    assert (found["script"], found["folder"]) == (
+        str(program / started[-1].replace("pack.train", "pack/train.py")),
+        str(program),
+    )
+
+
 def test_a_program_from_standard_input_cannot_be_run_again(program: Path) -> None:
     _, found, again = run([sys.executable, "-", "x"], program, PRINTS)
 

@@ -118,6 +118,16 @@ def test_the_cells_of_a_notebook_are_those_of_the_record_also_if_it_lies_in_the_
     assert found.arguments == (sys.executable, str(notebook))
 
 
+def test_the_folder_of_the_training_takes_the_place_of_the_one_in_the_copy(tmp_path: Path) -> None:
+    run = entry("t.py") | {"train_dir": str(tmp_path / "old" / "runs" / "a")}
+
+    copied = repeated_command(run, tmp_path, Moved(tmp_path / "old", tmp_path / "copy"), present={})
+    here = repeated_command(run, tmp_path, present={})
+
+    assert copied.variables["TRAIN_MANAGER_TRAIN_DIR_OF"] == str(tmp_path / "copy" / "runs" / "a")
+    assert here.variables["TRAIN_MANAGER_TRAIN_DIR_OF"] == str(tmp_path / "old" / "runs" / "a")
+
+
 def test_an_interactive_session_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="an interactive session, so it cannot be run again"):
         repeated_command(entry(kind="interactive"), tmp_path)

@@ -9,12 +9,14 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from train_manager.runs.code.secret_files import redacted_arguments
 from train_manager.telling.errors import InputError
 
 _TAKE_A_VALUE: Final = "WXcm"  # of Python's own options; all after -c and -m is the program's
+_OF_A_PROCESS: Final = "from multiprocessing."  # how the code of a process begins that a program has started
 _NOT_AGAIN: Final = {
     "notebook": ("a notebook", "run its cells again; the code record has them in the order in which they ran"),
     "interactive": ("an interactive session", "write what was typed into a file, and run that"),
@@ -60,9 +62,9 @@ def started_by(arguments: Sequence[str]) -> Started:
 
 def command() -> dict[str, Any]:
     """Return by which command this process was started; what looks like a secret is replaced by ``***``."""
-    arguments = list(getattr(sys, "orig_argv", [sys.executable, *sys.argv]))
+    arguments = _of_the_program(list(getattr(sys, "orig_argv", [sys.executable, *sys.argv])))
     started, redacted = started_by(arguments), redacted_arguments(arguments)
-    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    file = getattr(_main(), "__file__", None)
     script = None if file is None or started.kind in ("code", "interactive") else os.path.abspath(file)
     return {
         "kind": _kind(started),
@@ -74,6 +76,21 @@ def command() -> dict[str, Any]:
         "interpreter": sys.executable,
         "search_path": [str(entry) for entry in sys.path],
     }
+
+
+def _main() -> ModuleType | None:
+    """Return the program's main module; in a process that was spawned it has another name."""
+    return sys.modules.get("__mp_main__") or sys.modules.get("__main__")
+
+
+def _of_the_program(arguments: list[str]) -> list[str]:
+    """Return the command line of the program, also in a process that it has spawned, as a worker of a pool."""
+    place = next((number for number, text in enumerate(arguments) if text.startswith(_OF_A_PROCESS)), None)
+    if place is None:
+        return arguments
+    module = getattr(getattr(_main(), "__spec__", None), "name", None)
+    program = [sys.argv[0]] if module is None else ["-m", module]
+    return [*arguments[: place - 1], *program, *sys.argv[1:]]
 
 
 def _kind(started: Started) -> str:

@@ -5,6 +5,7 @@ Its files in reading order; each imports only those above it:
     comparing_figures  where the figures of two runs differ
     moved_paths        the paths of a repository as they are in a copy of it
     recorded_figures   the figures of a run, as they count in the end
+    repeated_run       which run of the program that was run again is the recorded one
     lost_figures       steps whose figures a killed process did not write
     run_to_repeat      what is recorded of a run
     ownership          whether a record is the user's own
@@ -14,5 +15,6 @@ Its files in reading order; each imports only those above it:
     introduction       what is said of it before it is run again
     repeated_command   how the program of a run is started again
     watched_program    a program in a process of its own
+    unrecorded_inputs  what a program reads that no record has
     reproduce          a recorded run is run again, and compared
 """

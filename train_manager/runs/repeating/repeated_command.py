@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from train_manager.files.secrets import looks_secret
-from train_manager.files.train_dirs import TRAIN_DIR
+from train_manager.files.train_dirs import OF, TRAIN_DIR
 from train_manager.runs.record.command import folder_of, run_again
 from train_manager.runs.record.environment import OF_SKLEARN, matches
 from train_manager.runs.repeating.moved_paths import Moved
@@ -24,7 +24,7 @@ REPEATED: Final = (
 REPEATED_STARTS: Final = ("OMP_", "MKL_", "OPENBLAS_", "KMP_", "DNNL_", "ONEDNN_")
 """Variables that bear on results and not on a machine are given to the program as they were recorded."""
 
-_OF_ANOTHER_RUN: Final = (TRAIN_DIR, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
+_OF_ANOTHER_RUN: Final = (TRAIN_DIR, OF, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR")
 
 
 @final
@@ -82,7 +82,10 @@ def repeated_command(
     path = [*([str(folder)] if cells else []), *_search_path(entry, moved, present)]  # a kernel looks there first
     if path:
         variables["PYTHONPATH"] = os.pathsep.join(path)
-    return Repeated(tuple(arguments), folder, {**variables, TRAIN_DIR: str(train_dir)}, tuple(notes))
+    variables |= {TRAIN_DIR: str(train_dir)}
+    if given := entry.get("train_dir"):
+        variables[OF] = given if moved is None else str(moved.path(Path(given)))
+    return Repeated(tuple(arguments), folder, variables, tuple(notes))
 
 
 def _require_single(entry: Mapping[str, Any]) -> None:

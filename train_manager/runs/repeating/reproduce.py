@@ -18,14 +18,14 @@ from train_manager.runs.code.recorded_files import read_code_record
 from train_manager.runs.record.command import folder_of
 from train_manager.runs.record.metric_schema import FILE
 from train_manager.runs.record.run_file import RUN_FILE, outcome_of, read_runs
-from train_manager.runs.record.run_paths import chain_of
 from train_manager.runs.repeating.comparing_figures import compare_figures
 from train_manager.runs.repeating.introduction import introduction
 from train_manager.runs.repeating.lost_figures import lost_steps, without_steps
 from train_manager.runs.repeating.moved_paths import Moved
 from train_manager.runs.repeating.ownership import reason_to_ask
-from train_manager.runs.repeating.recorded_figures import figures_of, has_trained, last_step
+from train_manager.runs.repeating.recorded_figures import has_trained
 from train_manager.runs.repeating.repeated_command import Repeated, repeated_command
+from train_manager.runs.repeating.repeated_run import closest_run, folders_of, steps_done
 from train_manager.runs.repeating.reproduction import Reproduction
 from train_manager.runs.repeating.restored_code import link_into, place_of_copy, restored_code
 from train_manager.runs.repeating.run_to_repeat import RunToRepeat, run_to_repeat
@@ -123,7 +123,7 @@ class _Attempt:
     def __init__(self, recorded: RunToRepeat, folder: Path, steps: int | None, say: Callable[[str], None]) -> None:
         self.recorded, self.folder, self.steps, self.say = recorded, folder, steps, say
         self.expected = recorded.figures()  # before the program runs: without figures there is nothing to compare
-        number = recorded.entry.get("manager") or 1
+        number = 1 if "train_dir" in recorded.entry else recorded.entry.get("manager") or 1
         self.train_dir = folder / (TRAIN_DIR if number == 1 else f"{TRAIN_DIR}-{number}")
 
     def announce(self, repository: Path | None, *, here: bool) -> None:
@@ -196,7 +196,7 @@ class _Attempt:
             variables=command.variables,
             log=self.folder / LOG,
             show=show,
-            is_enough=lambda: steps is not None and last_step(self.train_dir) >= steps,
+            is_enough=lambda: steps is not None and steps_done(self.train_dir) >= steps,
         )
         if ended.code and not ended.stopped:
             if (told := self._comparable()) is None:
@@ -207,16 +207,15 @@ class _Attempt:
 
     def _comparable(self) -> str | None:
         """Return why a program with an exit code is compared; None if it failed, and the recorded one had not."""
-        if not (self.train_dir / FILE).exists():
+        folders = [folder for folder in folders_of(self.train_dir) if (folder / FILE).exists()]
+        if not folders:
             return None
         if self.recorded.entry["outcome"] != "completed":
             return "the recorded run did not come to its end either"
-        entry = self._entry(read_runs(self.train_dir)) if (self.train_dir / RUN_FILE).exists() else None
-        is_completed = entry is not None and entry["outcome"] == "completed"
+        recording = [folder for folder in folders if (folder / RUN_FILE).exists()]
+        trained = [one for folder in recording for one in read_runs(folder) if has_trained(one, folder)]
+        is_completed = bool(trained) and trained[-1]["outcome"] == "completed"
         return "its training was completed, as the recorded one" if is_completed else None
-
-    def _entry(self, entries: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-        return next((one for one in reversed(entries) if has_trained(one, self.train_dir)), None)
 
     def _failure(self, ended: Ended, folder: Path, *, is_shown: bool) -> InputError:
         """Return the error of a program that failed; of an output that was shown, the last line is told again."""
@@ -243,17 +242,17 @@ class _Attempt:
         Raises:
             InputError: the program has left none.
         """
-        entries = read_runs(self.train_dir) if self.train_dir.exists() else []
-        entry = self._entry(entries)
-        if entry is None or not (self.train_dir / FILE).exists():
+        lost = lost_steps(self.recorded.train_dir, self.recorded.chain)
+        expected = without_steps(self.expected, lost)
+        repeated = closest_run(
+            self.train_dir, lambda figures: compare_figures(expected, without_steps(figures, lost), self.steps)
+        )
+        if repeated is None:
             cure = "give its TrainManager a train_dir and extensions=default_extensions(), at the record's code too"
             raise InputError("the program has left no figures: no TrainManager has trained", name="run", cure=cure)
-        figures = figures_of(self.train_dir, chain_of(entry, entries))
-        lost = lost_steps(self.recorded.train_dir, self.recorded.chain)
+        self.train_dir, entry, found = repeated
         for first, last in lost:
             self.say(f"not compared: the batches of steps {first} to {last}, which a killed process did not record")
-        expected, figures = without_steps(self.expected, lost), without_steps(figures, lost)
-        found = compare_figures(expected, figures, self.steps)
         around = [*differences_around(self.recorded.entry, entry)]
         if here:
             around += self._code_around(entry["id"])
