@@ -95,6 +95,9 @@ def test_a_missing_seed_is_a_cause_unless_the_code_differs() -> None:
 
 def test_what_a_program_reads_is_told_before_it_is_said_not_to_be_deterministic() -> None:
     assert list(causes_of({"seed": 0}, [], ["train.py line 1 reads"])) == ["train.py line 1 reads", NOT_DETERMINISTIC]
+    assert list(causes_of({"seed": 0}, ["parameter: lr 1 there, 2 here"], ["train.py line 1 reads"])) == [
+        "train.py line 1 reads"
+    ]
     assert list(causes_of({"seed": 0}, ["code: train.py line 1: - a + b"], ["train.py line 1 reads"])) == []
 
 

@@ -106,9 +106,10 @@ def causes_of(entry: Entry, around: Sequence[str], inputs: Sequence[str] = ()) -
     """
     seeds = (entry.get("environment") or {}).get("seeds") or {}
     is_seeded = entry.get("seed") is not None or chosen_seed(seeds) is not None
-    if not any(one.startswith(("code", "parameter")) for one in around):
+    if not any(one.startswith("code") for one in around):  # another value of a parameter may have been read
         yield from inputs
-        yield from [] if is_seeded else [NO_SEED]
+    if not is_seeded and not any(one.startswith(("code", "parameter")) for one in around):
+        yield NO_SEED
     if not around:
         yield NOT_DETERMINISTIC
 
