@@ -316,7 +316,7 @@ def test_records_are_never_deeper_than_a_checkpoint_can_hold() -> None:
         ("client_secret", "x"),
         ("credentials", ("me", "x")),
         ("text", "hf_" + "a" * 30),
-        ("text", "sk-" + "a" * 30),
+        ("text", "sk-" + "aaaa1B2c" * 4),
         ("text", "ghp_" + "a" * 36),
         ("text", "AKIA" + "A" * 16),
         ("remote", "https://me:hunter2@example.com/x.git"),

@@ -1,43 +1,117 @@
-"""What looks like a password or a key, and is therefore not written down.
+"""Passwords and keys: where they are in a text, and what they look like.
 
-Names are read word by word, so that ``hf_token`` is a secret, and ``tokenizer`` and ``num_tokens`` are not. Numbers are
-no secrets; nor are the words in brackets that tokenizers use (``pad_token="<pad>"``).
+A false alarm leaves a file out of the record of a run, which then cannot be run again. So a name such as ``token`` is
+not enough in a text: its value has to be written there, and to look random, or like a word that people choose.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64decode
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-_WORDS: Final = frozenset({"password", "passwd", "passphrase", "secret", "credential", "credentials", "apikey"})
-_PAIRS: Final = frozenset({"api key", "access key", "private key", "auth key", "secret key"})
-KINDS: Final = {
-    "a token of Hugging Face": r"\bhf_[A-Za-z0-9]{20,}",
-    "a key of OpenAI, Anthropic or Stripe": r"\bsk-[A-Za-z0-9_-]{16,}|\b[sr]k_live_[A-Za-z0-9]{16,}",
-    "a token of GitHub": r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}",
-    "a token of GitLab": r"\bglpat-[\w-]{16,}",
-    "a token of Slack": r"\bxox[abeprs]-[\w-]{10,}|\bxapp-\d-[\w-]{10,}|hooks\.slack\.com/services/[\w/]{20,}",
-    "a key of AWS": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-    "a key of Google": r"\bAIza[\w-]{35}|\bGOCSPX-[\w-]{20,}",
-    "a token of PyPI": r"\bpypi-[\w-]{40,}",
-    "a token of npm": r"\bnpm_[A-Za-z0-9]{36}\b",
-    "a key of SendGrid": r"\bSG\.[\w-]{20,}\.[\w-]{20,}",
-    "a token of Databricks": r"\bdapi[0-9a-f]{32}\b",
-    "a token of Replicate": r"\br8_[A-Za-z0-9]{30,}",
-    "a key of NVIDIA": r"\bnvapi-[\w-]{30,}",
-    "a key of Groq": r"\bgsk_[A-Za-z0-9]{30,}",
-    "a key of Weights & Biases": r"\bwandb_v\d_[\w-]{30,}",
-    "a JSON web token": r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+",
-    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----",
-}
-"""What a token is, in words, and its form."""
+from train_manager.files.secret_forms import FORMS
+from train_manager.files.secret_names import (
+    CHOSEN,
+    KEY,
+    PASSWORD,
+    PASSWORDS,
+    WORDS,
+    kind_of_name,
+    names_a_secret,
+    set_of,
+    words_of,
+)
 
-_VALUES: Final = re.compile("|".join([*KINDS.values(), r"://[^/\s:@]*:[^/\s@]+@"]))  # https://user:password@host
+
+class Found(NamedTuple):
+    """A secret in a text.
+
+    Attributes:
+        start: where it begins.
+        end: where it ends.
+        kind: what it looks like.
+    """
+
+    start: int
+    end: int
+    kind: str
+
+
+ADDRESS: Final = "an address with a password"
+
+_SEARCHED: Final = ("pass", "pw", "secret", "credential", "token", "key")  # in small letters: names have one of them
+_NAME_BEFORE: Final = re.compile(r"[\w.-]*\Z", re.ASCII)
+_REST_OF_NAME: Final = re.compile(r"[\w.-]{0,60}", re.ASCII)
+_ASSIGNED: Final = re.compile(
+    r"""(?P<closed>\\?["'])?\]?[^\S\n]*
+    (?: :[^\S\n]*[A-Za-z][\w.\[\]|\x20]{0,40}=(?!=)  # a type: api_key: str = "..."
+      | :=|=>|==?
+      | :(?:[^\S\n]*(?:[|>][+-]?)?[^\S\n]*\n[\x20\t]*(?:-[\x20])?)?  # below, in YAML
+      | \n[\x20\t]+value:  # - name: API_KEY, and its value below
+      | (?(closed)[,\x20][^()]{0,200}?\b(?:default|value)["']?[^\S\n]*[=:]|>)  # "--api-key", default=; <password>
+      | (?(closed),|\|)
+      | (?P<flag>[^\S\n])
+    )[^\S\n]*
+    (?: [\w.]{0,40}(?:Field|Option|Argument|SecretStr)\(\s*(?:default[^\S\n]*=[^\S\n]*)? | \(\s* | !\w+[\x20] )?
+    (?: [A-Za-z]{0,2}\\?(?P<quote>"{3}|'{3}|["'`])(?P<quoted>[^"'`\\\n]{6,400})\\?(?P=quote)
+      | (?P<bare>[^\s"'`,;()\[\]{}<>\\]{6,400})(?=[\s,;"'`<}]|$)
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+_SETS: Final = re.compile(
+    r"(?:\bENV|\bARG|\bsetenv|\bset(?: -\w+)*|#define)[ \t]+\Z"
+)  # a name and a value without a sign between
+_IS_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)  # args.token
+_ADDRESS: Final = re.compile(r"""://([^/\s:@"'`<>;[\]]*:[^/\s@"'`<>;[\]]+|[^/\s:@"'`<>;[\]]{20,})@""", re.ASCII)
+_QUERY: Final = re.compile(
+    r"[?&](?:[\w-]*token|[\w-]*key|password|secret|sig|signature)=([^&\s#\"'`<>]{6,})", re.IGNORECASE | re.ASCII
+)
+_BEARER: Final = re.compile(r"\b(?:[Bb]earer|BEARER|[Tt]oken)[ ]([\w.~+/=-]{16,})", re.ASCII)
+_BASIC: Final = re.compile(r"""(?:\b[Bb]asic[ ]|["']auth["']:[ ]?["'])([A-Za-z0-9+/]{8,}={0,2})""", re.ASCII)
+_PLACES: Final = re.compile(  # what has a password by its place: of programs, of connections, of requests
+    r"""\b(?: (?:curl|wget|http)\b[^\n]{0,200}?\s(?:-u|--user)[ =]?["']?[^\s:"']+:([^\s"']{6,})
+      | sshpass[ ]-p[ ]?["']?([^\s"']{6,})
+      | mysql(?:dump|admin)?\b[^\n]{0,100}?\s-p([^\s"']{6,})
+      | redis-cli\b[^\n]{0,100}?\s-a[ ]([^\s"']{6,})
+      | login\b[^\n]{0,100}?\s-p[ ]["']?([^\s"']{6,})
+      | (?:unzip|ssh-keygen)\b[^\n]{0,100}?\s-[PN][ ]["']?([^\s"']{6,})
+      | pass:([^\s"']{6,})
+      | login\([ ]?["'][^"'\n]{1,60}["'],[ ]?["']([^"'\n]{6,60})["']
+      | auth[ ]?=[ ]?\([ ]?["'][^"'\n]{1,60}["'],[ ]?["']([^"'\n]{6,60})["']
+      | (?:Password|Pwd|PASSWORD|PWD|AccountKey|SharedAccessKey)=([^;"'\s{}$<>()\[\],]{6,})(?=[;"'])
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+_OF_PLACES: Final = (
+    *("curl", "wget", "http ", "sshpass", "mysql", "redis-cli", "login", "unzip", "keygen", "pass:", "auth"),
+    *("assword=", "wd=", "Key=", "WORD="),
+)
+_PLACEHOLDER: Final = re.compile(
+    r"^\$\w|\$[({]|^[{<].*[}>]$|\{[\w.\[\]]*\}|[{}]{2}|\*{3}|<\w|%[(s]|\.\.\.|x{4}|your|example|change.?me|dummy|fake"
+    r"|placeholder|redacted"
+    r"|^(?:my|the|a|some|test)?[-_]?(?:user|pass|password|passwd|pwd|secret|token|api[-_]?key|key|test)?[-_]?\d{0,4}$",
+    re.IGNORECASE | re.ASCII,
+)
+_NO_CHOICE: Final = set_of(
+    """required optional string hidden masked invalid missing default username prompt input basic plain plaintext text
+    bearer unknown public private field value token client server header cookie session digest kerberos oauth
+    negotiate encrypted hashed confirm confirmation incorrect wrong forgot reset change changed updated update expired
+    delete remove denied rejected accepted allowed disabled enabled keyring keychain getpass provided empty nothing
+    strong weak length database network account profile settings string credentials credential authentication
+    authorization secret secrets passphrase protected unprotected unset"""
+)
+_OF_SENTENCES: Final = set_of(
+    "a an and are as at be by can cannot do does enter for from has have if in is it least must no not of on or please "
+    "should the this to use used user was will with you your"
+)
+_WHOLE_KEY: Final = re.compile(r"[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)")
 
 
 def looks_secret(name: str, value: Any) -> bool:
-    """Return whether a value must not be written, by its name or by its form.
+    """Return whether a value must not be written, by its name or by what it holds.
 
     >>> looks_secret("hf_token", "abc"), looks_secret("num_tokens", 100), looks_secret("pad_token", "<pad>")
     (True, False, False)
@@ -46,12 +120,174 @@ def looks_secret(name: str, value: Any) -> bool:
     """
     if value is None or isinstance(value, bool | int | float):
         return False
-    return _is_secret_name(name, value) or (isinstance(value, str) and _VALUES.search(value) is not None)
-
-
-def _is_secret_name(name: str, value: Any) -> bool:
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+|_+", " ", name).lower().split()
-    pairs = {" ".join(pair) for pair in pairwise(words)}
-    if _WORDS & {*words} or _PAIRS & pairs:
+    is_marker = isinstance(value, str) and re.fullmatch(r"[<\[].*[>\]]", value) is not None
+    if not is_marker and (names_a_secret(name) or not {"secret", *WORDS}.isdisjoint(words_of(name))):
         return True
-    return words[-1:] == ["token"] and not (isinstance(value, str) and re.fullmatch(r"[<\[].*[>\]]", value))
+    return isinstance(value, str) and bool(secrets_in(value))
+
+
+def secrets_in(text: str, *, bare: bool = True, assignments: bool = True) -> list[Found]:
+    """Return what looks like a secret, in the order of the text.
+
+    >>> [kind for _, _, kind in secrets_in('api_key = "9f8e7d6c5b4a39281706"; num_tokens = 100; pad_token = "<pad>"')]
+    ['a key or a token']
+
+    Args:
+        text: any text.
+        bare: whether a value may stand without quotes, as in YAML; in Python that is the name of a variable.
+        assignments: whether to look for values by their names too; not where the bytes are not text.
+    """
+    found = [*_with_a_form(text), *_in_addresses(text)]
+    if assignments:
+        found += [*_assigned(text, bare), *_in_headers(text), *_in_places(text)]
+    return _apart(sorted(found))
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value stands for a secret that is written elsewhere.
+
+    >>> is_placeholder("${HF_TOKEN}"), is_placeholder("your-token-here"), is_placeholder("hunter2")
+    (True, True, False)
+    """
+    return _PLACEHOLDER.search(value) is not None
+
+
+def looks_random(value: str) -> bool:
+    """Return whether letters and digits alternate as in a key, and not as in ``llama-3-8b-instruct-v2``.
+
+    >>> looks_random("9f8e7d6c5b4a39281706"), looks_random("vocab_bpe_32000_cased")
+    (True, False)
+    """
+    if re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", value):
+        return True
+    if any(_changes(run) >= 4 for run in re.findall(r"[A-Za-z0-9]{12,}", value)):
+        return True
+    if len(value) >= 36 and re.fullmatch(r"[\w+/=]+", value) and _changes(re.sub(r"\W", "", value)) >= 12:
+        return True  # base64 with signs between
+    signs = len(re.findall(r"[!@#$%^&*()+=]", value))
+    return len(value) >= 20 and signs >= 3 and len(re.findall(r"\d", value)) >= 2 and " " not in value
+
+
+# ---- how each kind is found ------------------------------------------------------------------------------------------
+
+
+def _with_a_form(text: str) -> Iterator[Found]:
+    for beginning, kind, form in FORMS:
+        for start in _places(text, beginning):
+            match = form.match(text, start)
+            if match is None or (match[0].startswith("sk-") and not _is_key(match[0])):
+                continue
+            whole = _WHOLE_KEY.match(text, match.end()) if match[0].startswith("-----") else match
+            assert whole is not None, "it matches up to the end"
+            yield Found(match.start(form.groups), whole.end(form.groups if whole is match else 0), kind)
+
+
+def _is_key(value: str) -> bool:
+    """Return whether it is not the name of a style, such as ``sk-estimator-doc-link`` of scikit-learn."""
+    return any(character.isdigit() for character in value) and looks_random(value.replace("_", "").replace("-", ""))
+
+
+def _in_addresses(text: str) -> Iterator[Found]:
+    if "://" in text:
+        for match in _ADDRESS.finditer(text):
+            user, _, password = match[1].partition(":")
+            if is_placeholder(password) if password else not looks_random(user):
+                continue
+            yield Found(*match.span(1), ADDRESS)
+        yield from (Found(*match.span(1), KEY) for match in _QUERY.finditer(text) if _is_value(match[1], KEY))
+
+
+def _in_headers(text: str) -> Iterator[Found]:
+    if any(end in text for end in ("earer ", "EARER ", "oken ")):
+        yield from (Found(*match.span(1), KEY) for match in _BEARER.finditer(text) if _is_value(match[1], KEY))
+    if "asic " in text or "auth" in text:
+        yield from (Found(*match.span(1), PASSWORD) for match in _BASIC.finditer(text) if _names_a_user(match[1]))
+
+
+def _names_a_user(encoded: str) -> bool:
+    """Return whether base64 is that of ``user:password``."""
+    try:
+        user, sign, password = b64decode(encoded, validate=True).decode().partition(":")
+    except ValueError:
+        return False
+    return bool(sign) and len(password) >= 4 and (user + password).isprintable()
+
+
+def _in_places(text: str) -> Iterator[Found]:
+    if any(word in text for word in _OF_PLACES):
+        for match in _PLACES.finditer(text):
+            group = match.lastindex or 0
+            if _is_value(match[group], PASSWORD):
+                yield Found(*match.span(group), PASSWORD)
+
+
+def _assigned(text: str, bare: bool) -> Iterator[Found]:
+    lower = text.lower()
+    if len(lower) != len(text):  # a letter that is two in small ones: places would not agree
+        lower = re.sub(r"[A-Z]", lambda letter: letter[0].lower(), text)
+    for start in (place for word in _SEARCHED for place in _places(lower, word)):
+        rest = _REST_OF_NAME.match(text, start)
+        assert rest is not None, "a word is there"
+        assigned = _ASSIGNED.match(text, rest.end())
+        if assigned is None:  # most often: first, because it is a third of the work
+            continue
+        before = text[max(start - 60, 0) : start]
+        name_before = _NAME_BEFORE.search(before)
+        assert name_before is not None, "it matches an empty text"
+        name = name_before[0] + rest[0]
+        kind = kind_of_name(name)
+        is_set = _SETS.search(before[: name_before.start()]) is not None
+        if kind is None or (assigned["flag"] and not (name.startswith("--") or is_set)):
+            continue
+        group = "quoted" if assigned["quoted"] else "bare"
+        is_comment = "#" in before.rpartition("\n")[2]
+        is_config = (bare or is_comment) and not _IS_NAME.fullmatch(assigned[group])
+        if group == "bare" and not (assigned["flag"] or is_config or text[assigned.end() : assigned.end() + 2] == "</"):
+            continue
+        if _is_value(assigned[group], kind) or (words_of(name)[-1] in CHOSEN and _is_choice(text, assigned, group)):
+            yield Found(*assigned.span(group), kind)
+
+
+def _is_choice(text: str, assigned: re.Match[str], group: str) -> bool:
+    """Return whether a password is a word, or several, and not a part of a sentence, or what asks for it."""
+    value = assigned[group]
+    words = re.split(r"[ _-]", value)
+    if is_placeholder(value) or not all(word.isalpha() and word.islower() for word in words):
+        return False
+    if group == "bare" and (assigned["flag"] or text[assigned.end() : assigned.end() + 1] not in ("", "\n", "<")):
+        return False
+    if len(words) == 1:
+        return len(value) >= 8 and value not in _NO_CHOICE
+    return len(words) >= 4 and not ({*words} & (_OF_SENTENCES | _NO_CHOICE | PASSWORDS))
+
+
+def _places(text: str, word: str) -> Iterator[int]:
+    """Yield where a word is. To look for one after the other is faster than an expression of them all, tenfold."""
+    start = text.find(word)
+    while start >= 0:
+        yield start
+        start = text.find(word, start + len(word))
+
+
+def _is_value(value: str, kind: str) -> bool:
+    if is_placeholder(value) or re.search(r"\s", value):
+        return False
+    if kind == PASSWORD:  # people choose words with a digit or a sign, which no prose has
+        kinds = [any(map(test, value)) for test in (str.isalpha, str.isdigit)]
+        return looks_random(value) or (all(kinds) and "/" not in value)
+    return looks_random(value)
+
+
+def _changes(run: str) -> int:
+    """Return how often letters and digits take turns; nothing if it has only one of the two."""
+    kinds = ["digit" if character.isdigit() else "upper" if character.isupper() else "lower" for character in run]
+    return 0 if "digit" not in kinds or len({*kinds}) == 1 else sum(a != b for a, b in pairwise(kinds))
+
+
+def _apart(found: list[Found]) -> list[Found]:
+    """Return them without those that lie in others."""
+    kept: list[Found] = []
+    for one in found:
+        if not kept or one.start >= kept[-1].end:
+            kept.append(one)
+    return kept

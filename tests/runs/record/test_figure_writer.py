@@ -74,6 +74,14 @@ def test_a_text_comes_back_as_it_was(written: Written) -> None:
     assert written.read().texts() == {Series("sample", phase="head"): [(7, "it's\nü 🦊\0 end")]}
 
 
+def test_secrets_in_texts_and_names_give_way_to_stars(written: Written) -> None:
+    written.figures.text("sample", 'login with password: "hunter2x9"')
+    written.figures.scalar("loss of https://me:hunter2x9@host/x", 0.5)
+
+    assert [*written.read().texts().values()] == [[(7, 'login with password: "***"')]]
+    assert [series.name for series in written.read().scalars()] == ["loss of https://***@host/x"]
+
+
 def test_a_file_is_known_by_its_hash(written: Written, tmp_path: Path) -> None:
     (tmp_path / "plot.txt").write_text("x")
     written.figures.file("plot", tmp_path / "plot.txt")

@@ -13,7 +13,8 @@ from fnmatch import translate
 from pathlib import PurePosixPath
 from typing import Final
 
-from train_manager.runs.code.secret_texts import ADDRESS, Found, looks_random, names_a_secret, secrets_in
+from train_manager.files.secret_names import names_a_secret
+from train_manager.files.secrets import ADDRESS, Found, looks_random, secrets_in
 
 HIDDEN: Final = "***"
 

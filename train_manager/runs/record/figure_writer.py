@@ -6,12 +6,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from train_manager.files.atomic import replace_file, shown_path
+from train_manager.runs.code.secret_files import redacted
 from train_manager.runs.record.metric_items import Blob, Item, Labels, Other
 from train_manager.runs.record.metric_rows import storable
 from train_manager.runs.record.metric_schema import Series
@@ -162,8 +164,8 @@ class FigureWriter:
         return edges, counts
 
     def text(self, name: str, text: str, step: int | None = None) -> None:
-        """Write a text, such as what a model has generated."""
-        self._other("texts", name, step, (storable(str(text)),))
+        """Write a text, such as what a model has generated; what looks like a secret gives way to ``***``."""
+        self._other("texts", name, step, (storable(redacted(str(text))),))
 
     def image(self, name: str, image: Any, step: int | None = None) -> None:
         """Write a picture as a PNG file below ``plots/`` of the ``train_dir``, and where it is, as ``file`` does.
@@ -219,7 +221,7 @@ class FigureWriter:
 
 
 def require_name(name: str) -> str:
-    """Return the name of a series.
+    """Return the name of a series, without what looks like a secret.
 
     Raises:
         InputError: it is empty, or not a text.
@@ -227,7 +229,12 @@ def require_name(name: str) -> str:
     if not isinstance(name, str) or not name:
         what = f"a figure must have a name, but it is {name!r:.60}"
         raise InputError(what, name="name", asked_by="writer", cure='give a text: writer.scalar("grad_norm", value)')
-    return name
+    return _shown(name)
+
+
+@lru_cache(10_000)
+def _shown(name: str) -> str:
+    return redacted(name)
 
 
 def require_number(name: str, value: Any) -> Any:

@@ -24,7 +24,7 @@ def outcome(error: BaseException | None, stop_reason: str | None) -> dict[str, A
     if isinstance(error, Exception) and not isinstance(error, Skip):
         return found | {"outcome": "failed", "error": _told(error)}
     reason = stop_reason or (None if error is None else _interruption(error))
-    return found if reason is None else found | {"outcome": "stopped", "reason": reason}
+    return found if reason is None else found | {"outcome": "stopped", "reason": redacted(reason)}
 
 
 def _interruption(error: BaseException) -> str:

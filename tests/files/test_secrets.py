@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from train_manager.runs.code.secret_texts import secrets_in
+from train_manager.files.secrets import secrets_in
 
 RANDOM = "9f8e7d6c5b4a392817"
 FORMS = {
