@@ -20,50 +20,16 @@ from train_manager._version import __version__
 from train_manager.files.secrets import looks_secret
 from train_manager.runs.record.packages import packages
 
-NAMED: Final = frozenset(
-    {
-        "CUDA_VISIBLE_DEVICES",
-        "CUDA_LAUNCH_BLOCKING",
-        "CUDA_DEVICE_ORDER",
-        "CUBLAS_WORKSPACE_CONFIG",
-        "NVIDIA_TF32_OVERRIDE",
-        "HIP_VISIBLE_DEVICES",
-        "PYTHONHASHSEED",
-        "PYTHONOPTIMIZE",
-        "PYTHONPATH",
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "ATEN_CPU_CAPABILITY",
-        "GOMP_CPU_AFFINITY",
-        "CONDA_DEFAULT_ENV",
-        "VIRTUAL_ENV",
-        "SLURM_JOB_ID",
-        "SLURM_JOB_NAME",
-        "SLURM_ARRAY_JOB_ID",
-        "SLURM_ARRAY_TASK_ID",
-        "SLURM_PROCID",
-        "SLURM_LOCALID",
-        "SLURM_NTASKS",
-        "SLURM_JOB_NODELIST",
-        "SLURM_JOB_PARTITION",
-        "SLURM_CPUS_PER_TASK",
-        "SLURM_RESTART_COUNT",
-    }
-)
+_NAMES: Final = """
+CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING CUDA_DEVICE_ORDER CUBLAS_WORKSPACE_CONFIG NVIDIA_TF32_OVERRIDE
+HIP_VISIBLE_DEVICES PYTHONHASHSEED PYTHONOPTIMIZE PYTHONPATH RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR
+MASTER_PORT ATEN_CPU_CAPABILITY GOMP_CPU_AFFINITY CONDA_DEFAULT_ENV VIRTUAL_ENV SLURM_JOB_ID SLURM_JOB_NAME
+SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_PROCID SLURM_LOCALID SLURM_NTASKS SLURM_JOB_NODELIST SLURM_JOB_PARTITION
+SLURM_CPUS_PER_TASK SLURM_RESTART_COUNT
+"""
+NAMED: Final = frozenset(_NAMES.split())
 STARTS: Final = (
-    "OMP_",
-    "KMP_",
-    "MKL_",
-    "NCCL_",
-    "TORCH",
-    "PYTORCH_",
-    "OPENBLAS_",
-    "DNNL_",
-    "ONEDNN_",
+    *("OMP_", "KMP_", "MKL_", "NCCL_", "TORCH", "PYTORCH_", "OPENBLAS_", "DNNL_", "ONEDNN_"),
     "TRAIN_MANAGER_",
 )
 """Variables are recorded if they are named here, or begin so: any other may be private."""

@@ -78,7 +78,7 @@ class MetricRows:
                 self._write_others(connection, list(several))  # type: ignore[arg-type]
             else:
                 for item in several:
-                    self._write_item(connection, item)
+                    self._begin(item) if isinstance(item, Begin) else self._put_row(connection, item)  # type: ignore[arg-type]
 
     def name_of(self, item: Item) -> str:
         """Return the name of the series that an item is of."""
@@ -122,12 +122,6 @@ class MetricRows:
             flat += (ids[series], segment, step, epoch, at, value)
         insert(connection, flat)
         self._last_step = scalars[-1][1]
-
-    def _write_item(self, connection: sqlite3.Connection, item: Item) -> None:
-        if isinstance(item, Begin):
-            self._begin(item)
-        elif isinstance(item, HistoryRow):
-            self._put_row(connection, item)
 
     def _write_others(self, connection: sqlite3.Connection, items: list[Other]) -> None:
         ids, segment = self._ids_of_series(connection), self._present_segment(connection)
