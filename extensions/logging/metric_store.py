@@ -14,6 +14,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, final
 
+from train_manager.checkpoints.manifest import run_of
 from train_manager.core.decorators import always, fixture, priority, replaced_by
 from train_manager.core.extension import Extension
 from train_manager.core.hooks import replacement_of
@@ -59,15 +60,14 @@ class MetricStore(Extension):
     ``train_step_epoch``; around ``phase``; the end of ``load_checkpoint``; the start of ``eval`` and
     ``save_checkpoint``. With a schedule, or in a loop without ``batch_losses``, at the end of ``train_step_batch`` too.
 
-    *Asks for:* ``train_dir``, ``step_num``, ``epoch_num``, ``phase_name`` and ``batch_losses``; without the last one
-    ``loss``, ``losses``, ``true_batch_size`` and ``datasource_name`` of a batch.
+    *Asks for:* ``train_dir``, ``step_num``, ``epoch_num``, ``phase_name``, ``checkpoint_loaded`` and ``batch_losses``;
+    without the last one ``loss``, ``losses``, ``true_batch_size`` and ``datasource_name`` of a batch.
 
     *Leaves behind:* the fixture ``writer`` of ``run``; ``metrics.sqlite`` in ``train_dir``.
     """
 
     def __init__(self) -> None:
         self._present: StoredRuns | None = None  # from the first run on
-        self._loaded: str | None = ""  # the run of the state that was loaded; None: an older one, which does not tell
 
     @fixture("run")
     def writer(self, train_manager: TrainManager, train_dir: Path) -> FigureWriter:
@@ -90,7 +90,7 @@ class MetricStore(Extension):
         if present is None or present.of != of:
             if present is not None:
                 present.writer.close()
-            present = self._present = StoredRuns(*of, self._loaded)
+            present = self._present = StoredRuns(*of)
         return present
 
     @property
@@ -100,8 +100,11 @@ class MetricStore(Extension):
             raise StageError(what, name="run", asked_by="MetricStore", cure="call it in a run: with tm.run(): ...")
         return self._present
 
-    def post_load_checkpoint(self, step_num: int, epoch_num: int, phase_name: str | None) -> None:
-        self._runs.go_on(step_num, epoch_num, phase_name)
+    def post_load_checkpoint(
+        self, step_num: int, epoch_num: int, phase_name: str | None, checkpoint_loaded: Path | bool
+    ) -> None:
+        run = run_of(Path(str(checkpoint_loaded))) if checkpoint_loaded else None
+        self._runs.go_on(step_num, epoch_num, phase_name, run)
 
     @priority(STORE_CLOSES)  # last: other hooks may write as the run ends
     @always
@@ -146,17 +149,10 @@ class MetricStore(Extension):
             loss = None  # it is only their sum
         self._runs.append_batch(step_num, loss, losses, datasource_name, true_batch_size)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return which run the state is of."""
-        run = self._loaded if self._present is None else self._present.run
-        return {**super().state_dict(), **({"run": run} if run else {})}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from another place: the next row begins a segment."""
         super().load_state_dict(state)
-        self._loaded = state.get("run")
         if self._present is not None:
-            self._present.goes_on_from = self._loaded
             self._present.begin_anew()
 
     def __getstate__(self) -> dict[str, Any]:  # a copy opens the file itself
@@ -166,8 +162,7 @@ class MetricStore(Extension):
 class StoredRuns:
     """The runs of one TrainManager in one ``train_dir``, and their figures on the way into the file."""
 
-    def __init__(self, train_dir: Path, run_id: str, loaded: str | None) -> None:
-        self.goes_on_from = run_id if loaded == "" else loaded  # where a segment that begins belongs
+    def __init__(self, train_dir: Path, run_id: str) -> None:
         self.of, self.numbers, self._rates = (train_dir, run_id), HostNumbers(), RateChanges(self._tell_rates)
         self.writer = MetricWriter(train_dir / FILE, run_id, self.numbers)
         self.figures = FigureWriter(self.writer.number, self.append_figure, self.place, self.numbers, train_dir)
@@ -179,15 +174,10 @@ class StoredRuns:
         self._knows_step = self._has_trained = False  # the checkpoint is loaded, if there is one; `train` has opened
         self._early: list[Item] = []  # figures of hooks before that
         self._written = {EPOCHS: Written(), EVALUATIONS: Written()}  # of the history
-        self._first_step = self._from_step = self._last_step = 0
+        self._first_step = self._last_step = 0
+        self._goes_on_from: str | None = None  # the run whose checkpoint was loaded, until a segment has begun
         self._last_row: BatchRow | None = None
         self._position = self._told_position = Position(0, "")
-
-    @property
-    def run(self) -> str | None:
-        """The run that a state of now is of: until it has trained a batch, that of the state that was loaded."""
-        self._note_last_step()
-        return self.goes_on_from if self.must_begin or self._last_step == self._from_step else self.of[1]
 
     @property
     def manager(self) -> TrainManager:
@@ -206,9 +196,9 @@ class StoredRuns:
         self._first_step = step_num
         self.be_in(epoch_num)
 
-    def go_on(self, step_num: int, epoch_num: int, phase_name: str | None) -> None:
-        """Note where the run begins, now that a checkpoint has been loaded if there is one."""
-        self._knows_step, self._first_step = True, step_num
+    def go_on(self, step_num: int, epoch_num: int, phase_name: str | None, run: str | None) -> None:
+        """Note where the run begins, now that a checkpoint has been loaded if there is one, and which run's it is."""
+        self._knows_step, self._first_step, self._goes_on_from = True, step_num, run
         self.look(step_num, epoch_num, phase_name)
         if self.must_begin:
             self._take_history_for_written()  # what comes in this run is new
@@ -289,11 +279,12 @@ class StoredRuns:
 
     def _begin(self, from_step: int) -> None:
         """Begin a segment: earlier rows of later steps count no more."""
-        self.must_begin, self._from_step, self._last_step = False, from_step, from_step
+        self.must_begin, self._last_step = False, from_step
         history = self._history()
         self._take_history_for_written()
         cut = from_step if from_step or any(history.values()) else -1
-        self.writer.append(Begin(cut, time(), history, self.goes_on_from))
+        self.writer.append(Begin(cut, time(), history, self._goes_on_from))
+        self._goes_on_from = None
         self._rates.forget()  # so that they are written for the new segment
         early, self._early = self._early, []
         for item in early:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from train_manager.checkpoints.manifest import MANIFEST
+from train_manager.checkpoints.manifest import run_of
 from train_manager.core.decorators import always, priority
 from train_manager.core.extension import Extension
 from train_manager.data.iteration import is_endless, is_read_once
@@ -293,14 +293,6 @@ def whole(count: Any) -> int | None:
     """Return a count, which may be a tensor; None if it cannot be read, as after an error of the GPU."""
     with suppress(Exception):
         return int(count)
-    return None
-
-
-def run_of(checkpoint: Path) -> str | None:
-    """Return the run that has written a checkpoint; None if it is not one of this library's."""
-    with suppress(OSError, ValueError):
-        run = json.loads((checkpoint / MANIFEST).read_bytes()).get("run")
-        return run if isinstance(run, str) else None
     return None
 
 

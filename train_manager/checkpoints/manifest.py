@@ -10,6 +10,8 @@ import hashlib
 import json
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from train_manager._version import __version__
@@ -62,6 +64,14 @@ def differences_from_here(manifest: Mapping[str, Any]) -> list[str]:
         "device": (then.get("device"), now["device"]),
     }
     return [f"{what} {before} (here {here})" for what, (before, here) in found.items() if before != here]
+
+
+def run_of(checkpoint: Path) -> str | None:
+    """Return the run that has written a checkpoint; None if it is not one of this library's."""
+    with suppress(OSError, ValueError):
+        run = json.loads((checkpoint / MANIFEST).read_bytes()).get("run")
+        return run if isinstance(run, str) else None
+    return None
 
 
 def rendered(manifest: Mapping[str, Any]) -> bytes:

@@ -501,11 +501,33 @@ def test_a_training_from_nothing_keeps_the_rows_of_those_before(tmp_path: Path) 
 
 def test_a_state_of_another_training_deletes_nothing(tmp_path: Path) -> None:
     state = killed(tmp_path / "other", 4, epochs=2)
-    tiny_manager(MetricStore(), epochs=2, train_dir=tmp_path / "here").train()
+    slow: dict[str, Any] = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01)}
+    tiny_manager(MetricStore(), epochs=2, train_dir=tmp_path / "here", **slow).train()
     tiny_manager(MetricStore(), Resume(state), epochs=2, train_dir=tmp_path / "here").train()
 
     assert all_stored(tmp_path / "here", "loss") == [1, 2, 3, 4, 5, 6, 4, 5, 6]
     assert list(stored(tmp_path / "here", "loss")) == [4, 5, 6]
+
+
+def test_a_checkpoint_of_a_training_goes_on_with_the_rows_of_that_one(tmp_path: Path) -> None:
+    first = tiny_manager(MetricStore(), Checkpoints(), epochs=2, train_dir=tmp_path)
+    first.train()
+    tiny_manager(MetricStore(), train_dir=tmp_path).train()
+    checkpoint = tmp_path / "checkpoints" / "step-000000000006"
+    tiny_manager(MetricStore(), Checkpoints(resume=True, at=checkpoint), epochs=3, train_dir=tmp_path).train()
+
+    assert all_stored(tmp_path, "loss") == [1, 2, 3, 4, 5, 6, 1, 2, 3, 7, 8, 9]
+    assert list(stored(tmp_path, "loss")) == list(range(1, 10))
+
+
+def test_a_checkpoint_of_another_folder_counts_no_row_of_this_one(tmp_path: Path) -> None:
+    tiny_manager(MetricStore(), Checkpoints(), epochs=2, train_dir=tmp_path / "other").train()
+    tiny_manager(MetricStore(), epochs=3, train_dir=tmp_path / "here").train()
+    checkpoint = tmp_path / "other" / "checkpoints" / "step-000000000006"
+    tiny_manager(MetricStore(), Checkpoints(resume=True, at=checkpoint), epochs=3, train_dir=tmp_path / "here").train()
+
+    assert all_stored(tmp_path / "here", "loss") == [*range(1, 10), 7, 8, 9]
+    assert list(stored(tmp_path / "here", "loss")) == [7, 8, 9]
 
 
 def test_the_row_of_a_part_of_an_epoch_is_deleted_as_another_one_replaces_it(tmp_path: Path) -> None:

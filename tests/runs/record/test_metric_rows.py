@@ -41,9 +41,9 @@ class Model:
     def rewind(self, step: int, *, is_told: bool) -> None:
         self.losses = [(at, value) for at, value in self.losses if at <= step]
         self.arrays = [(at, labels) for at, labels in self.arrays if at <= step]
-        self._cut = step, is_told
         for rows in self.history.values():
             rows[:] = [row for row in rows if row["step"] <= step]
+        self._cut = step, is_told or any(row["step"] > 0 for rows in self.history.values() for row in rows)
 
     def go_on(self) -> None:
         """Forget what is deleted with the first row that is written."""

@@ -27,7 +27,8 @@ class Begin:
         time: seconds since 1970.
         history: the rows of each stage that are there already.
         goes_on_from: the run_id of a run of the training, whose later rows are deleted; if the file has none of it, a
-            training begins. None if that is not known: later rows are superseded, and stay.
+            training begins. None if that is not known: a training of the same history goes on. If there is no history
+            yet, later rows are superseded, and stay.
     """
 
     from_step: int

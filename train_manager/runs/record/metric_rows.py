@@ -185,7 +185,10 @@ class MetricRows:
         if found is None or cut < 0:
             return None
         (training,) = found
-        if run is not None:
+        same = None if run is not None or cut == LATEST else shares_history(connection, begin, training)
+        if same is False:
+            return None
+        if run is not None or same:
             segments = "SELECT id FROM segments WHERE training = ?"
             for table in TABLES:
                 connection.execute(f"DELETE FROM {table} WHERE step > ? AND segment IN ({segments})", (cut, training))
@@ -287,6 +290,15 @@ def text_of_row(row: Row) -> str:
 def plain(value: Any) -> Any:
     """Return what JSON has no form for: an array or a tensor as a list or number, else its text."""
     return value.tolist() if hasattr(value, "tolist") else repr(value)
+
+
+def shares_history(connection: sqlite3.Connection, begin: Begin, training: int) -> bool | None:
+    """Return whether a training has rows of the history of one that goes on, to the bit; None if one has none yet."""
+    given = {text_of_row(row) for rows in begin.history.values() for row in rows if row["step"] > 0}
+    stages = (EPOCHS, EVALUATIONS)
+    written = {row.text for stage in stages for row in written_rows(connection, stage, training)}
+    known = {text for text in written if 0 < json.loads(text)["step"] <= begin.from_step}
+    return bool(given & known) if given and known else None
 
 
 def written_rows(connection: sqlite3.Connection, stage: str, training: int | None) -> Iterable[WrittenRow]:
