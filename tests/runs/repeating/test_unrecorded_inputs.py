@@ -43,6 +43,8 @@ def test_a_program_that_reads_the_standard_input_is_named(tmp_path: Path, code: 
         'os.environ["LR"] = "1"',
         'os.environ["OMP_NUM_THREADS"]',  # recorded if it is set
         'os.environ["HOME"]',
+        'os.environ["HF_TOKEN"]',  # a secret, which no record has
+        r"x = '\d'",  # a warning would be an error here
         'settings.get("LR")',
         "os.environ[name]",
         "x.input()",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from train_manager.files.secret_names import names_a_secret
 from train_manager.runs.record.environment import is_recorded
 
 MOST_FILES: Final = 2000
@@ -35,11 +37,10 @@ def unrecorded_inputs(folder: Path, entry: Mapping[str, Any]) -> list[str]:
     patterns = (entry.get("environment") or {}).get("patterns") or ()
     found: dict[str, str] = {}
     for path in islice(_python_files(folder), MOST_FILES):
-        with suppress(OSError, SyntaxError, ValueError, RecursionError):
-            for node in ast.walk(ast.parse(path.read_bytes())):
-                name = "" if _is_stdin(node) else _variable(node)
-                if name is not None and name not in OF_THE_SYSTEM and not is_recorded(name, patterns):
-                    found.setdefault(name, f"{path.relative_to(folder)} line {getattr(node, 'lineno', 0)}")
+        for node in ast.walk(_tree(path)):
+            name = "" if _is_stdin(node) else _variable(node)
+            if name is not None and not (name in OF_THE_SYSTEM or names_a_secret(name) or is_recorded(name, patterns)):
+                found.setdefault(name, f"{path.relative_to(folder)} line {getattr(node, 'lineno', 0)}")
     told = {
         name: f'reads the variable {name}, which was not recorded: RunRecord(variables=["{name}"])' for name in found
     }
@@ -51,6 +52,14 @@ def _python_files(folder: Path) -> Iterator[Path]:
     for at, folders, files in os.walk(folder):
         folders[:] = sorted(one for one in folders if one[0] != "." and not Path(at, one, "pyvenv.cfg").exists())
         yield from (Path(at, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def _tree(path: Path) -> ast.AST:
+    """Return the syntax tree of a file; an empty one if it is not Python."""
+    with warnings.catch_warnings(), suppress(OSError, SyntaxError, ValueError, RecursionError):
+        warnings.simplefilter("ignore")  # a strange escape in it is none of ours
+        return ast.parse(path.read_bytes())
+    return ast.Module([], [])
 
 
 def _is_stdin(node: ast.AST) -> bool:
