@@ -601,7 +601,7 @@ class TrainManager(InnerStages[Model]):
         resume, before = self._resume, self._resume.state
         repeats = resume.repeats(entry, n)
         if before is not None and resume.state is None:  # another program: what was loaded on its way stays
-            self._tell(before, self._setup.other_options())
+            self._tell_of_another_program(before)
         self._go_on()  # before the count, which the state brings
         count = self.step_num if entry == "train_steps" else self.epoch_num
         rest = max(0, resume.calls.begin(entry, n, 0 if entry == "train" else count) - count)

@@ -76,6 +76,17 @@ def test_what_a_program_does_between_two_calls_is_done_once(tmp_path: Path) -> N
     assert_the_same(smaller_rate_between, tmp_path, 5)
 
 
+def another_optimizer_between(tm: TrainManager) -> None:
+    tm.train_steps(3)
+    tm.optimizer = torch.optim.AdamW(tm.model.parameters(), lr=0.1)
+    tm.train_steps(3)
+
+
+@pytest.mark.parametrize("at", [2, 5])
+def test_a_program_that_takes_another_optimizer_between_two_calls_goes_on_with_it(tmp_path: Path, at: int) -> None:
+    assert_the_same(another_optimizer_between, tmp_path, at)
+
+
 def test_in_one_run_too(tmp_path: Path) -> None:
     def program(tm: TrainManager) -> None:
         with tm.run():

@@ -37,9 +37,9 @@ class CallLog:
         return self.made[self._number] if self.is_behind else ("", 0, 0)
 
     def _pass_over_fewer_epochs(self, n: int) -> None:
-        """Pass calls ``train()`` up to fewer epochs: a program that looks at ``epoch_num`` first leaves them out."""
+        """Forget calls ``train()`` up to fewer epochs, which this program does not make: its number was edited."""
         while self._coming()[0] == "train" and self._coming()[1] < n:
-            self._number += 1
+            del self.made[self._number]
 
     def begin(self, method: str, n: int, count: int) -> int:
         """Return the count at which a call ends: that of the same call before the checkpoint, or ``count + n``."""

@@ -1196,15 +1196,9 @@ class Interface(Extensible, Generic[Model]):
         require_kinds(self.state_dict(), state)
         levels = self._levels()
         saved = [state, *state["phases"]["open"]]
-        found = [
-            misfit
-            for around, level, of_level in zip([None, *levels], levels, saved, strict=False)
-            for misfit in level.misfits(around, of_level, is_there=is_there)
-        ]
-        compared = [*self._compared_extensions(state)] if is_there else []
-        found += [one for one in compared if isinstance(one, str)]
+        found, differences = self._compared(state, is_there=is_there)
         require_fit([*found, *self._missing(state, is_whole=is_whole)], strict=strict)
-        held, differences = self._frozen_by_extensions(), [one for one in compared if isinstance(one, Difference)]
+        held = self._frozen_by_extensions()
         for level, of_level in zip(levels, saved, strict=False):
             differences += level.load_state_dict(of_level, held, is_there=is_there)
         self._load_extension_states(self._states_of_extensions(state))
@@ -1224,6 +1218,24 @@ class Interface(Extensible, Generic[Model]):
             self._windows.load_state_dict(windows, self.optimizers)
         set_random_state(state["random"])
         return differences
+
+    def _compared(self, state: Mapping[str, Any], *, is_there: bool) -> tuple[list[str], list[Difference]]:
+        """Return what of a saved state does not fit, and how its extensions were others."""
+        levels, saved = self._levels(), [state, *state["phases"]["open"]]
+        found = [
+            misfit
+            for around, level, of_level in zip([None, *levels], levels, saved, strict=False)
+            for misfit in level.misfits(around, of_level, is_there=is_there)
+        ]
+        extensions = [*self._compared_extensions(state)] if is_there else []
+        found += [one for one in extensions if isinstance(one, str)]
+        return found, [one for one in extensions if isinstance(one, Difference)]
+
+    def _tell_of_another_program(self, state: Mapping[str, Any]) -> None:
+        """Compare a state whose place the program does not come to, as it makes other calls."""
+        found, differences = self._compared(state, is_there=True)
+        require_fit(found, strict=self._resume.strict)
+        self._tell(state, [*differences, *self._setup.other_options()])
 
     def _extension_states(self) -> dict[str, Any]:
         with saved_or_loaded(self._open_lifetimes()):
@@ -1271,8 +1283,12 @@ class Interface(Extensible, Generic[Model]):
         if resume.state is not None and not resume.phases.is_behind:
             state = self.state_dict()
             changed: dict[str, Any] = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
-            if "fit" in resume.state:  # of which the parameters stand in the order of this program now
-                changed["fit"] = resume.state["fit"] | {"optimizers": state["fit"].get("optimizers", {})}
+            if "fit" in resume.state:
+                changed["fit"] = dict(resume.state["fit"])
+                for kind, loaded in self._levels()[0].setup.loaded_states(state).items():
+                    changed[kind] = resume.state.get(kind, {}) | loaded
+                    now = {name: state["fit"][kind][name] for name in loaded}  # with the parameters in the order here
+                    changed["fit"][kind] = resume.state["fit"].get(kind, {}) | now
             from train_manager.checkpoints.copies import copied
 
             resume.state |= copied(changed)

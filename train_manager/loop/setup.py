@@ -310,6 +310,16 @@ class Setup:
                 self.loaded.setdefault(kind, {})[name] = {key: made[key] for key in ("class", "options")}
         return [*self.other_options(), *found] if is_there else []
 
+    def loaded_states(self, state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the states of the optimizers and schedules that were loaded, out of a state of all.
+
+        Where a program has another optimizer on its way, that of the checkpoint still waits to be loaded.
+        """
+        return {
+            kind: {name: one for name, one in state.get(kind, {}).items() if name in self.loaded.get(kind, {})}
+            for kind in ("optimizers", "lr_schedule")
+        }
+
     def other_options(self) -> list[Difference]:
         """Return which options of this program are others than those that were loaded."""
         found: list[Difference] = []

@@ -94,6 +94,28 @@ def adamw(**options: Any) -> Callable[[Any], Any]:
 # ---- optimizers ------------------------------------------------------------------------------------------------------
 
 
+def test_another_class_is_refused_also_after_the_epochs_were_raised_twice(tmp_path: Path) -> None:
+    trained(tmp_path, epochs=1)
+    trained(tmp_path, epochs=2)
+
+    assert refused(tmp_path, epochs=3, optimizer=adamw(lr=0.1)) == [
+        "  - optimizer 'optimizer' is AdamW here, but SGD in the checkpoint"
+    ]
+
+
+def test_another_class_is_refused_in_a_program_of_other_calls(tmp_path: Path) -> None:
+    def run(*steps: int, **options: Any) -> None:
+        tm = tiny_manager(Checkpoints(resume=True), train_dir=tmp_path, **options)
+        for number in steps:
+            tm.train_steps(number)
+
+    run(2, 3)
+    with pytest.raises(CheckpointError, match="optimizer 'optimizer' is AdamW here, but SGD in the checkpoint"):
+        run(7, optimizer=adamw(lr=0.1))
+    with pytest.warns(RuntimeWarning, match="extension 'accumulate': program Accumulate, checkpoint none"):
+        run(7, extensions={"checkpoints": Checkpoints(resume=True), "accumulate": Accumulate(2)})
+
+
 def test_an_edited_rate_is_that_of_the_checkpoint_and_told(tmp_path: Path) -> None:
     trained(tmp_path, optimizer=adamw(lr=0.1))
 
