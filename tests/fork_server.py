@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -261,6 +262,8 @@ def _main() -> None:
     with torch.random.fork_rng(devices=[]):
         tiny_manager().check()  # the first run of each child would read these sources, for most of its time
     assert threading.active_count() == 1, "a child has only the thread that forks"
+    # Of the repository of these tests: a child that trains in it would be told so.
+    warnings.filterwarnings("ignore", "no remote of .* has its commit")
     gc.freeze()  # else the collector of a child touches, and so copies, all that was imported
     task = _serve(socket.socket(fileno=int(sys.argv[1])))
     if task is not None:

@@ -19,7 +19,7 @@ from train_manager.runs.code.repository import NO_REPOSITORY
 from train_manager.runs.code.source_folders import source_folders
 from train_manager.runs.code.taking import renew_cells, take_code_record
 from train_manager.telling.errors import InputError
-from train_manager.telling.source_locations import users_level
+from train_manager.telling.source_locations import users_place
 from train_manager.validation import require_number
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class CodeRecord(Extension):
         others = source_folders(self.others, asked_by="CodeRecord")
         self._run_id, self._cells = train_manager.run_id, None
         folder = code_folder() if self.folder is None else Path(self.folder).expanduser().absolute()
-        arguments = folder, train_dir.absolute(), train_manager.run_id, others, cells_that_ran()
+        arguments = folder, train_dir.absolute(), train_manager.run_id, others, cells_that_ran(), users_place()
         if self.in_background:
             self._background.submit(*arguments)
         else:
@@ -115,9 +115,17 @@ class CodeRecord(Extension):
         self._renew_cells(train_dir, train_manager.run_id)
         troubles, self._troubles = self._troubles, []
         for trouble in troubles:
-            _tell_once(trouble)
+            _tell_once(trouble, users_place())
 
-    def _take(self, folder: Path, train_dir: Path, run_id: str, others: Mapping[str, Path], cells: list[str]) -> None:
+    def _take(
+        self,
+        folder: Path,
+        train_dir: Path,
+        run_id: str,
+        others: Mapping[str, Path],
+        cells: list[str],
+        asked_at: tuple[str, int],
+    ) -> None:
         limits = Limits(file=int(self.max_file_mb * 1e6), total=int(self.max_total_mb * 1e6), seconds=self.seconds)
         try:
             record = take_code_record(
@@ -128,7 +136,7 @@ class CodeRecord(Extension):
                 others=others,
                 cells=cells,
                 loaded=loaded_files(folder),
-                tell=self._tell_now,
+                tell=lambda text: self._tell_now(text, asked_at),
             )
         except Exception as error:  # a training is worth more than its record
             self._troubles.append(f"{_NOT_IN_FULL}: {_in_words(error)}")
@@ -142,9 +150,9 @@ class CodeRecord(Extension):
                     _told.add(key)
                     self._troubles.append(f"{_NOT_IN_FULL}: {text}; {_CURE}")
 
-    def _tell_now(self, text: str) -> None:
+    def _tell_now(self, text: str, asked_at: tuple[str, int]) -> None:
         try:
-            _tell_once(text)
+            _tell_once(text, asked_at)
         except Warning:  # warnings are errors, and one in this thread would cost the record
             _told.remove(text)
             self._troubles.append(text)
@@ -168,10 +176,10 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
     return record["reason"] == NO_REPOSITORY and (has_files or record["notebook"] is not None)
 
 
-def _tell_once(text: str) -> None:
+def _tell_once(text: str, asked_at: tuple[str, int]) -> None:
     if text not in _told:
         _told.add(text)
-        warnings.warn(text, stacklevel=users_level())
+        warnings.warn_explicit(text, UserWarning, *asked_at)
 
 
 def _in_words(error: Exception) -> str:

@@ -50,6 +50,12 @@ def users_level() -> int:
     return level
 
 
+def users_place() -> tuple[str, int]:
+    """Return the file and the line of the user's, for a warning of another thread; as ``warn_explicit`` takes them."""
+    frame = sys._getframe(users_level() - 1)
+    return frame.f_code.co_filename, frame.f_lineno
+
+
 def _is_between(frame: FrameType) -> bool:
     is_generated = frame.f_code.co_filename.startswith("<hooks of ")  # a function that calls hooks
     return is_generated or str(frame.f_globals.get("__name__", "")).startswith(_BETWEEN)

@@ -179,6 +179,14 @@ def test_a_commit_that_no_remote_has_is_told_before_the_first_batch(code: Path, 
     assert [record_of(one)["repositories"][0]["pushed"] for one in (pushed, tm)] == [True, False]
 
 
+def test_the_recording_thread_tells_it_of_the_line_that_trains(code: Path, tmp_path: Path) -> None:
+    git(code, "remote", "add", "origin", "https://example.com/never-fetched.git")
+    with pytest.warns(UserWarning, match=r"^no remote of ") as warned:
+        manager(code, tmp_path / "runs", in_background=True).train()
+
+    assert [one.filename for one in warned] == [__file__]
+
+
 def test_a_warning_that_is_an_error_does_not_cost_the_record(code: Path, tmp_path: Path) -> None:
     git(code, "remote", "add", "origin", "https://example.com/never-fetched.git")
     tm = manager(code, tmp_path / "runs")
