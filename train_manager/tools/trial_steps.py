@@ -112,6 +112,7 @@ class TrialSteps:
             if "torch._dynamo" in sys.modules:  # a compiled model would be compiled anew, with what looks into it
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(tm.run())
+            stack.enter_context(tm.mode(training=True))  # as train() does, which train_on_batch leaves to its caller
             yield self._step
 
     def looking(self, **hooks: Callable[..., Any]) -> AbstractContextManager[object]:
