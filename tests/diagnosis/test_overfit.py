@@ -88,7 +88,7 @@ def test_less_is_asked_of_a_loss_that_something_keeps_up() -> None:
 
     assert [one.level for one in asked(losses)] == ["warning"]
     assert told(asked(losses, kept_up_by=["targets between 0 and 1"])) == [
-        ("note", "it fell, and something keeps it up on purpose")
+        ("note", "it fell, and what is named may keep it up")
     ]
 
 

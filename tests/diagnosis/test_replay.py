@@ -98,6 +98,17 @@ def test_a_module_that_is_used_twice_is_named_for_the_call_that_breaks() -> None
     )
 
 
+def test_a_layer_whose_weights_have_grown_too_large_is_told_with_the_learning_rate() -> None:
+    model = nn.Linear(2, 2)
+    model.weight.data.fill_(1e38)
+    with watched({"": model}) as calls:
+        model(torch.full((1, 2), 9.0))
+
+    assert calls.places[0].cure == (
+        "it was given numbers of this size, or its weights have it: try a smaller learning rate, or ClipGradients"
+    )
+
+
 def test_minus_infinity_in_a_mask_is_not_broken() -> None:
     class Attention(nn.Module):
         def __init__(self) -> None:
@@ -185,6 +196,22 @@ def test_a_custom_backward_is_named() -> None:
 
     assert found is not None
     assert found.what.startswith("BrokenBackward in module '1' (Does) made it")
+
+
+def test_a_hook_of_a_tensor_that_breaks_a_gradient_is_told_with_the_module_that_made_the_tensor() -> None:
+    def hooked(x: Tensor) -> Tensor:
+        y = 2 * x
+        y.register_hook(lambda gradient: gradient * NAN)
+        return y
+
+    found = backward_place_of(nn.Sequential(nn.Linear(2, 2), Does(hooked)), torch.ones(1, 2))
+
+    assert found is not None
+    assert found.what == (
+        "a hook of a tensor, or a sum of gradients, at MulBackward0 in module '1' (Does) made it of finite numbers: "
+        "of 2 numbers 2 are nan"
+    )
+    assert found.cure == "look at what register_hook() was given"
 
 
 def test_a_backward_pass_with_finite_gradients_has_no_place() -> None:

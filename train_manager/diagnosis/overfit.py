@@ -80,7 +80,7 @@ def _judged(losses: Sequence[float], rate: str, *, is_kept_up: bool, may_compete
     if lowest < NEARLY * first:
         return "note", "nearly", f"that is fine; to be sure, raise {rate}"
     if is_kept_up and has_fallen:
-        return "note", "not", "it fell, and something keeps it up on purpose"
+        return "note", "not", "it fell, and what is named may keep it up"
     if may_compete and last != first:
         why = "losses that work against each other, as those of a GAN, need not fall"
         return "note", "not", f"{why}: look at each of them"

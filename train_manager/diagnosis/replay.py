@@ -46,7 +46,14 @@ CURES: Final = {
 }
 """What helps, by a part of the name of a node."""
 
+HUGE: Final = 1e15
+GROWN: Final = (
+    "it was given numbers of this size, or its weights have it: try a smaller learning rate, or ClipGradients"
+)
+
 LOOK: Final = "look at its logarithms, roots, powers and divisions; float16 ends at 65,504: take torch.bfloat16"
+
+HOOK: Final = "look at what register_hook() was given"
 
 INSIDE: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), "<")
 """Where lines begin that are not the user's: the folders of torch and of this library, and generated code."""
@@ -160,13 +167,14 @@ class Calls:
         self._made.append(call)
         self._open.append(call)
 
-    def end(self, _: nn.Module, args: Any, output: Any) -> None:
+    def end(self, module: nn.Module, args: Any, output: Any) -> None:
         call = self._open.pop()
         call.end = _next_number()
         if not is_broken(output):
             del self.places[call.known :]  # what they were for has no effect outside, such as -inf in a mask
         elif call.is_clean and len(self.places) == call.known:
-            self.places.append(_made_by(call.module, output, call.module, LOOK))
+            is_huge = any(bool((one.abs() > HUGE).any()) for one in tensors_in((args, [*module.parameters()])).values())
+            self.places.append(_made_by(call.module, output, call.module, GROWN if is_huge else LOOK))
 
     def module_of(self, node: Any) -> str:
         """Return the module whose call has made a node of the graph, by the numbers that nodes get; or nothing."""
@@ -212,7 +220,8 @@ def backward_places(loss: Tensor, calls: Calls) -> list[Why]:
     found: list[Why] = []
 
     def look(node: Any, given_back: Any, given: Any) -> None:
-        if is_broken(given) or not is_broken(given_back):
+        by_hook = is_broken(given) and not found  # no node has made it
+        if not by_hook and (is_broken(given) or not is_broken(given_back)):
             return
         name, module = node.name().rpartition("::")[2], calls.module_of(node)
         lines = re.findall(r'File "(.+)", line (\d+)', "".join(node.metadata.get("traceback_", ())))
@@ -220,7 +229,9 @@ def backward_places(loss: Tensor, calls: Calls) -> list[Why]:
         where = ", ".join(text for text in (module, *outside[-1:]) if text)
         maker = f"{name} in {module}" if module else f"{name} outside of the modules"
         cure = next((cure for part, cure in CURES.items() if part in name.lower()), LOOK)
-        found.append(_made_by(maker, given_back, where, cure))
+        if by_hook:
+            maker, cure = f"a hook of a tensor, or a sum of gradients, at {maker}", HOOK
+        found.append(_made_by(maker, given if by_hook else given_back, where, cure))
 
     with ExitStack() as hooks:
         for node in _nodes(loss):

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
-from train_manager.data.batch import parts_of
+from train_manager.data.batch import parts_of, tensors_in
 from train_manager.data.iteration import is_read_once
 from train_manager.data.one_pass import one_pass
 from train_manager.diagnosis.batch_leak import check_batch_leak
 from train_manager.diagnosis.batch_leaves import Path
 from train_manager.diagnosis.initial_loss import check_initial_loss
 from train_manager.diagnosis.inputs import Rows, check_answers, check_labels, check_rows, check_scale, paths_of_inputs
-from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall
+from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall, classes_of, labels_in
 from train_manager.diagnosis.loss_leak import check_loss_leak
 from train_manager.diagnosis.overfit import SECONDS, check_overfit
 from train_manager.diagnosis.parameters import any_nonzero, check_parameters, hidden_in
@@ -192,12 +192,17 @@ def _overfit(trial: TrialSteps) -> Findings:
     decay = max((float(group.get("weight_decay") or 0) for group in groups), default=0.0)
     dropout = max((one.p for one in tm.model.modules() if isinstance(one, _DropoutNd)), default=0.0)
     smoothing = max((call.options.get("label_smoothing", 0.0) for call in trial.calls), default=0.0)
+    trained = sum(one.numel() for optimizer in tm.optimizers.values() for one in parameters_in(optimizer))
+    answers = trial.fixtures.get("targets", trial.fixtures.get("prediction"))
     slowed_by = {f"weight_decay {decay:g}": decay, f"dropout {dropout:g}": dropout}
     kept_up_by = {
+        f"no more than {trained:,} parameters": trained < sum(one.numel() for one in tensors_in(answers)),
         **{f"the added loss {name!r}": True for name in added},
         "several optimizers": len(tm.optimizers) > 1,
         "random numbers that each step draws": trial.draws and not dropout,
         "targets between 0 and 1": any(map(_is_soft, trial.calls)),
+        "a loss that compares the examples": any(map(_is_contrastive, trial.calls)),
+        "a loss whose least value is not known": not _calls_of_loss(trial),
         "a frozen part": not all(one.requires_grad for one in tm.model.parameters()),
         f"label_smoothing {smoothing:g}": smoothing,
     }
@@ -217,11 +222,21 @@ def _is_soft(call: LossCall) -> bool:
     return call.name != "mse_loss" and target.is_floating_point() and not bool((target == target.round()).all())
 
 
+def _is_contrastive(call: LossCall) -> bool:
+    """Return whether each label is the number of another example, as in a loss that finds the second of each pair."""
+    labels = labels_in(call)
+    return len(labels) == classes_of(call.output) == labels.unique().numel()
+
+
+def _calls_of_loss(trial: TrialSteps) -> list[LossCall]:
+    usual = LossCall.usual(*(trial.fixtures.get(name) for name in ("prediction", "targets", "loss")))
+    return trial.calls or [one for one in [usual] if one is not None]
+
+
 def _initial_loss(trial: TrialSteps) -> Findings:
     if trial.failed is not None and not trial.calls:
         raise trial.failed
-    usual = LossCall.usual(*(trial.fixtures.get(name) for name in ("prediction", "targets", "loss")))
-    return check_initial_loss(trial.calls or [one for one in [usual] if one is not None])
+    return check_initial_loss(_calls_of_loss(trial))
 
 
 def _labels_and_scale(trial: TrialSteps) -> Findings:
