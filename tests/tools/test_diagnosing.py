@@ -732,6 +732,19 @@ def test_data_that_fail_are_never_called_clean() -> None:
     assert not_looked_at(found) == ["input: train_data failed with OSError: image 3 is cut off"]
 
 
+def test_a_loss_that_is_made_in_train_batch_is_never_called_clean() -> None:
+    class Own(TrainManager):
+        def train_batch(self, inputs: Tensor, targets: Tensor, model: nn.Module) -> None:
+            self.fixtures["prediction"] = model(inputs)
+            self.update(F.cross_entropy(self.fixtures["prediction"], targets))
+
+    tm = Own(model=Model(), optimizer=SGD, train_data=[(X, Y)])
+
+    assert not_looked_at(diagnose(tm, ["loss leak"], quiet=True)) == [
+        "loss leak: the loss is made in train_batch, or in the model"
+    ]
+
+
 def test_a_batch_of_one_is_never_called_clean() -> None:
     tm = tiny_manager(train_data=[(X[:1], Y[:1])], eval_data=None)
 

@@ -496,6 +496,37 @@ def test_contents_are_put_back_in_place_in_everything_that_can_change() -> None:
     assert model.weight.item() != 7
 
 
+def test_contents_are_put_back_also_if_ctrl_c_comes_meanwhile() -> None:
+    class Interrupted(list[int]):
+        def clear(self) -> None:
+            super().clear()
+            if comes.pop():
+                raise KeyboardInterrupt
+
+    comes, before, after = [False, True], Interrupted([1]), [2]
+    snapshot = Snapshot([before, after])
+    before.append(3)
+    after.append(3)
+    with pytest.raises(KeyboardInterrupt):
+        snapshot.put_back()
+
+    assert (before, after) == ([1], [2])
+
+
+def test_extensions_go_on_if_ctrl_c_comes_while_they_are_told_to_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(names: list[str]) -> None:
+        pause(names)
+        raise KeyboardInterrupt
+
+    tm = tiny_manager(Metrics())
+    pause = tm._registry.pause
+    monkeypatch.setattr(tm._registry, "pause", interrupted)
+    with pytest.raises(KeyboardInterrupt), preserved_training(tm, (), "a test"):
+        pass
+
+    assert tm.paused_extensions == frozenset()
+
+
 def test_a_buffer_that_was_written_into_with_a_graph_has_none_again() -> None:
     model, buffer = nn.Linear(2, 2), torch.zeros(2)
     model.register_buffer("mean", buffer)

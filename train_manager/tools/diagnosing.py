@@ -23,6 +23,7 @@ from train_manager.diagnosis.loss_calls import LabelsOutOfRange, LossCall, class
 from train_manager.diagnosis.loss_leak import check_loss_leak
 from train_manager.diagnosis.overfit import SECONDS, check_overfit
 from train_manager.diagnosis.parameters import any_nonzero, check_parameters, hidden_in
+from train_manager.loop.interface import Interface
 from train_manager.loop.losses import Losses
 from train_manager.loop.parameter_check import WINDOWS
 from train_manager.loop.probe import beside_the_batch
@@ -33,6 +34,7 @@ from train_manager.telling.errors import InputError, did_you_mean, near
 from train_manager.telling.findings import Coverage, Finding, Findings
 from train_manager.tools.trial_steps import LIMIT, CouldNotLook, TrialSteps, in_a_line
 
+OF_THE_LOSS: Final = ("loss_forward", "train_loss_forward")
 LEAK_STEPS: Final = 45  # the check of the batch takes about so many training steps
 ANSWERED_AFTER: Final = 3  # steps after which zeros and equal outputs are told: a layer may begin with zeros
 
@@ -154,6 +156,8 @@ def _loss_leak(trial: TrialSteps) -> Findings:
     def look() -> Findings:
         if "prediction" not in tm.fixtures:
             raise CouldNotLook("train_batch makes no prediction by forward()")
+        if tm.loss is None and not any(tm._overrides(name, Interface) for name in OF_THE_LOSS):
+            raise CouldNotLook("the loss is made in train_batch, or in the model")
         return check_loss_leak(loss, tm.fixtures["prediction"], tm.fixtures.get("targets", ()))
 
     return trial.within(look, costs=LEAK_STEPS)
@@ -225,7 +229,7 @@ def _is_soft(call: LossCall) -> bool:
 def _is_contrastive(call: LossCall) -> bool:
     """Return whether each label is the number of another example, as in a loss that finds the second of each pair."""
     labels = labels_in(call)
-    return len(labels) == classes_of(call.output) == labels.unique().numel()
+    return len(labels) > 1 and len(labels.unique()) == len(labels) == classes_of(call.output)
 
 
 def _calls_of_loss(trial: TrialSteps) -> list[LossCall]:

@@ -86,8 +86,8 @@ def preserved_training(
         refused = stack.enter_context(_copied(to_copy, before.objects))
         works = kept | (to_copy.keys() - refused.keys())
         paused = [name for name in registry.extensions if name not in works and name not in registry.paused]
+        stack.callback(registry.resume, paused)  # before the pause, which Ctrl-C may cut short
         registry.pause(paused)
-        stack.callback(registry.resume, paused)
         yield refused
 
 

@@ -74,10 +74,15 @@ class Snapshot:
         self.objects = list(seen.values())
 
     def put_back(self) -> None:
-        """Put all contents back."""
+        """Put all contents back, also if Ctrl-C comes meanwhile."""
         with torch.no_grad():
-            for restore in self._restores:
-                restore()
+            try:
+                for restore in self._restores:
+                    restore()
+            except KeyboardInterrupt:
+                for restore in self._restores:
+                    restore()
+                raise
 
 
 def refill(one: Any, items: Any) -> None:
