@@ -79,7 +79,7 @@ class HardExamples(Extension):
 
     Raises:
         InputError: ``show`` is not a whole number of at least 1; or, as a training begins, the data do not number their
-            examples.
+            examples, or there is no loss that it can call.
     """
 
     def __init__(self, show: int = 16) -> None:
@@ -96,14 +96,17 @@ class HardExamples(Extension):
             what = f"HardExamples needs the numbers of examples, which train_data ({type(data).__name__}) do not give"
             cure = "give the data as InMemory(x, y, ...), Rows(dataset, ...) or SeededDataLoader(dataset, ...)"
             raise InputError(what, name="train_data", asked_by="HardExamples", cure=cure)
+        if train_manager.loss is None and not _has_own_loss(train_manager):
+            what = "HardExamples needs a loss that it can call, but the loss is made in train_batch, or in the model"
+            cure = "pass loss=..., or override loss_forward(self, ...)"
+            raise InputError(what, name="loss", asked_by="HardExamples", cure=cure)
 
     def post_train_step_batch(self, prediction: Any, datasource_name: str, train_manager: TrainManager) -> None:
         try:
             index = train_manager.fixtures["example_index"]
         except InputError:  # a batch of train_on_batch
             return
-        is_own = any(train_manager._overrides(name, Interface) for name in ("loss_forward", "train_loss_forward"))
-        losses = losses_of_examples(train_manager._store, len(index), is_own=is_own)
+        losses = losses_of_examples(train_manager._store, len(index), is_own=_has_own_loss(train_manager))
         right = _right(prediction, train_manager.fixtures.get("targets"), len(index))
         self._losses.of(train_manager).append(datasource_name, index, losses, right)
 
@@ -135,6 +138,10 @@ class HardExamples(Extension):
         """Restore what ``state_dict`` returned."""
         super().load_state_dict(state)
         self._losses.load_state_dict(state["losses"])
+
+
+def _has_own_loss(train_manager: TrainManager) -> bool:
+    return any(train_manager._overrides(name, Interface) for name in ("loss_forward", "train_loss_forward"))
 
 
 def _sets_in(data: Any) -> dict[str, Any]:

@@ -259,6 +259,22 @@ def test_data_without_numbers_are_told_before_the_first_step_with_the_cure(data:
     )
 
 
+def test_a_loss_that_the_model_makes_is_told_before_the_first_step_with_the_cure() -> None:
+    class Model(nn.Linear):
+        def forward(self, inputs: Tensor) -> Any:
+            return {"loss": super().forward(inputs).square().mean()}
+
+    tm = tiny_manager(HardExamples(), model=Model(2, 2), loss=None, train_data=in_memory(), eval_data=None)
+    with pytest.raises(InputError) as caught:
+        tm.train()
+
+    assert tm.step_num == 0
+    assert str(caught.value).splitlines()[0] == (
+        "HardExamples needs a loss that it can call, but the loss is made in train_batch, or in the model"
+    )
+    assert caught.value.cure == "pass loss=..., or override loss_forward(self, ...)"
+
+
 def test_batches_of_a_loop_of_ones_own_are_left_out() -> None:
     tm = tiny_manager(HardExamples(), train_data=in_memory())
     tm.train_on_batch((X, Y))
