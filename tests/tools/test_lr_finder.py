@@ -86,6 +86,16 @@ def test_a_training_after_it_is_to_the_bit_the_training_without_it(
     assert_same(found[0], found[1])
 
 
+def test_a_model_that_is_handed_over_in_eval_mode_is_trained_in_train_mode() -> None:
+    seen: list[bool] = []
+    tm = tiny_manager(At("post_train_step_batch", lambda model: seen.append(model.training)))
+    tm.model.eval()
+    lr_finder(tm, steps=2, keep=list(tm.extensions))
+
+    assert seen == [True, True]
+    assert not tm.model.training
+
+
 def test_it_leaves_nothing_behind() -> None:
     tm = noisy()
     tm.train_epoch()

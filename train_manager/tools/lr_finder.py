@@ -85,7 +85,12 @@ def lr_finder(
     own = [float(rate) for rate in learning_rates(tried)]
     ratios = [rate / max(own) if max(own) else 1.0 for rate in own]
     losses, smooth = list[float](), Smoothed()
-    with preserved_training(train_manager, keep, "lr_finder"), one_after_another(data) as batches, train_manager.run():
+    with (
+        preserved_training(train_manager, keep, "lr_finder"),
+        one_after_another(data) as batches,
+        train_manager.run(),
+        train_manager.mode(training=True),  # as train() does, which train_on_batch leaves to its caller
+    ):
         for rate, batch in zip(rates, batches, strict=False):
             set_learning_rates(tried, [rate * ratio for ratio in ratios])
             loss = train_manager.train_on_batch(batch)
