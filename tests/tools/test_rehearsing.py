@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import OneCycleLR
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tests.fork_server import ForkServer
@@ -43,6 +44,14 @@ def test_a_training_without_a_fault_is_clean(tmp_path: Path) -> None:
         "6 steps in 2 epochs; of train_data, eval_data['valid'] the first batches and the last"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_schedule_that_ends_with_the_only_epoch_is_not_stepped_further() -> None:
+    tm = tiny_manager(epochs=1, lr_schedule=lambda optimizer: OneCycleLR(optimizer, 0.5, total_steps=1))
+    found = rehearse(tm)
+
+    assert list(found) == []
+    assert "3 steps in 1 epoch;" in found.covered[0].text
 
 
 def test_an_evaluation_set_is_found_whose_last_batch_has_another_shape() -> None:
@@ -103,7 +112,7 @@ def test_what_needs_evaluation_sets_meets_them_also_if_they_cannot_be_evaluated(
     assert [one.what.partition(":")[0] for one in found] == ["RuntimeError"]
     assert [one.text for one in found.covered[:2]] == [
         "up to step 1",
-        "6 steps in 2 epochs; of train_data the first batches and the last",
+        "3 steps in 1 epoch; of train_data the first batches and the last",
     ]
 
 

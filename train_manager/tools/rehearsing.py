@@ -33,15 +33,15 @@ STAGES, CHECKPOINT, DISK, GRAPHS = "rehearsal", "checkpoint", "disk", "graphs"
 """The checks, as the findings name them."""
 
 EPOCHS: Final = 2
-"""So many are rehearsed: from the second on it is known how much each of them writes."""
+"""At most so many are rehearsed: from the second on it is known how much each of them writes."""
 
 
 def rehearse(train_manager: TrainManager, *, disk_usage: DiskUsage = shutil.disk_usage) -> Findings:
     """Train two epochs of three batches with all extensions, evaluate, save and load, and put everything back.
 
-    The batches are the first two and the last of each set. So every stage and every hook runs within seconds: an error
-    that a training would meet at the end of its first epoch, or with the last batch of an evaluation set, is found
-    before it begins.
+    It is one epoch if only one is left. The batches are the first two and the last of each set. So every stage and
+    every hook runs within seconds: an error that a training would meet at the end of its first epoch, or with the last
+    batch of an evaluation set, is found before it begins.
 
     >>> from train_manager import Extension
     >>> from train_manager.testing import tiny_manager
@@ -119,7 +119,7 @@ class Trial:
                 self._find(finding_of(STAGES, error, before="train_dir cannot be written: "))
                 return ""
             planned, setup = max(1, tm.epochs - tm.epoch_num), tm._setup
-            setup.epochs, setup.steps_per_epoch = tm.epoch_num + EPOCHS, None
+            setup.epochs, setup.steps_per_epoch = tm.epoch_num + min(EPOCHS, planned), None
             tm._eval_at = tm.eval_at._replace(end=True) if len(sets) > len(tm.eval_data) else NEVER
             setup.eval_data = {name: sets.get(f"eval_data[{name!r}]", one) for name, one in tm.eval_data.items()}
             setup.train_data = sets.get("train_data")
@@ -151,7 +151,7 @@ class Trial:
             for finding in tm.findings[known:]:  # of checks that are among the extensions
                 self._find(finding)
         self._look_at_figures()
-        self._cover_stages(tm.step_num - steps, sets)
+        self._cover_stages(tm.step_num - steps, min(EPOCHS, planned), sets)
         if graphs.held is not None:  # else there were fewer steps
             self._look_at_graphs(graphs.held)
         if disk is not None:
@@ -161,9 +161,9 @@ class Trial:
 
     # ---- what is looked at ---------------------------------------------------------------------------------------
 
-    def _cover_stages(self, steps: int, sets: list[FewBatches]) -> None:
+    def _cover_stages(self, steps: int, epochs: int, sets: list[FewBatches]) -> None:
         names = ", ".join(one.name for one in sets)
-        text = f"{steps} steps in {EPOCHS} epochs; of {names} the first batches and the last"
+        text = f"{steps} steps in {epochs} epoch{'s' if epochs > 1 else ''}; of {names} the first batches and the last"
         text += "".join(f"; {one.missed}" for one in sets if one.missed)
         if self._tm.train_dir is None:
             text += "; there is no train_dir, so the disk was not looked at"
