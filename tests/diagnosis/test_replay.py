@@ -105,7 +105,7 @@ def test_a_layer_whose_weights_have_grown_too_large_is_told_with_the_learning_ra
         model(torch.full((1, 2), 9.0))
 
     assert calls.places[0].cure == (
-        "it was given numbers of this size, or its weights have it: try a smaller learning rate, or ClipGradients"
+        "its inputs or weights are above 1e15: try a smaller learning rate, or ClipGradients"
     )
 
 

@@ -47,9 +47,7 @@ CURES: Final = {
 """What helps, by a part of the name of a node."""
 
 HUGE: Final = 1e15
-GROWN: Final = (
-    "it was given numbers of this size, or its weights have it: try a smaller learning rate, or ClipGradients"
-)
+GROWN: Final = "its inputs or weights are above 1e15: try a smaller learning rate, or ClipGradients"
 
 LOOK: Final = "look at its logarithms, roots, powers and divisions; float16 ends at 65,504: take torch.bfloat16"
 
