@@ -595,3 +595,11 @@ def test_a_misspelt_part_of_the_batch_is_refused() -> None:
     assert str(caught.value) == (
         "shared names 'maks', but the batch has no such part\n  did you mean 'mask'? its parts are 'x', 'mask'"
     )
+
+
+def test_a_model_that_gives_nan_for_the_batch_could_not_be_looked_at() -> None:
+    layer = nn.Linear(4, 4)
+    nn.init.constant_(layer.weight, float("nan"))
+    found = str(check_batch_leak(nn.Sequential(layer), torch.randn(8, 4)))
+
+    assert found.startswith("batch leak  could not look: the model gives nan for the batch as it is")

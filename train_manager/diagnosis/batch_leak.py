@@ -103,6 +103,8 @@ def _why_not(model: nn.Module, examples: Examples) -> str:
 def _look(runner: Runner) -> Findings:
     """Return what was found, and how far was looked."""
     first = runner.base()
+    if not first.is_finite():  # nan differs from nan, which is not a leak
+        return could_not_look("the model gives nan for the batch as it is: NonFiniteFinder says where it comes from")
     first = first._replace(outputs={path: output.detach().clone() for path, output in first.outputs.items()}, roots={})
     places = _places(runner, first.outputs)
     if not places.known and not places.mixed:
