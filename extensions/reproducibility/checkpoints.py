@@ -219,7 +219,7 @@ class Checkpoints(Extension):
         state = self._opened.folder.read(path)
         warn_of_another_place(path)
         if not all(isinstance(state.get(part, {}), dict) for part in ("model", "fixtures")):
-            raise CheckpointError(f"{path} is damaged: its model and its fixtures are no dicts", name=path.name)
+            raise CheckpointError(f"{path} is damaged: its model and its fixtures are not dicts", name=path.name)
         state["model"] = put_back(state.get("model", {}), train_manager.model, self.exclude)
         train_manager.load_state_dict(state, strict=self.strict)
         try:

@@ -255,7 +255,7 @@ def require_names(variables: Sequence[str]) -> tuple[str, ...]:
     """Return names of environment variables; one may be given as it is.
 
     Raises:
-        InputError: they are no texts.
+        InputError: they are not texts.
     """
     names = (variables,) if isinstance(variables, str) else variables
     if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(one, str) and one for one in names):

@@ -120,7 +120,7 @@ def test_layers_that_learn_in_a_list_are_an_error_and_a_teacher_in_it_is_not() -
     places = "a tensor of shape (2, 2), a tensor of shape (2,)"
 
     assert told(after_a_backward(Hiding(learns=True))) == [
-        ("error", "2 tensors that learn are no parameters of the model", places)
+        ("error", "2 tensors that learn are not among the parameters of the model", places)
     ]
     assert told(after_a_backward(Hiding(learns=False))) == []
 

@@ -31,7 +31,7 @@ class DroppedExperts(nn.Module):
 
 
 class OwnDropout(nn.Module):
-    """Dropout that is no layer of torch's."""
+    """Dropout that is not a layer of torch's."""
 
     def __init__(self, share: float) -> None:
         super().__init__()

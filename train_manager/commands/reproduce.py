@@ -18,7 +18,7 @@ def add_to(commands: Any) -> None:
         "Run a recorded run again, with its code from the record and a clone of its repository, and compare losses and "
         "figures bit for bit. It runs the program that is in the record, whose command and folder are shown first; a "
         "record of another user or another machine, or one that was changed after the end of the run, is asked about. "
-        "That guards against mistakes, and is no sandbox. Exits with 0 if the figures are identical, with 1 if they "
+        "That guards against mistakes, and is not a sandbox. Exits with 0 if the figures are identical, with 1 if they "
         "differ, and with 2 if it cannot be done."
     )
     command = commands.add_parser("reproduce", help="run a recorded run again, and compare", description=text)

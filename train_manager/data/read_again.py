@@ -50,7 +50,7 @@ def generators_of(data: object) -> list[Generator]:
 
 
 def beginning_of(data: Any) -> dict[str, Any] | None:
-    """Return what the order of a pass is drawn from, to be asked right before it begins; None if it is no loader.
+    """Return what the order of a pass is drawn from, to be asked right before it begins; None if it is not a loader.
 
     A loader without workers draws again as its first batch is asked for. If that is later, what it draws from then
     belongs to it under the key "first".

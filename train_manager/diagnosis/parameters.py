@@ -39,7 +39,7 @@ OF_THE_LOSS: Final[Texts] = (
 )
 UNREGISTERED: Final[Texts] = (
     "error",
-    "{count} {tensors} that {learn} {are} no {parameters} of the model",
+    "{count} {tensors} that {learn} {are} not among the parameters of the model",
     "keep layers in an nn.ModuleList, not in a list; give a tensor as nn.Parameter; or freeze {them}: "
     "requires_grad_(False)",
 )

@@ -291,7 +291,7 @@ class Setup:
         Args:
             state: what it returned.
             held: the ids of the parameters that extensions keep from getting gradients.
-            is_there: the program has come to the place of the state; what differs on its way is no edit.
+            is_there: the program has come to the place of the state; what differs on its way is not an edit.
         """
         found: list[Difference] = []
         names, left = self._parameter_names(), set()

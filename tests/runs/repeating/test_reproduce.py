@@ -166,7 +166,7 @@ def test_command_and_folder_are_told_before_all_else(own_project: Project, told:
     assert told.lines[:3] == [
         f"runs: {sys.executable} -m digits.train 3",
         f"in {tmp_path}/again/code/digits/experiments; its output goes to {tmp_path}/again/output.log",
-        "It gets your permissions: asking about foreign records is a guard against mistakes, and no sandbox.",
+        "It gets your permissions: asking about foreign records is a guard against mistakes, not a sandbox.",
     ]
 
 

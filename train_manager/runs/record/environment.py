@@ -185,7 +185,7 @@ def variables(given: Mapping[str, str], patterns: Sequence[str] = ()) -> dict[st
 
 
 def is_recorded(name: str, patterns: Sequence[str] = ()) -> bool:
-    """Return whether a variable is recorded, if it is no secret."""
+    """Return whether a variable is recorded, if it is not a secret."""
     return name in NAMED or name.startswith(STARTS) or matches(name, patterns)
 
 

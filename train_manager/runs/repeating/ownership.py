@@ -1,4 +1,4 @@
-"""Whether a record is the user's own. It guards against mistakes and is no sandbox: a record can be forged."""
+"""Whether a record is the user's own. It guards against mistakes and is not a sandbox: a record can be forged."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def reproduce(
 
     The program that is in the record is run, with your permissions: its command and folder are told first. A record
     that may not be yours is asked about: one of another user or another machine, or one that was changed after the end
-    of the run. That is a guard against mistakes, and no sandbox. The code is restored in a temporary folder, from the
+    of the run. That is a guard against mistakes, not a sandbox. The code is restored in a temporary folder, from the
     record and a clone of the repository, of which nothing is changed.
 
     Args:
@@ -132,7 +132,7 @@ class _Attempt:
         command = self._command(moved, here=here)
         self.say(f"runs: {command}")
         self.say(f"in {command.folder}; its output goes to {self.folder / LOG}")
-        self.say("It gets your permissions: asking about foreign records is a guard against mistakes, and no sandbox.")
+        self.say("It gets your permissions: asking about foreign records is a guard against mistakes, not a sandbox.")
 
     def require_consent(self, yes: bool, ask: Callable[[str], bool] | None) -> None:
         """Ask about a record that may not be the user's own.
