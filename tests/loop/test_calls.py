@@ -235,3 +235,17 @@ def test_a_state_that_an_extension_cannot_load_is_told_by_its_name() -> None:
         "  make the training anew before you load another one, for parts of this one may have been restored",
     ]
     assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_program_whose_epochs_were_raised_twice_comes_to_the_place_of_its_checkpoint(tmp_path: Path) -> None:
+    def freezes(tm: TrainManager) -> None:
+        tm.model[0].requires_grad_(False)
+
+    for epochs in (1, 2):
+        tm = manager(epochs=epochs, train_dir=tmp_path)
+        tm.add_extension(post_train_step_epoch=lambda train_manager: freezes(train_manager))
+        tm.train()
+    longer = manager(epochs=3, train_dir=tmp_path)
+    longer.train()
+
+    assert [one.requires_grad for one in longer.model.parameters()] == [False, False, True, True]

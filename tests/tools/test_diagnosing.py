@@ -199,7 +199,8 @@ def test_layers_in_a_plain_list_are_found() -> None:
     found = asked("parameters", Listed())
 
     assert told(found) == [
-        "error: 2 tensors that learn are not among the parameters of the model @ a tensor of shape (8, 8), a tensor of shape (8,)"
+        "error: 2 tensors that learn are not among the parameters of the model "
+        "@ a tensor of shape (8, 8), a tensor of shape (8,)"
     ]
     assert found[0].cure == (
         "keep layers in an nn.ModuleList, not in a list; give a tensor as nn.Parameter; or freeze them: "

@@ -32,14 +32,19 @@ class CallLog:
             del self.made[self._number :]
         return is_known
 
+    def goes_beyond(self, method: str, n: int) -> bool:
+        """Return whether all calls that are left were ``train()`` up to fewer epochs: their number was raised since."""
+        left = self.made[self._number :]
+        return method == "train" and bool(left) and all(made == "train" and before < n for made, before, _ in left)
+
     def _coming(self) -> tuple[str, int, int]:
         """Return the call of the checkpoint that comes next, or one without a method."""
         return self.made[self._number] if self.is_behind else ("", 0, 0)
 
     def _pass_over_fewer_epochs(self, n: int) -> None:
-        """Forget calls ``train()`` up to fewer epochs, which this program does not make: its number was edited."""
+        """Pass calls ``train()`` up to fewer epochs: a program that looks at ``epoch_num`` first leaves them out."""
         while self._coming()[0] == "train" and self._coming()[1] < n:
-            del self.made[self._number]
+            self._number += 1
 
     def begin(self, method: str, n: int, count: int) -> int:
         """Return the count at which a call ends: that of the same call before the checkpoint, or ``count + n``."""

@@ -56,8 +56,9 @@ class Resume:
 
     def repeats(self, entry: str, n: int) -> bool:
         """Return whether the coming call was made before the checkpoint; of another program the state is dropped."""
+        is_longer = self.calls.goes_beyond(entry, n) and self.state is not None and not self.state["phases"]["open"]
         repeats = self.calls.repeats(entry, n)
-        if not repeats and not self.phases.is_behind and not self.phases.around:
+        if not repeats and not is_longer and not self.phases.is_behind and not self.phases.around:
             self.state = None  # another program keeps what it did on its way
         return repeats
 
