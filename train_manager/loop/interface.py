@@ -1158,7 +1158,8 @@ class Interface(Extensible, Generic[Model]):
     def _load_state(self, state: Mapping[str, Any], strict: bool, *, tells: bool = True) -> None:
         is_in_run = "load_checkpoint" in self.fixtures.path  # of a program that was started again
         try:
-            resume = self._resume.begin(state, are_made_again=is_in_run, strict=strict)
+            epochs = self.epochs if is_in_run and self._progress.run.entry == "train" else None
+            resume = self._resume.begin(state, are_made_again=is_in_run, strict=strict, epochs=epochs)
             is_there = resume.state is None
             differences = self._restore(state, strict, is_whole=not resume.phases.is_behind, is_there=is_there)
         except MALFORMED as error:
@@ -1262,9 +1263,22 @@ class Interface(Extensible, Generic[Model]):
             here = made_extensions(self._registry.extensions)
             yield from extensions_that_differ(here, fit["extensions"], state["extensions"])
         for name, saved in self._states_of_extensions(state).items():
-            compare = getattr(self._registry.extensions[name], "compared_with", None)
-            if compare is not None:
-                yield from compare(saved, goes_on=goes_on)
+            yield from self._compared_state(name, saved, goes_on=goes_on)
+
+    def _compared_state(self, name: str, saved: Any, *, goes_on: bool) -> Iterable[str | Difference]:
+        compare = getattr(self._registry.extensions[name], "compared_with", None)
+        return () if compare is None else compare(saved, goes_on=goes_on)
+
+    def _refused_states(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the saved states that extensions here cannot take; others may come on the way."""
+        taken, here = self._states_of_extensions(state), self._registry.extensions
+        return {
+            name: saved
+            for name, saved in state["extensions"].items()
+            if name in here
+            if name not in taken
+            or any(isinstance(one, str) for one in self._compared_state(name, saved, goes_on=False))
+        }
 
     def _states_of_extensions(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the saved states of the extensions that are here, and of the same class."""
@@ -1283,6 +1297,7 @@ class Interface(Extensible, Generic[Model]):
         if resume.state is not None and not resume.phases.is_behind:
             state = self.state_dict()
             changed: dict[str, Any] = {name: state[name] for name in CHANGED_BY_HOOKS if name in state}
+            changed["extensions"] = state["extensions"] | self._refused_states(resume.state)
             if "fit" in resume.state:
                 changed["fit"] = dict(resume.state["fit"])
                 for kind, loaded in self._levels()[0].setup.loaded_states(state).items():

@@ -40,18 +40,22 @@ class Resume:
         """Whether a call trains here; not one that was over, or in a phase that was, before the checkpoint."""
         return not self.phases.is_in_completed and not self.calls.is_behind
 
-    def begin(self, state: Mapping[str, Any], *, are_made_again: bool, strict: bool = True) -> Resume:
+    def begin(
+        self, state: Mapping[str, Any], *, are_made_again: bool, strict: bool = True, epochs: int | None = None
+    ) -> Resume:
         """Return what a program has to make again that goes on from a state.
 
         Args:
             state: what ``TrainManager.state_dict`` returned.
             are_made_again: the program was started again, and makes the same calls; else it makes further ones.
             strict: refuse a state that does not fit, also at its place.
+            epochs: how many ``train()`` is to train, if it is that call which loads the state.
         """
         begun = replace(self, calls=replace(self.calls), phases=replace(self.phases), strict=strict)
         begun.phases.load_state_dict(state["phases"]["entered"])
         begun.calls.load_state_dict(state["calls"], are_made_again=are_made_again)
-        begun.state = dict(state) if begun.phases.is_behind or begun.calls.left > 1 else None
+        is_there = begun.calls.left <= 1 or (epochs is not None and begun.calls.goes_beyond("train", epochs))
+        begun.state = dict(state) if begun.phases.is_behind or not is_there else None
         return begun
 
     def repeats(self, entry: str, n: int) -> bool:

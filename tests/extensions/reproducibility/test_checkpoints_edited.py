@@ -103,6 +103,15 @@ def test_another_class_is_refused_also_after_the_epochs_were_raised_twice(tmp_pa
     ]
 
 
+def test_another_schedule_is_refused_also_after_the_epochs_were_raised_twice(tmp_path: Path) -> None:
+    for epochs in (1, 2):
+        trained(tmp_path, LRSchedule(lambda optimizer: CosineAnnealingLR(optimizer, T_max=3)), epochs=epochs)
+
+    assert refused(tmp_path, LRSchedule(lambda optimizer: StepLR(optimizer, 2)), epochs=3) == [
+        "  - the scheduler of LRSchedule (StepLR) is StepLR here, but CosineAnnealingLR in the checkpoint"
+    ]
+
+
 def test_another_class_is_refused_in_a_program_of_other_calls(tmp_path: Path) -> None:
     def run(*steps: int, **options: Any) -> None:
         tm = tiny_manager(Checkpoints(resume=True), train_dir=tmp_path, **options)
