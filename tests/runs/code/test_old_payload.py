@@ -1,4 +1,4 @@
-"""Records of version 1, with a patch and an archive, are put back as ever."""
+"""Records of version 1, with a patch and an archive, are restored as before."""
 
 from __future__ import annotations
 

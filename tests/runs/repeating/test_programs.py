@@ -73,9 +73,9 @@ class Program:
         self.root = root
 
     def make(self, code: str) -> Program:
-        (self.root / "work").mkdir(parents=True)
-        (self.root / "work" / "helper.py").write_text(TRAINS)
-        (self.root / "work" / "train.py").write_text(code)
+        (self.root / "inner").mkdir(parents=True)
+        (self.root / "inner" / "helper.py").write_text(TRAINS)
+        (self.root / "inner" / "train.py").write_text(code)
         (self.root / ".gitignore").write_text("runs/\n__pycache__/\n.ipython/\njupyter/\n")
         self.git("init", "-q", "-b", "main")
         self.git("add", "-A")
@@ -88,7 +88,7 @@ class Program:
     def run(self, *arguments: str, given: str = "", code: int = 0, **variables: str) -> Program:
         done = subprocess.run(
             [sys.executable, *arguments],
-            cwd=self.root / "work",
+            cwd=self.root / "inner",
             env={**os.environ, **CLEAN, **variables},
             input=given,
             text=True,
@@ -98,7 +98,7 @@ class Program:
         return self
 
     def runs(self, folder: str = "0") -> Path:
-        return self.root / "work" / "runs" / folder
+        return self.root / "inner" / "runs" / folder
 
     def reproduced(self, run: str = "0", **options: Any) -> str:
         """Return what is told of a run that was run again."""
@@ -170,7 +170,7 @@ def test_a_variable_that_was_not_recorded_is_named_as_the_cause(
     program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program.make(READS_VARIABLE.format("")).run("train.py", LR="0.25")
-    cause = 'project/work/train.py line 4 reads the variable LR, which was not recorded: RunRecord(variables=["LR"])'
+    cause = 'project/inner/train.py line 4 reads the variable LR, which was not recorded: RunRecord(variables=["LR"])'
 
     with pytest.raises(InputError) as failed:
         program.reproduced(folder=tmp_path / "failed")
@@ -188,7 +188,7 @@ def test_the_standard_input_is_named_as_the_cause(program: Program, tmp_path: Pa
 
     assert not report.identical
     assert report.causes[:1] == (
-        "project/work/train.py line 4 reads the standard input, which is not recorded: let it read a file",
+        "project/inner/train.py line 4 reads the standard input, which is not recorded: let it read a file",
     )
 
 
@@ -206,6 +206,6 @@ def test_a_notebook_that_imports_from_its_folder_and_awaits_is_reproduced(progra
     program.make("")
     cells = ["from helper import train", "import asyncio\nawait asyncio.sleep(0)\nrate = 0.25", "train(rate=rate)"]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call]
-    executed(notebook, program.root / "work")
+    executed(notebook, program.root / "inner")
 
     assert program.reproduced().startswith(SAME)

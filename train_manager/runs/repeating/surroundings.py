@@ -50,7 +50,7 @@ def differences_around(one: Entry, other: Entry) -> Iterator[str]:
     if one.get("outcome") == other.get("outcome") == "completed":
         yield from _told("progress", differing(*(value_rows(entry.get("progress") or {}) for entry in (one, other))))
     environments = one.get("environment") or {}, other.get("environment") or {}
-    # A copy lies elsewhere; and what is asked to be recorded is no difference of its own.
+    # A copy of the code has other folders, and `patterns` only names which variables were recorded.
     parts = [part for part in environments[0] if part in environments[1] and part not in ("editable", "patterns")]
     yield from _told("environment", differing(*(environment_rows(found, parts) for found in environments)))
 
